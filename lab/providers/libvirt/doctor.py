@@ -391,8 +391,10 @@ def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 def _mtu(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     survey, wanted = facts.inside.survey, asked.hypervisor.mtu
-    device = _link(asked.hypervisor, survey)
-    found = survey.mtus.get(device) if survey and device else None
+    if survey is None:
+        return
+    device = survey.device_of(asked.hypervisor.address) or survey.uplink
+    found = survey.mtus.get(device) if device else None
     if found is None:
         return
     seen = f"packets of {found} bytes fit on '{device}', the inventory says {wanted}"
@@ -409,10 +411,6 @@ def _in_inventory(hypervisor: Hypervisor, line: str) -> str:
         return f"set {line} in [hypervisors.{hypervisor.name}]"
     table = f'[hypervisors.{hypervisor.name}], uri = "{hypervisor.uri}" and {line}'
     return f"create a lab.toml with {table}"
-
-
-def _link(hypervisor: Hypervisor, survey: Survey | None) -> str | None:
-    return None if survey is None else survey.device_of(hypervisor.address) or survey.uplink
 
 
 def _clock(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:

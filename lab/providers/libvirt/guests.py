@@ -79,14 +79,11 @@ class LibvirtGuests(Guests):
             address=self.address(machine),
             user=self._layout.users[machine],
             keyfile=keyring.client_file(self._lab),
-            host_key=self._host_key(machine),
+            host_key=self._pins(machine).key
+            if machine in self._layout.windows
+            else keyring.host_key(self._lab, machine).public,
             jump=jump_to(self._hosts[self._layout.machines[machine]].hypervisor),
         )
-
-    def _host_key(self, machine: str) -> str:
-        if machine in self._layout.windows:
-            return self._pins(machine).key
-        return keyring.host_key(self._lab, machine).public
 
     def _pins(self, machine: str) -> Pins:
         """A Windows machine's pins; without them there is no connection."""

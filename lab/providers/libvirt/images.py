@@ -189,7 +189,7 @@ def collect_copies(
         found = [
             volume
             for volume in pool.listAllVolumes()
-            if not _is_current_image(volume.name(), current)
+            if not any(f"-{digest[:16]}." in volume.name() for digest in current)
             and not is_current_medium(volume.name(), discs)
             and volume.path().removesuffix(".ok") not in used
         ]
@@ -198,10 +198,6 @@ def collect_copies(
         for volume in found if yes else ():
             volume.delete()
     return Leftovers(host.name, listed, size)
-
-
-def _is_current_image(name: str, current: Collection[str]) -> bool:
-    return any(f"-{digest[:16]}." in name for digest in current)
 
 
 def _used(connected: libvirt.virConnect) -> Iterator[str]:

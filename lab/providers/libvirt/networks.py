@@ -46,7 +46,14 @@ def ensure_management(  # noqa: PLR0913  the network's owner and its settings
         return subnet_of(found.XMLDesc())
 
     def document(subnet: IPv4Network) -> str:
-        hosts = tuple(_reserved(lab, machine, subnet, at) for at, machine in enumerate(machines))
+        hosts = tuple(
+            Reservation(
+                machine,
+                management.management_mac(lab, machine),
+                str(documents.guest_address(subnet, at)),
+            )
+            for at, machine in enumerate(machines)
+        )
         return documents.nat_network(
             ownership.network_name(lab, ownership.MANAGEMENT),
             ownership.owner_xml(owner),
@@ -165,11 +172,6 @@ def subnets(document: str) -> Iterator[IPv4Network]:
             continue
         length = element.get("prefix") or element.get("netmask") or "32"
         yield IPv4Interface(f"{element.get('address')}/{length}").network
-
-
-def _reserved(lab: LabHandle, machine: str, subnet: IPv4Network, at: int) -> Reservation:
-    address = str(documents.guest_address(subnet, at))
-    return Reservation(machine, management.management_mac(lab, machine), address)
 
 
 def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Iterator[IPv4Network]:

@@ -94,12 +94,8 @@ def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
 def _without_local_parameters(uri: str) -> str:
     place, _, query = uri.partition("?")
     written = re.split("[&;]", query)  # libvirt accepts both separators, and names in any case
-    kept = [one for one in written if _parameter_name(one) not in _FROM_INVENTORY]
+    kept = [one for one in written if unquote(one.partition("=")[0]).lower() not in _FROM_INVENTORY]
     return "?".join(filter(None, (place, "&".join(kept))))
-
-
-def _parameter_name(parameter: str) -> str:
-    return unquote(parameter.partition("=")[0]).lower()
 
 
 CARRIER_OVERHEAD = 50
@@ -356,7 +352,9 @@ def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> 
     kept = dict(before.machines) if before else {}
     room = tuple(_capacity(host, lab) for host in hosts.values())
     machines = place(intent.machines, room, kept)
-    _refuse_foreign_domains(lab, machines, hosts)
+    for machine, where in machines.items():  # refuses foreign ones
+        with hosts[where].explain_errors(f"looking for machine '{machine}'"):
+            domains.find(hosts[where].connected, lab, machine)
     _require_networks(intent, machines, hosts)
     used = dict.fromkeys(machines.values())
     known = before.accelerated if before else {}
@@ -387,14 +385,6 @@ def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
     return share_for_labs(own_mib)
 
 
-def _refuse_foreign_domains(
-    lab: LabHandle, machines: Mapping[str, str], hosts: Mapping[str, Host]
-) -> None:
-    for machine, where in machines.items():
-        with hosts[where].explain_errors(f"looking for machine '{machine}'"):
-            domains.find(hosts[where].connected, lab, machine)
-
-
 def _require_networks(
     intent: Intent, machines: Mapping[str, str], hosts: Mapping[str, Host]
 ) -> None:
@@ -406,26 +396,22 @@ def _require_networks(
             continue
         with host.explain_errors(f"looking for the networks of machine '{machine.name}'"):
             listed = host.connected.listAllNetworks()
-            running = connection.each(listed, lambda one: one.isActive())
-            there = {one.name(): active for one, active in running}
+            seen = connection.each(listed, lambda one: one.isActive())
+            there = {one.name(): active for one, active in seen}
         for network in wanted:
-            if not there.get(network):
-                raise _no_network(machine.name, network, host.name, there)
-
-
-def _no_network(
-    machine: str, network: str, host: str, there: Mapping[str, object]
-) -> PreflightError:
-    running = ", ".join(f"'{name}'" for name, active in there.items() if active) or "none"
-    return PreflightError(
-        f"looking for network '{network}', which machine '{machine}' has a card on",
-        f"it is not running on hypervisor '{host}'"
-        if network in there
-        else f"hypervisor '{host}' has none of that name",
-        f"'virsh net-start {network}' there"
-        if network in there
-        else f"define it there ('virsh net-define'), or name one of those that run: {running}",
-    )
+            if there.get(network):
+                continue
+            running = ", ".join(f"'{name}'" for name, active in there.items() if active) or "none"
+            happened = f"hypervisor '{host.name}' has none of that name"
+            hint = f"define it there ('virsh net-define'), or name one of those that run: {running}"
+            if network in there:
+                happened = f"it is not running on hypervisor '{host.name}'"
+                hint = f"'virsh net-start {network}' there"
+            raise PreflightError(
+                f"looking for network '{network}', which machine '{machine.name}' has a card on",
+                happened,
+                hint,
+            )
 
 
 def _capacity(host: Host, lab: LabHandle) -> Capacity:

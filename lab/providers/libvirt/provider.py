@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
 from lab._log import say
-from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.step import Step
 from lab.providers.libvirt import (
@@ -168,7 +167,7 @@ class LibvirtProvider(MachinesProvider):
             intent=intent,
             inventory=self._inventory,
             hosts=self._hosts,
-            image_of=self._image,
+            image_of=lambda name: self._image_store.get(name, say),
             digest_of=self._image_store.digest,
             bundled=self._bundled(lab, intent),
         ).steps()
@@ -176,9 +175,6 @@ class LibvirtProvider(MachinesProvider):
     def _require(self, image: str) -> None:
         if self._image_store.peek(image) is None:
             self._image_store.require(image)
-
-    def _image(self, name: str) -> GoldenImage:
-        return self._image_store.get(name, say)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Check networks, domains, tunnels, and the software on the machines."""

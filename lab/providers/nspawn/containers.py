@@ -178,17 +178,17 @@ def _named(words: list[bytes]) -> Iterator[str]:
 def _booted(nspawn: int) -> Iterator[Leader]:
     """The child that is process 1 of its own pid namespace."""
     children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text(encoding="ascii").split()
+    depth = len(_pids(nspawn))
     for child in children:
-        status = Path(f"/proc/{child}/status").read_text(encoding="utf-8", errors="replace")
-        facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        inside = facts["NSpid"].split()
-        outside = Path(f"/proc/{nspawn}/status").read_text(encoding="utf-8", errors="replace")
-        depth = next(
-            len(line.split()) - 1 for line in outside.splitlines() if line.startswith("NSpid:")
-        )
-        since = start_time(int(child))
+        inside, since = _pids(int(child)), start_time(int(child))
         if len(inside) == depth + 1 and inside[-1] == "1" and since is not None:
             yield Leader(int(child), since)
+
+
+def _pids(process: int) -> list[str]:
+    """A process's id in each pid namespace that it is in, outermost first."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace")
+    return next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:"))
 
 
 def switch_off(hierarchies: Hierarchies, lab: LabHandle, machine: str) -> None:
