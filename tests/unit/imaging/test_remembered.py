@@ -89,6 +89,16 @@ def test_every_missing_medium_is_named_with_both_ways_to_give_it(tmp_path, media
     assert ImageInputs(RECIPE, iso, tmp_path).known_digests() is None
 
 
+def test_an_optional_file_that_nobody_has_given_is_left_out(tmp_path, media):
+    places = {RECIPE.name: media["iso"], "virtio-win": media["virtio-win"]}
+    images = {name: ImageSource(url=str(path)) for name, path in places.items()}
+    made_from = ImageInputs(RECIPE, Inventory(images=images), tmp_path / "downloads")
+    made_from.check()
+    assert set(made_from.digests()) == {"iso", "virtio-win"}
+    assert made_from.known_digests() == made_from.digests()
+    assert made_from.find("openssh") is None
+
+
 def test_the_same_file_by_another_path_is_what_the_inventory_says(tmp_path, media):
     (tmp_path / "link").symlink_to(media["iso"])
     for path in (tmp_path / "link", tmp_path / "x" / ".." / "iso"):
