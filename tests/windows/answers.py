@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from tables import CASES, table
 
 from lab.imaging.windows.answer import answer_file, clone_answer_file
 from lab.imaging.windows.medium import Channel
@@ -18,7 +19,6 @@ from lab.imaging.windows.settings import (
     product_key,
 )
 
-CASES = Path(__file__).parents[1] / "cases/windows"
 GOLDEN = CASES / "answers"
 PASSWORD = "Golden-Password.1"
 GERMAN = Region("de-DE", "0407:00000407", "W. Europe Standard Time")
@@ -52,20 +52,12 @@ SATA = "2022-desktop-bios-evaluation-sata"
 VIRTIO = "2022-datacenter-core-bios-volume-virtio"
 CORE = "2022-core-uefi-evaluation-virtio"
 OWN = "2022-desktop-uefi-retail-sata-german"
+OTHERS: Mapping[str, dict[str, Any]] = {
+    OWN: {"key": OWN_KEY, "region": GERMAN},
+    "2025-core-uefi-unknown-sata-awkward-words": {"organization": '<A> & "B\'s" {{ c }}'},
+}
 INSTALLATIONS: Mapping[str, Variant] = {
-    "2019-core-bios-evaluation-virtio": install("2019 standard core bios evaluation virtio"),
-    "2019-datacenter-desktop-uefi-volume-sata": install("2019 datacenter desktop uefi volume sata"),
-    CORE: install("2022 standard core uefi evaluation virtio"),
-    VIRTIO: install("2022 datacenter core bios volume virtio"),
-    SATA: install("2022 standard desktop bios evaluation sata"),
-    OWN: install("2022 standard desktop uefi retail sata", OWN_KEY, region=GERMAN),
-    "2025-core-bios-volume-virtio": install("2025 standard core bios volume virtio"),
-    "2025-datacenter-desktop-uefi-evaluation-virtio": install(
-        "2025 datacenter desktop uefi evaluation virtio"
-    ),
-    "2025-core-uefi-unknown-sata-awkward-words": install(
-        "2025 standard core uefi unknown sata", organization='<A> & "B\'s" {{ c }}'
-    ),
+    name: install(words, **OTHERS.get(name, {})) for name, words in table("installations").items()
 }
 
 

@@ -41,7 +41,8 @@ class Node:
     revision: int = 587
     medium: str = "D:\\"
     has_address: bool = True
-    clock_off: timedelta = timedelta(0)
+    clock_off: int = 0
+    """Hours."""
     evaluation: int | None = None
     there: set[str] = field(default_factory=set)
     """Paths of existing files."""
@@ -128,17 +129,18 @@ class Node:
             "build": self.build,
             "revision": self.revision,
             "computer": "WIN1",
-            "clock": f"{datetime.now(UTC) + self.clock_off:%Y-%m-%dT%H:%M:%SZ}",
+            "clock": f"{datetime.now(UTC) + timedelta(hours=self.clock_off):%Y-%m-%dT%H:%M:%SZ}",
             "evaluation": self.evaluation,
             "address": self.has_address,
             "medium": self.medium,
-            "there": [path for path in given["paths"] if self._is_there(path)],
+            "there": [
+                path
+                for path in given["paths"]
+                if any(f"{one}\\".startswith(f"{path}\\") for one in self.there)
+            ],
             "networks": [one["name"] for one in self.networks],
             "registered": sorted(self.services),
         }
-
-    def _is_there(self, path: str) -> bool:
-        return any(one == path or one.startswith(f"{path}\\") for one in self.there)
 
     def _node_leave(self, given: Settings) -> tuple[bool, Settings]:
         self.given.clear()
@@ -251,13 +253,13 @@ class Node:
             own = {"name": "flannel.4096", "type": "Overlay", "prefix": "10.244.3.0/24"}
             adapter = "vEthernet (Ethernet)" if self.networks else "Ethernet"
             refused = habits.hns_refuses(adapter, switched=bool(self.networks))
-            if own not in self.networks and refused:
-                self.kubelet_log = (
-                    "E0510 14:32:08.5 main.go:359] Error registering network: failed to create "
-                    f"HostComputeNetwork flannel.4096: {refused}\n"
-                )
-                return
             if own not in self.networks:
+                if refused:
+                    self.kubelet_log = (
+                        "E0510 14:32:08.5 main.go:359] Error registering network: failed to "
+                        f"create HostComputeNetwork flannel.4096: {refused}\n"
+                    )
+                    return
                 self.networks.append(own)
         self.there.add("C:\\run\\flannel\\subnet.env")
 
@@ -265,13 +267,9 @@ class Node:
         return self._put(given["answer_file"], self.vip), {"address": self.vip}
 
     def _node_health(self, given: Settings) -> tuple[bool, Settings]:
+        usual = {"state": "missing", "start": "Automatic", "depends": []}
         services = [
-            {
-                "name": name,
-                "state": self.services.get(name, {}).get("state", "missing"),
-                "start": self.services.get(name, {}).get("start", "Automatic"),
-                "depends": self.services.get(name, {}).get("depends", []),
-            }
+            {key: (usual | self.services.get(name, {}))[key] for key in usual} | {"name": name}
             for name in given["services"]
         ]
         tasks = [{"name": name, "state": self.tasks.get(name, "")} for name in given["tasks"]]

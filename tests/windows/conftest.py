@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
+
 import pytest
-from double.guest import Guest
 from shell_contract import nothing_left
-from windows_guests import reach
+from windows_guests import Guest
 
 from lab.remote.connection import JUMPS
 from lab.remote.windows import WindowsShell
@@ -22,41 +23,24 @@ def _nothing_left_of_guests(monkeypatch):
 
 
 @pytest.fixture
-def new_guest(_nothing_left_of_guests, tmp_path):
-    made: list[Guest] = []
-
-    def make(name: str = "guest", **facts: object) -> Guest:
-        made.append(Guest(tmp_path / name, **facts))
-        made[-1].script.on(r"cmd\.exe /d /c exit 0$")
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.stop()
-        left = [shell for shell in one.shells.open.values() if shell.used]
-        assert not left, "a shell was left on the guest"
-        assert not one.service.troubles, "a trouble that a test asked for did not come"
+def guest(_nothing_left_of_guests, tmp_path):
+    made = Guest(tmp_path / "guest")
+    made.script.on(r"cmd\.exe /d /c exit 0$")
+    made.start()
+    yield made
+    made.stop()
+    left = [shell for shell in made.shells.open.values() if shell.used]
+    assert not left, "a shell was left on the guest"
+    assert not made.service.troubles, "a trouble that a test asked for did not come"
 
 
 @pytest.fixture
-def guest(new_guest):
-    return new_guest()
+def new_shell(guest):
+    """Make a shell on the guest; changes are of its reach."""
+    with ExitStack() as shells:
+        yield lambda **changes: shells.enter_context(closing(WindowsShell(guest.reach(**changes))))
 
 
 @pytest.fixture
-def new_windows_shell(_nothing_left_of_guests):
-    made: list[WindowsShell] = []
-
-    def make(guest: Guest, **changes: object) -> WindowsShell:
-        made.append(WindowsShell(reach(guest, **changes)))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def windows_shell(guest, new_windows_shell):
-    return new_windows_shell(guest)
+def windows_shell(new_shell):
+    return new_shell()

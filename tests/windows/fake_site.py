@@ -11,15 +11,13 @@ import ntfs_maker
 from lab._errors import BrokenError
 from lab.imaging.windows.machine import Address, Building, InstallationMachine, InstallationState
 
-PICTURE = b"\x89PNG\r\n\x1a\nnothing"
-
 
 @dataclass
 class FakeMachine:
     """A machine with scripted output."""
 
     asked: InstallationMachine
-    at: Address
+    site: FakeSite
     console: bytearray = field(default_factory=bytearray)
     resets: int = 0
     runs: bool = True
@@ -29,7 +27,6 @@ class FakeMachine:
     on_disk: dict[str, bytes] = field(default_factory=dict)
     refuses: str = ""
     """Why it cannot be removed."""
-    every_look: Callable[[FakeMachine], None] = lambda _: None
     accelerated: bool = True
     where: str = "machine 'fake' on 'nowhere'"
 
@@ -37,16 +34,15 @@ class FakeMachine:
         self.console += "".join(f"{line}\r\n" for line in lines).encode()
 
     def look(self, heard: int) -> InstallationState:
-        self.every_look(self)
-        return InstallationState(
-            bytes(self.console[heard:]), self.disk_bytes, self.resets, self.runs
-        )
+        self.site.story(self)
+        said = bytes(self.console[heard:])
+        return InstallationState(said, self.disk_bytes, self.resets, self.runs)
 
     def picture(self) -> bytes:
-        return PICTURE
+        return b"\x89PNG\r\n\x1a\nnothing"
 
     def address(self) -> Address:
-        return self.at
+        return self.site.at
 
     def take_answers(self) -> None:
         self.has_answers = False
@@ -71,7 +67,8 @@ class FakeSite:
     """A site with one such machine, which stays if a command is killed."""
 
     at: Address
-    prepare: Callable[[FakeMachine], None] = lambda _: None
+    story: Callable[[FakeMachine], None]
+    """What happens to a machine between two looks at it."""
     begun: list[FakeMachine] = field(default_factory=list)
     refuses: BaseException | None = None
 
@@ -85,13 +82,10 @@ class FakeSite:
 
     def remove(self, site: Path) -> None:
         for one in self.begun:
-            if one.asked.site == site:
-                one.removed = True
+            one.removed |= one.asked.site == site
 
     def begin(self, machine: InstallationMachine) -> Building:
         if self.refuses is not None:
             raise self.refuses
-        made = FakeMachine(machine, self.at)
-        self.begun.append(made)
-        self.prepare(made)
-        return made
+        self.begun.append(FakeMachine(machine, self))
+        return self.begun[-1]

@@ -1,5 +1,6 @@
 """Installation media with Microsoft's layout, created for tests with pycdlib and wimlib.
 
+What lies beside them too: virtio-win's medium and OpenSSH's archive.
 They have no content of Microsoft's: they are stand-ins, not Windows. As on real media, ISO 9660
 has only ``README.TXT``, which says that UDF is needed; the files are in UDF; two El
 Torito entries start BIOS and UEFI::
@@ -14,12 +15,15 @@ from __future__ import annotations
 import io
 import struct
 import subprocess
-from collections.abc import Iterable, Mapping
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import pycdlib
+
+from lab.imaging.medium import medium
 
 Channel = Literal["evaluation", "volume"]
 Container = Literal["wim", "esd", "swm"]
@@ -37,6 +41,11 @@ NO_PROMPT = "/efi/microsoft/boot/efisys_noprompt.bin"
 BIOS = "/boot/etfsboot.com"
 _WORDS = {"evaluation": ("Eval", "FREE", 0), "volume": ("Volume", "FREV", 1)}
 """Channel to its name in ``ei.cfg``, its part of the label, and whether it has volume keys."""
+DRIVERS = (
+    *("Balloon", "NetKVM", "pvpanic", "qemufwcfg", "vioinput", "viorng", "vioscsi"),
+    *("vioserial", "viostor"),
+)
+RELEASES = ("2k19", "2k22", "2k25")
 _WIM_HEADER = 208
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
@@ -54,6 +63,8 @@ class Boots:
     """512-byte sectors in the boot catalogue; None for the true number. Some media have 1."""
     uefi_platform: int = 0xEF
     """Platform id in the boot catalogue; some programs write 0."""
+    bios_table: bool = False
+    """Whether the BIOS loader is told its place: mkisofs' boot information table."""
 
 
 def floppy(mark: bytes) -> bytes:
@@ -119,7 +130,12 @@ def _write(target: Path, label: str, files: Mapping[str, Content], boots: Boots 
         short = {BIOS: "/B.BIN;1", PROMPT: "/E.BIN;1"}.get(path) if boots else None
         _add(iso, everything[path], iso_path=short, udf_path=path)
     if boots is not None:
-        iso.add_eltorito("/B.BIN;1", boot_load_size=8, udf_bootcatfile="/boot.cat")
+        iso.add_eltorito(
+            "/B.BIN;1",
+            boot_load_size=8,
+            boot_info_table=boots.bios_table,
+            udf_bootcatfile="/boot.cat",
+        )
         iso.add_eltorito("/E.BIN;1", boot_load_size=boots.uefi_sectors, efi=True)
         for path in ("/B.BIN;1", "/E.BIN;1", "/BOOT.CAT;1"):
             iso.rm_hard_link(iso_path=path)
@@ -271,3 +287,25 @@ def _wimlib(*arguments: str | Path) -> None:
     words = ["wimlib-imagex", *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+
+
+def openssh(target: Path) -> Path:
+    """An archive with the layout of Win32-OpenSSH's."""
+    with zipfile.ZipFile(target, "w") as archive:
+        for name in ("sshd.exe", "ssh-keygen.exe", "install-sshd.ps1"):
+            archive.writestr(f"OpenSSH-Win64/{name}", f"stand-in of {name}")
+    return target
+
+
+def virtio_win(
+    target: Path, drivers: Sequence[str] = DRIVERS, releases: Sequence[str] = RELEASES
+) -> Path:
+    """A medium with the layout of virtio-win's, with dummy drivers."""
+    files: dict[str, bytes] = {"virtio-win-guest-tools.exe": b"MZ stand-in of the guest tools"}
+    for driver in drivers:
+        for release in releases:
+            for ending in ("inf", "sys", "cat"):
+                path = f"{driver}/{release}/amd64/{driver.lower()}.{ending}"
+                files[path] = f"stand-in of {driver} for {release}\r\n".encode()
+    target.write_bytes(medium("virtio-win-0.1", files))
+    return target

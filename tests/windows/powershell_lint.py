@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from powershell_syntax import Call, Function, Script, enclosing, line, within
-from powershell_tables import AUTOMATIC, CMDLETS, COMMON, FORBIDDEN, PREFERENCES
+from powershell_syntax import Call, Function, Script, enclosing, line, walk
+from tables import CASES, table
 from tree_sitter import Node
 
 HEADER = (
@@ -14,6 +14,18 @@ HEADER = (
     "$ErrorActionPreference = 'Stop'",
     "$ProgressPreference = 'SilentlyContinue'",
 )
+_WORDS = table("powershell/words")
+FORBIDDEN: dict[str, str] = _WORDS["forbidden"]
+AUTOMATIC, PREFERENCES, COMMON = (
+    {*_WORDS[name].split()} for name in ("automatic", "preferences", "common")
+)
+CMDLETS = {
+    name: {*parameters}
+    for row in (CASES / "cmdlets.txt").read_text().lower().splitlines()
+    if not row.startswith("#")
+    for name, *parameters in [row.split()]
+}
+"""Cmdlet to its parameters."""
 _SECRET = re.compile(r"password|passwd|secret|credential|/passw", re.IGNORECASE)
 
 
@@ -170,7 +182,7 @@ def _bare(script: Script, node: Node) -> str:
 
 def _targets(script: Script) -> Iterator[tuple[Node, str]]:
     for node in script.of("left_assignment_expression", "script_parameter"):
-        for one in within(node):
+        for one in walk(node):
             if one.type == "variable" and not _indexes(one, node):
                 yield one, script.text(one).lstrip("$").lower()
             if node.type == "script_parameter" and one.type == "script_parameter_default":

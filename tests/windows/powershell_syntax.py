@@ -57,7 +57,7 @@ class Script:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(_walk(self.root))
+        return tuple(walk(self.root))
 
     def text(self, node: Node) -> str:
         return self.source[node.start_byte : node.end_byte].decode("ascii", errors="replace")
@@ -80,7 +80,7 @@ class Script:
     @cached_property
     def functions(self) -> tuple[Function, ...]:
         return tuple(
-            Function(self.text(child_of(node, "function_name")), node, self.parameters(node))
+            Function(self.text(node.named_children[0]), node, self.parameters(node))
             for node in self.of("function_statement")
         )
 
@@ -90,10 +90,10 @@ class Script:
 
     def parameters(self, node: Node) -> tuple[Parameter, ...]:
         """Parameters of a function, a script block, or the script itself (its root)."""
-        block = next((one for one in _walk(node) if one.type == "param_block"), None)
+        block = next((one for one in walk(node) if one.type == "param_block"), None)
         if block is None or _owner(block) != node:
             return ()
-        return tuple(self._parameter(one) for one in _walk(block) if one.type == "script_parameter")
+        return tuple(self._parameter(one) for one in walk(block) if one.type == "script_parameter")
 
     def _parameter(self, node: Node) -> Parameter:
         variable = next(child for child in node.named_children if child.type == "variable")
@@ -133,7 +133,7 @@ class Script:
         for node in self.of("assignment_expression"):
             if self.text(node.named_children[0]) != variable:
                 continue
-            body = next(one for one in _walk(node) if one.type == "hash_literal_body")
+            body = next(one for one in walk(node) if one.type == "hash_literal_body")
             entries = (one for one in body.named_children if one.type == "hash_entry")
             return {
                 self.text(one.named_children[0]).strip("'"): self.text(one.named_children[-1])
@@ -168,10 +168,6 @@ def line(node: Node) -> int:
     return node.start_point.row + 1
 
 
-def child_of(node: Node, kind: str) -> Node:
-    return next(child for child in node.named_children if child.type == kind)
-
-
 def enclosing(node: Node, *kinds: str) -> Iterator[Node]:
     """Ancestors of these kinds, nearest first."""
     above = node.parent
@@ -181,16 +177,12 @@ def enclosing(node: Node, *kinds: str) -> Iterator[Node]:
         above = above.parent
 
 
-def within(node: Node) -> Iterator[Node]:
-    return _walk(node)
-
-
 def _owner(block: Node) -> Node | None:
     """The owner of a parameter block: a function, a script block, or the script."""
     return next(enclosing(block, "function_statement", "script_block_expression", "program"), None)
 
 
-def _walk(node: Node) -> Iterator[Node]:
+def walk(node: Node) -> Iterator[Node]:
     yield node
     for child in node.children:
-        yield from _walk(child)
+        yield from walk(child)

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 from powershell_syntax import Script
+from tables import CASES
 
 from lab._errors import PreflightError, UsageError
 from lab.imaging import recipes
@@ -84,7 +85,7 @@ RESTARTS = re.compile(
 def test_answer_file_is_what_windows_reads(name):
     """Commands of 259 and 1,024 characters, by Microsoft's reference; restarts break a pass."""
     document = DOCUMENTS[name]
-    etree.XMLSchema(file=str(answers.CASES / "unattend.xsd")).assertValid(tree(document))
+    etree.XMLSchema(file=str(CASES / "unattend.xsd")).assertValid(tree(document))
     for suffix in ("AdministratorPassword", "Password"):
         (value,) = texts(document, f"{suffix}/Value")
         assert base64.b64decode(value).decode("utf-16-le") == answers.PASSWORD + suffix
@@ -106,7 +107,7 @@ def test_answer_file_is_what_windows_reads(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_answer_file_has_only_settings_and_values_that_windows_knows(name):
-    lines = (answers.CASES / "known-settings.txt").read_text().splitlines()
+    lines = (CASES / "known-settings.txt").read_text().splitlines()
     rows = [line.split() for line in lines if not line.startswith("#")]
     known = {tuple(row[:3]): (row[3:] or [".*"])[0] for row in rows}
     for component in tree(DOCUMENTS[name]).iter("{*}component"):

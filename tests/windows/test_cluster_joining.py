@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 
 import pytest
 from cluster_node_double import Node
 from cluster_nodes import JOIN, decided, join_of
+from tables import named, table
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -24,6 +24,9 @@ NAMES = [
     *("survey", "earlier-life", "features", "bundle", "containerd", "images"),
     *("node", "join", "network", "proxy", "routes", "settled"),
 ]
+
+
+CASES = table("joining")
 
 
 class Api:
@@ -152,83 +155,30 @@ def test_reboot_that_a_step_asks_for_is_made_and_proved(node, way):
     assert node.boots == 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (
-            {"build": 17763, "revision": 378},
-            r"17763\.378 is older than 17763\.379.*KB4489899",
-        ),
-        ({"build": 26100}, r"no image 'registry\.k8s\.io/pause' for Windows build 26100"),
-        ({"medium": ""}, "no drive on it has the label 'HYBRIDBUNDLE'"),
-        ({"has_address": False}, "10.9.176.94"),
-        ({"clock_off": timedelta(hours=-8)}, r"its clock says .*, 28\d\d\d s off this machine's"),
-        ({"clock_off": timedelta(hours=9)}, r"its clock says .*, 32[34]\d\d s off this machine's"),
-    ],
-    ids=["too old", "no images", "no medium", "no address", "a clock in the west", "in the east"],
-)
-def test_node_that_cannot_be_one_is_refused_before_anything_changes(fault, said, node, way):
-    for name, value in fault.items():
-        setattr(node, name, value)
-    with pytest.raises(BrokenError, match=said):
+@pytest.mark.parametrize("case", CASES["refused"], ids=named)
+def test_node_that_cannot_be_one_is_refused_before_anything_changes(case, node, way):
+    vars(node).update(case["fault"])
+    with pytest.raises(BrokenError, match=case["said"]):
         through(way())
     assert set(node.steps) == {"node-survey"}
     assert node.changed == []
 
 
-@pytest.mark.parametrize(
-    ("minutes", "said"),
-    [
-        (2 * 24 * 60 + 59, "win1: its evaluation of Windows ends in 48 hours"),
-        (0, "win1: its evaluation of Windows has ended"),
-        (10 * 24 * 60, ""),
-        (None, ""),
-    ],
-)
-def test_an_evaluation_that_ends_soon_is_warned_of(minutes, said, node, way, capsys):
-    node.evaluation = minutes
+@pytest.mark.parametrize("case", CASES["evaluations"])
+def test_an_evaluation_that_ends_soon_is_warned_of(case, node, way, capsys):
+    node.evaluation = case["minutes"]
     through(way())
     heard = capsys.readouterr().err
-    assert said in heard
-    assert ("evaluation" in heard) == bool(said)
+    assert case["said"] in heard
+    assert ("evaluation" in heard) == bool(case["said"])
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (
-            {
-                "join_error": "'C:\\k\\kubeadm.exe' ended with exit code 1: failed",
-                "kubelet_log": "I1 starting\nE1 unknown flag: --pod-infra-container-image\n",
-            },
-            r"(?s)'node-join'.*last log lines of kubelet:.*unknown flag: --pod-infra.*that means: ",
-        ),
-        (
-            {"join_error": "there is no program 'C:\\k\\kubeadm.exe'"},
-            "kubelet has written nothing to C:",
-        ),
-        (
-            {
-                "never": "not done within 300 s; last seen: no such Node",
-                "kubelet_log": "open /etc/resolv.conf: The system cannot find the file specified.",
-            },
-            r"(?s)last seen: no such Node.*that means: ",
-        ),
-        (
-            {"hns_error": "HNS refused POST /networks: The parameter is incorrect."},
-            "making HNS networks on 'node009': HNS refused POST",
-        ),
-    ],
-    ids=["kubeadm", "a silent kubelet", "no Node", "HNS"],
-)
-def test_join_that_fails_is_told_with_the_words_of_the_node_and_their_meaning(
-    fault, said, node, way, api
-):
-    topology = "upstream-tor" if "hns_error" in fault else "overlay"
-    for name, value in fault.items():
-        setattr(api if name == "never" else node, name, value)
-    with pytest.raises(StepError, match=said):
-        through(way(topology))
+@pytest.mark.parametrize("case", CASES["failed"], ids=named)
+def test_join_that_fails_is_told_with_the_words_of_the_node_and_their_meaning(case, node, way, api):
+    for one in (api, node):
+        vars(one).update(case["fault"])
+    with pytest.raises(StepError, match=case["said"]):
+        through(way(case.get("topology", "overlay")))
 
 
 def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(node, way, monkeypatch):

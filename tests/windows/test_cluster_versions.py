@@ -9,6 +9,7 @@ import cluster_nodes
 import pytest
 from cluster_nodes import BUILDS, GOLDEN, LIKE, MINORS, SCENARIOS, decided, manifest, seen
 from golden_files import check_golden
+from tables import table
 
 from lab._errors import UsageError
 from lab.cluster import rules
@@ -62,20 +63,7 @@ def test_four_minors_are_known_and_kubelets_that_never_start_refused_by_name():
     assert [version_refusal(one) is None for one in known] == [False, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("build", "revision", "topology", "said"),
-    [
-        (17763, 378, "overlay", "KB4489899"),
-        (17763, 379, "overlay", None),
-        (17763, 1, "hard-way", None),
-        (17763, 1431, "calico-vxlan", "older than 17763.1432"),
-        (17763, 1432, "calico-vxlan", None),
-        (20348, 168, "calico-vxlan", "older than 20348.169"),
-        (20348, 169, "calico-vxlan", None),
-        (20348, 0, "overlay", None),
-        (18363, 500, "overlay", "not a known Windows build"),
-    ],
-)
+@pytest.mark.parametrize(("build", "revision", "topology", "said"), table("too-old"))
 def test_windows_that_is_too_old_for_a_topology_is_told_why(build, revision, topology, said):
     found = too_old(WindowsObserved(build, revision), topology)
     assert (said in str(found)) if said else found is None

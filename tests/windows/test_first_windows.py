@@ -10,6 +10,7 @@ from typing import Any
 import ntfs_maker
 import pytest
 from click.testing import CliRunner
+from tables import table
 
 from lab._errors import BrokenError
 from lab.cli.image import command
@@ -55,25 +56,11 @@ def clock(off: timedelta) -> str:
     return f"Leap Indicator: 0\r\nnow {(datetime.now(UTC) + off).isoformat()}\r\n"
 
 
-@pytest.mark.parametrize(
-    ("number", "right", "wrong"),
-    [
-        (2, "viostor.inf\nnetkvm.inf", "viostor.inf"),
-        (4, "Kubernetes v1.36.1\nRunning\n C:\\etc\\kubernetes\\kubelet.conf", "not found"),
-        (5, "flannel.4096 Overlay 10.9.176.94", "nat nat"),
-        (2, "viostor.inf\nnetkvm.inf", "!pnputil /enum-drivers | Select-String 'viostor|netkvm'"),
-        (12, "errors:\r\n", "errors:\r\nError SYSPRP Package X was installed for a user"),
-        (
-            19,
-            'second start: 183\n[{"Components": [{"Type": "Drops", "LastDropReason": ""}]}]',
-            'second start: 0\n[{"Components": [{"Type": "Drops", "LastDropReason": ""}]}]',
-        ),
-        (15, "AllowUnencrypted = false\nBasic = false\nNegotiate = true", "Basic = true"),
-    ],
-)
-def test_a_right_answer_is_told_from_a_wrong_one(number, right, wrong, tmp_path):
-    assert verdicts(tmp_path, {number: right})[number] == "as expected"
-    assert verdicts(tmp_path, {number: wrong})[number] == "differs"
+@pytest.mark.parametrize("case", table("first-windows"))
+def test_a_right_answer_is_told_from_a_wrong_one(case, tmp_path):
+    number = case["number"]
+    assert verdicts(tmp_path, {number: case["right"]})[number] == "as expected"
+    assert verdicts(tmp_path, {number: case["wrong"]})[number] == "differs"
     assert verdicts(tmp_path, {})[number] == "not run"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from double.pktmon import Dropped, Pktmon
-from double.script import Answer
+from double.script import Answer, Asked
+from tables import table
 
 from lab._deadline import Deadline
 from lab.explain.bracket import find_bracket
@@ -24,6 +27,121 @@ from lab.providers.provider import CAPTURE, KERNEL_TRACE, LabHandle, Outcome
 from lab.scenario.loader import find, load
 from lab.topology import registry
 from lab.topology.routing import bare
+
+CASES = table("pktmon")
+_NONE = {"Packets": 0, "Bytes": 0, "DropReason": ""}
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Inbound packets between two addresses that were dropped."""
+
+    ends: tuple[str, str]
+    count: int
+    reason: str
+    port: int = 8080
+
+    def matches(self, rule: str) -> bool:
+        return {*self.ends, str(self.port)} <= {*rule.split()}
+
+    def counter(self) -> dict[str, Any]:
+        counted = {"Packets": self.count, "Bytes": 60, "DropReason": self.reason}
+        return {"Name": "", "Type": "Drops", "Inbound": counted, "Outbound": _NONE}
+
+
+@dataclass
+class Pktmon:
+    """One machine's session and filters; a test may change every attribute."""
+
+    running: bool = False
+    filters: list[str] = field(default_factory=list)
+    """Names and arguments."""
+    most: int = 8
+    drops: list[Dropped] = field(default_factory=list)
+    """Since the last reset."""
+    old: bool = False
+    """Whether it is that of Windows Server 2019 without updates."""
+    denied: bool = False
+    none: str = "Packet Filters:\r\n    None"
+    """An empty list of filters."""
+    counters: tuple[str, str] = ("", "")
+    """What takes the place of what in the output of ``counters``."""
+    code: int = 0
+    """Of ``counters``."""
+    silent: Callable[[str], Answer | None] = lambda _: None
+    """Answers instead of it."""
+    ran: list[str] = field(default_factory=list)
+
+    def __call__(self, asked: Asked) -> Answer | None:
+        self._output: list[str] = []
+        code = self._several(re.sub(r"(?i)^\S*cmd\.exe (/d )?(/s )?/c ", "", asked.line))
+        return self.silent(asked.line) or Answer(code, "\r\n".join(self._output).encode())
+
+    def clean(self) -> bool:
+        return not self.running and not self.filters
+
+    def _several(self, line: str) -> int:
+        """``a & b``, or ``a && (b && c || (d & e))``, as cmd.exe runs them."""
+        first, _, rest = line.partition(" && (")
+        code = [self._run(one) for one in first.split(" & ")][-1]
+        if code or not rest:
+            return code
+        then, _, otherwise = rest.rstrip(")").partition(" || (")
+        if not any(self._run(one) for one in then.split(" && ")):
+            return 0
+        return [self._run(one) for one in otherwise.split(" & ")][-1]
+
+    def _run(self, command: str) -> int:
+        self.ran.append(command)
+        code, said = self._result(*command.split())
+        self._output += [said] if said else []
+        return code
+
+    def _result(  # noqa: C901, PLR0911  a table of answers
+        self, program: str, *words: str
+    ) -> tuple[int, str]:
+        match [program, *words]:
+            case ["exit", code]:
+                return int(code), ""
+            case _ if self.denied:
+                return 5, "Zugriff verweigert"
+            case [_, "start", *_] if self.old:
+                return 87, "Unknown parameter '--capture'. See pktmon start help."
+            case [_, "start", *_] if self.running:
+                return 183, "Die Paket\u00fcberwachung wurde bereits gestartet."
+            case [_, "start", *_]:
+                self.running = True
+            case [_, "filter", "list"]:
+                return 0, self._listed()
+            case [_, "filter", "add", *rest] if len(self.filters) < self.most:
+                self.filters.append(" ".join(rest))
+            case [_, "filter", "remove"]:
+                self.filters.clear()
+            case [_, "stop"]:
+                self.running = False
+            case [_, "reset"]:
+                self.drops.clear()
+            case [_, "counters", "--json"]:
+                return self.code, re.sub(*self.counters, self._counted())
+            case _:
+                return 87, f"Unknown parameter '{words[-1]}'."
+        return 0, ""
+
+    def _listed(self) -> str:
+        if not self.filters:
+            return self.none
+        rows = [one.partition(" ") for one in self.filters]
+        wide = max(len(name) for name, _, _ in rows)
+        lines = [f" # {'Name':{wide}} IP Address", f" - {'-' * wide} ----------"]
+        lines += [f" {n} {name:{wide}} {rest}" for n, (name, _, rest) in enumerate(rows, start=1)]
+        return "\r\n".join(("Packet Filters:", *lines))
+
+    def _counted(self) -> str:
+        flows = {"Name": "Upper", "Type": "Flows", "Inbound": {"Packets": 6}, "Outbound": _NONE}
+        drops = [one.counter() for one in self.drops if any(map(one.matches, self.filters))]
+        component = {"Name": "TCP/IPv4 - L3/L4", "Id": 49, "Counters": [flows, *drops]}
+        return json.dumps([{"Group": "Ethernet", "Components": [component]}])
+
 
 A, B, PORT = "10.244.1.4", "10.244.3.4", 8080
 ENDS = {(A, B, PORT)}
@@ -62,44 +180,22 @@ def test_drops_of_the_probe_are_counted_with_their_reason_and_nothing_is_left(pk
     assert pktmon.clean()
 
 
-@pytest.mark.parametrize(
-    ("habits", "said"),
-    [
-        ({"running": True}, "code 183; somebody else may be using it: 'Die Paket\u00fcberwachung"),
-        ({"filters": ["SMB -p 445"]}, "somebody else has filters there: SMB"),
-        ({"filters": ["hybridlab-1 -p 1", "SMB -p 445"]}, "somebody else has filters there: SMB"),
-        ({"denied": True}, "access denied: 'Zugriff verweigert'"),
-        ({"old": True}, "cannot count drops, as on Windows Server 2019 without updates: 'Unknown"),
-        ({"none": "Die Liste\r\nist nicht da"}, "it prints an unknown format: 'Die Liste ist"),
-        ({"most": 0}, "it refused the filters: 'Unknown"),
-        (
-            {"changed": lambda _: "Alle Z\u00e4hler sind null."},
-            "unknown format: 'Alle Z\u00e4hler sind",
-        ),
-        ({"code": 1}, "exit code 1: '[{"),
-        ({"changed": lambda text: text[:-9]}, "it prints an unknown format: '[{"),
-        (
-            {"changed": lambda text: text.replace("Drops", "Verluste")},
-            "it prints an unknown format",
-        ),
-        ({"changed": lambda text: text.replace("DropReason", "Grund")}, "drops without a reason"),
-    ],
-)
+@pytest.mark.parametrize("habits", CASES["habits"])
 def test_what_is_not_understood_accuses_nobody_and_what_others_run_stays(
-    pktmon, new_monitor, habits, said
+    pktmon, new_monitor, habits
 ):
     for name, value in habits.items():
         setattr(pktmon, name, value)
     before = pktmon.running, [*pktmon.filters]
     found = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
     assert not found.drops
-    assert said in found.trouble
+    assert habits["said"] in found.trouble
     assert (pktmon.running, pktmon.filters) == before
 
 
 def test_a_system_in_another_language_is_understood_by_its_layout(pktmon, new_monitor):
     pktmon.none = "Paketfilter:\r\n    Keine"
-    pktmon.changed = lambda text: f"Z\u00e4hler\r\n{text}"
+    pktmon.counters = ("^", "Z\u00e4hler\r\n")
     said = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
     assert ([one.count for one in said.drops], said.trouble) == ([3], "")
 
@@ -132,7 +228,7 @@ def test_a_machine_that_never_answers_is_given_up_and_cleaned(pktmon, new_monito
     asked: list[str] = []
 
     def silent(line: str) -> Answer | None:
-        once = line.startswith(f"pktmon.exe {command}") and not asked
+        once = f"pktmon.exe {command}" in line and not asked
         asked.extend([line] if once else [])
         return Answer(held=threading.Event()) if once else None
 
@@ -150,48 +246,21 @@ def test_more_pairs_than_filters_are_not_asked(pktmon, new_monitor):
     assert not pktmon.ran
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        # recorded in English and Russian
-        ("Packet Filters:\r\n    None\r\n", ()),
-        ("\u0424\u0438\u043b\u044c\u0442\u0440\u044b:\r\n    \u041d\u0435\u0442", ()),
-        ("Packet Filters:\r\n # Name IP\r\n - ---- --\r\n 1 own  192.0.2.1/32", ("own",)),
-        (" # Name\r\n - ----\r\n10 a b\r\n", ("a b",)),
-        ("", None),
-        ("Packet Filters:\r\nNone\r\nunexpected", None),
-        (" # Name\r\n - ----\r\n", None),
-        (" # Name\r\n - ----\r\n x one\r\n", None),
-    ],
-)
-def test_filters_are_read_by_layout_or_not_at_all(text, names):
-    assert read(filter_names, text) == names
+@pytest.mark.parametrize("case", CASES["filters"])
+def test_filters_are_read_by_layout_or_not_at_all(case):
+    assert read(filter_names, case["text"]) == case["names"]
 
 
-ONE_DROP = """[{"Components": [{"Name": "a", "Counters": [{"Type": "Drop",
-"Last Drop Reason": "x", "Inbound": {"Packets": 0}, "Outbound": {"Packets": 1}}]}]}]"""
+@pytest.mark.parametrize("case", CASES["counters"])
+def test_counters_are_read_in_a_known_format_or_not_at_all(case):
+    wanted = case["drops"]
+    drops = None if wanted is None else [PacketDrop(*one) for one in wanted]
+    assert read(parse_drops, case["text"]) == drops
 
 
-@pytest.mark.parametrize(
-    ("text", "drops"),
-    [
-        ("", None),
-        ("[1]", None),
-        ("[{}]", None),
-        ('[{"Components": [{"Name": "a"}]}]', None),
-        ('[{"Components": [{"Name": "a", "Counters": [{"Type": "Drops"}]}]}]', None),
-        ('[{"Components": [{"Name": "a", "Counters": [{"Type": null}]}]}]', None),
-        ("[]", ()),
-        (ONE_DROP, (PacketDrop("a", "outbound", 1, "x"),)),
-    ],
-)
-def test_counters_are_read_in_a_known_format_or_not_at_all(text, drops):
-    assert read(parse_drops, text) == drops
-
-
-def read(parse: Callable[[str], object], text: str) -> object:
+def read(parse: Callable[[str], Iterable[object]], text: str) -> list[object] | None:
     try:
-        return parse(text)
+        return list(parse(text))
     except ValueError:
         return None
 

@@ -9,42 +9,11 @@ from pathlib import Path
 import pytest
 from powershell_lint import lint
 from powershell_syntax import Script, imported, load, names
+from tables import CASES, table
 
 EVERY = (*names(), *names("cluster"))
-HEAD = b"""[CmdletBinding()]
-param([Parameter(Mandatory)] [string]$Settings)
-
-Set-StrictMode -Version 3.0
-$ErrorActionPreference = 'Stop'
-$ProgressPreference = 'SilentlyContinue'
-Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
-
-function Get-Thing {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Name)
-    return "$Name in $Settings"
-}
-
-"""
-TAIL = b"\nexit 0\n"
-BODY = b"$thing = Get-Thing -Name 'x'\nWrite-Log -Message $thing\n"
-ADDED = (
-    (b"gci -Path 'x'", "exit code nobody reads"),
-    (b"net.exe 'stop' 'x'", "exit code nobody reads"),
-    (b"Get-Thing", "is not given -name"),
-    (b"Get-Service -Nme 'x'", "no parameter -nme"),
-    (b"Get-Thingy -Name 'x'", "no function of ours"),
-    (b"Write-Log -Message $thign", "$thign is read"),
-    (b"$x = '\xe2\x80\xa6'", "not ASCII"),
-    (b"function Get-It {\n    return 1\n}", "no [CmdletBinding"),
-    (b"Write-Host -Object 'x'", "standard output is for the result alone"),
-    (b"Invoke-Native -Path 'x.exe' -Arguments '/password:y'", "a secret on a command line"),
-    (b"$null = Get-Service -Name 'x' 2> $null", "a redirection outside Invoke-Native"),
-    (b"$input = 1", "nobody may set it"),
-    (b"$settings = 1", "case does not count"),
-    (b"$x = 1\r", "CR at the end of the line"),
-)
-"""One of each kind of mistake that would stop a script on Windows."""
+OWN = CASES / "powershell"
+HEAD, BODY, TAIL = (OWN / "head.ps1").read_bytes(), (OWN / "body.ps1").read_bytes(), b"\nexit 0\n"
 
 
 def findings(source):
@@ -66,10 +35,10 @@ def test_sound_script_is_left_alone_and_needs_its_head_and_tail():
     assert len(missing) == 3
 
 
-@pytest.mark.parametrize(("added", "said"), ADDED)
-def test_linter_finds_what_is_added(added, said):
-    found = findings(HEAD + BODY + added + b"\n" + TAIL)
-    assert [one for one in found if said in one], found
+@pytest.mark.parametrize("mistake", table("powershell/mistakes"))
+def test_linter_finds_what_is_added(mistake):
+    found = findings(HEAD + BODY + mistake["added"].encode() + b"\n" + TAIL)
+    assert [one for one in found if mistake["said"] in one], found
 
 
 @pytest.mark.parametrize("module", [name for name in EVERY if name.endswith(".psm1")])

@@ -10,7 +10,8 @@ import typing
 
 import pytest
 from cluster_nodes import decided
-from powershell_syntax import line, load, names, within
+from powershell_syntax import line, load, names, walk
+from tables import table
 
 from lab.cluster.windows import steps as cluster
 from lab.cluster.windows.network import flanneld_program
@@ -78,7 +79,7 @@ def asked_of_given(script):
         if script.text(variable) == "$Given" and rest:
             found.setdefault(script.text(rest[0]), line(node))
     for node in script.of("expandable_string_literal"):
-        for one in within(node):
+        for one in walk(node):
             if one.type == "member_access" and script.text(one).startswith("$Given."):
                 found.setdefault(script.text(one).split(".")[1], line(one))
     return found
@@ -139,19 +140,9 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file():
     source = load("cluster/node-service.ps1").source.decode()
     found = re.search(r"Match\(\$text, '([^']+)'\)", source)
     assert found is not None
-    pipe = "--container-runtime-endpoint=npipe:////./pipe/x"
-    table = {
-        f'KUBELET_KUBEADM_ARGS="{pipe} --v=4"\n': [pipe, "--v=4"],
-        'KUBELET_KUBEADM_ARGS="--v=4"\r\n': ["--v=4"],
-        'KUBELET_KUBEADM_ARGS=""\n': [],
-        "KUBELET_KUBEADM_ARGS=\n": [],
-        "": [],
-        'KUBELET_KUBEADM_ARGS="K--x=1"\n': ["K--x=1"],
-        '# by kubeadm\nKUBELET_KUBEADM_ARGS="--v=2"\n': ["--v=2"],
-    }
-    for text, wanted in table.items():
-        match = re.search(found[1], text)
-        assert (match[1].split() if match else []) == wanted
+    for case in table("kubeadm-flags"):
+        match = re.search(found[1], case["text"])
+        assert (match[1].split() if match else []) == case["flags"]
 
 
 @pytest.mark.parametrize("year", ["2019", "2022", "2025"])

@@ -6,6 +6,7 @@ import re
 import tomllib
 
 from powershell_syntax import load, names
+from tables import CASES
 
 from lab.imaging.windows import monitor
 
@@ -77,26 +78,6 @@ def test_ports_open_only_where_all_is_done_and_ready_is_said_last():
     assert sorted(order, key=text.index) == order
 
 
-CONTAINERD = tomllib.loads("""
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-sandbox = 'registry.k8s.io/pause:3.10'
-[plugins.'io.containerd.cri.v1.images'.registry]
-config_path = ''
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dir = ''
-bin_dirs = ['/opt/cni/bin']
-conf_dir = '/etc/cni/net.d'
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "registry.k8s.io/pause:3.8"
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "/opt/cni/bin"
-conf_dir = "/etc/cni/net.d"
-[plugins."io.containerd.grpc.v1.cri".registry]
-config_path = ""
-""")["plugins"]
-"""What containerd 2.3 and 1.7 print by ``config default``, cut down to the tables at hand."""
-
-
 def test_containerd_has_what_the_script_sets_and_the_script_sets_all_of_it():
     text = load("containerd.ps1").source.decode()
     variables = dict(re.findall(r"\$(cri|images|cni) = '([^']+)'", text))
@@ -105,10 +86,9 @@ def test_containerd_has_what_the_script_sets_and_the_script_sets_all_of_it():
         name, _, rest = table[1:].partition(".")
         found.add((f"{variables[name]}.{rest}".rstrip("."), key))
     there = set()
-    for plugin, values in CONTAINERD.items():
+    for plugin, values in tomllib.loads((CASES / "containerd.toml").read_text())["plugins"].items():
         for name, value in values.items():
-            inner = (
-                [(f".{name}", key) for key in value] if isinstance(value, dict) else [("", name)]
-            )
-            there |= {(f"plugins.{plugin}{table}", key) for table, key in inner}
+            keys = [f".{name}"] * isinstance(value, dict) or [""]
+            inner = value if isinstance(value, dict) else [name]
+            there |= {(f"plugins.{plugin}{keys[0]}", key) for key in inner}
     assert found == there

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-import beside_maker
+import media_maker
 from real_lab import story_until
 from stand_in import linux, setup_iso
 from stand_in.product import LAB, NAME, Product, product
@@ -39,8 +39,8 @@ def media(tmp_path):
         pytest.skip(str(why))
     folder = tmp_path / "media"
     iso = setup_iso.make(folder, system)
-    drivers = beside_maker.virtio_win(folder / "virtio-win.iso")
-    archive = beside_maker.openssh(folder / "OpenSSH-Win64.zip")
+    drivers = media_maker.virtio_win(folder / "virtio-win.iso")
+    archive = media_maker.openssh(folder / "OpenSSH-Win64.zip")
     return ("--iso", str(iso), "--virtio-win", str(drivers), "--openssh", str(archive))
 
 

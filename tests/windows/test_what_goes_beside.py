@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import beside_maker
 import media_maker
 import pytest
 
@@ -24,7 +23,7 @@ RELEASE = RELEASES["2022"]
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 def test_the_whole_medium_of_drivers_is_taken(release, tmp_path):
-    whole = beside_maker.virtio_win(tmp_path / "virtio-win.iso")
+    whole = media_maker.virtio_win(tmp_path / "virtio-win.iso")
     files = medium.read_drivers(whole, release)
     folder = f"drivers/NetKVM/{release.drivers}/amd64"
     assert {f"{folder}/netkvm.{ending}" for ending in ("inf", "sys", "cat")} <= set(files)
@@ -36,34 +35,30 @@ def test_the_whole_medium_of_drivers_is_taken(release, tmp_path):
 
 
 def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(tmp_path):
-    old = beside_maker.virtio_win(tmp_path / "old.iso", releases=("2k16", "2k19"))
-    with pytest.raises(
-        PreflightError, match="'viostor/2k22/amd64', only for 2k16, 2k19"
-    ) as refused:
+    old = media_maker.virtio_win(tmp_path / "old.iso", releases=("2k16", "2k19"))
+    words = "'viostor/2k22/amd64', only for 2k16, 2k19"
+    with pytest.raises(PreflightError, match=words) as refused:
         medium.check_drivers(old, RELEASE)
     assert "has this release" in refused.value.hint
 
 
 def test_a_medium_without_the_cards_driver_is_refused(tmp_path):
-    part = beside_maker.virtio_win(tmp_path / "part.iso", drivers=("viostor",))
+    part = media_maker.virtio_win(tmp_path / "part.iso", drivers=("viostor",))
     with pytest.raises(PreflightError, match="no folder 'NetKVM'"):
         medium.check_drivers(part, RELEASE)
 
 
-def _file(name: str, size: int) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        (folder / name).touch()
-        os.truncate(folder / name, size)
-        return folder / name
-
-    return make
+def _zeros(folder: Path, size: int = 100_000) -> Path:
+    (folder / "zeros").touch()
+    os.truncate(folder / "zeros", size)
+    return folder / "zeros"
 
 
-_zeros, _empty, _huge = _file("zeros", 100_000), _file("empty", 0), _file("huge", 10 << 30)
+_empty, _huge = partial(_zeros, size=0), partial(_zeros, size=10 << 30)
 
 
 def _archive(folder: Path) -> Path:
-    return beside_maker.openssh(folder / "a.zip")
+    return media_maker.openssh(folder / "a.zip")
 
 
 def _pipe(folder: Path) -> Path:
@@ -77,8 +72,7 @@ def _another(folder: Path) -> Path:
     return folder / "other.zip"
 
 
-def _drivers(path: Path) -> None:
-    medium.check_drivers(path, RELEASE)
+_drivers = partial(medium.check_drivers, release=RELEASE)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
     assert not (tmp_path / "cache").exists()
     images = {
         recipe.name: ImageSource(url=str(media_maker.make(tmp_path))),
-        "virtio-win": ImageSource(url=str(beside_maker.virtio_win(tmp_path / "virtio-win.iso"))),
+        "virtio-win": ImageSource(url=str(media_maker.virtio_win(tmp_path / "virtio-win.iso"))),
     }
     image = next(need.image for need in inputs.needs(recipe, Inventory()) if need.name == name)
     inventory = Inventory(images=images | {image: ImageSource(url=str(wrong))})

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import answers
 import pytest
 from cluster_nodes import JOIN, decided
 from lxml import etree
+from powershell_syntax import load
 from stand_in.guest import habits
+from tables import CASES, table
 
 from lab.explain import check
 from lab.facts.signatures import match
@@ -80,48 +81,17 @@ def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name):
     loads = [line for place, line, _ in commands(DOCUMENTS[name]) if place == "windowsPE"]
     if name.startswith("2025"):
         assert paths == [r"E:\drivers"]
-        assert all(
-            f" {letter} " in loads[0].replace("(", " ").replace(")", " ") for letter in "CDEF"
-        )
+        assert set("CDEF") <= set(re.split(r"\W+", loads[0]))
     else:
         assert (len(paths), loads) == (6, [])
         assert r"C:\drivers" in paths
 
 
-SCRIPTS = Path(__file__).parents[2] / "images" / "windows"
-MEETS: tuple[tuple[str, str, str, str], ...] = (
-    ("W3", "cluster/node-join.ps1", r"Add-ToPath -Folder \$folder\n.*Invoke-Native .*join", ""),
-    ("W4", "sysprep.ps1", r"\$found = @\(Find-AnswerFile\)\n.*Count -gt 0\) \{\n +throw", ""),
-    ("W4", "sysprep.ps1", r"'the answer medium to be out'.*\n.*\n +\$found = @\(Find-An", ""),
-    ("W10", "cluster/node-keep.ps1", r"while \(\$true\) \{[^}]*Invoke-Program ", ""),
-    ("W10", "cluster/node-task.ps1", r"RestartCount = 255\n", r"RestartCount 999"),
-    ("W10", "cluster/node-task.ps1", r"Stop-Program -Name \$Given\.programs\n.*Register-", ""),
-    ("W11", "cluster/cluster.psm1", r"(?s)function Restore-Card.*-NlMtuBytes \$Card\.mtu", ""),
-    ("W11", "cluster/cluster.psm1", r"Set-DnsClientServerAddress -InterfaceIndex \$index", ""),
-    ("W11", "cluster/cluster.psm1", r"Set-NetIPInterface @ip -InterfaceMetric \$Card\.metric", ""),
-    ("W11", "cluster/cluster.psm1", r"New-NetRoute .*\$route\.to -NextHop \$route\.via", ""),
-    ("W12", "cluster/cluster.psm1", r"MacAddress -eq \$Card\.mac -and .*StartsWith\('vEth", ""),
-    ("W13", "cluster/cluster.psm1", r"'already attached'\) \{\s+break", ""),
-    ("W13", "cluster/cluster.psm1", r"DELETE -Path \"/endpoints/\$\(\$there\.ID\)\"", ""),
-    ("W18", "containerd.ps1", r"'--register-service', '--log-file', \$Given\.log", ""),
-    ("W19", "containerd.ps1", r"Test-Path -LiteralPath \"\\\\\.\\pipe\\\$pipe\"", r"GetFiles"),
-    ("W19", "hybridlab.psm1", r"\$there\.Length -gt 0", ""),
-    (
-        "W19",
-        "cluster/node-bundle.ps1",
-        r"Wait-Until -What \"'\$\(\$File\.target\)' to be free\"",
-        "",
-    ),
-    ("W19", "clone.ps1", r"-eq \$wanted -and \$_\.Name -notlike 'vEthernet\*'", ""),
-)
-"""What scripts have, and have not, as far as a text can tell; tests/powershell runs them."""
-
-
-@pytest.mark.parametrize(("habit", "script", "has", "lacks"), MEETS)
-def test_scripts_meet_habits(habit, script, has, lacks):
-    text = (SCRIPTS / script).read_text()
-    assert re.search(has, text), f"{habit}: {script} has no {has}"
-    assert not (lacks and re.search(lacks, text)), f"{habit}: {script} has {lacks}"
+@pytest.mark.parametrize("case", table("powershell/habits"), ids=str)
+def test_scripts_meet_habits(case):
+    text = load(case["script"]).source.decode()
+    assert re.search(case["has"], text)
+    assert not ("lacks" in case and re.search(case["lacks"], text))
 
 
 def test_no_network_is_made_before_flannel_s_overlay():
@@ -155,7 +125,7 @@ def test_words_for_flanneld_on_windows_name_the_task():
 
 @pytest.mark.parametrize("name", ["parameter", "adapter", "attached", "diskette"])
 def test_recorded_words_of_hns_are_explained_or_met(name):
-    recorded = json.loads((SCRIPTS.parents[1] / "tests/cases/windows/recorded.json").read_text())
+    recorded = json.loads((CASES / "recorded.json").read_text())
     said = recorded["hns"][name]
     if name == "attached":
         assert "already attached" in said  # what the script takes for success

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import CASES
 
 from lab.imaging.windows import monitor
 from lab.imaging.windows.monitor import LOOK_AT, ORDER, PHASE_TITLES, Observation, Progress
-
-CASES = Path(__file__).parents[1] / "cases" / "windows" / "phases"
 
 
 def seen(look: dict[str, Any]) -> Observation:
@@ -27,7 +25,9 @@ def seen(look: dict[str, Any]) -> Observation:
     )
 
 
-@pytest.mark.parametrize("file", sorted(CASES.glob("*.toml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted((CASES / "phases").glob("*.toml")), ids=lambda file: file.stem
+)
 def test_phases_follow_from_what_is_seen(file):
     progress = monitor.begin(0.0)
     for look in tomllib.loads(file.read_text())["look"]:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from processes import lab
+from tables import table
 
 from lab._errors import UsageError
 from lab.imaging import recipes
@@ -16,6 +17,7 @@ from lab.imaging.windows.answer import clone_preview, make_settings
 from lab.imaging.windows.settings import MASK, RELEASES, Region, secret_name
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]
+CASES = table("answer-file")
 RECIPE = Path(recipes.directory() / "windows-server-2022" / recipes.FILE)
 
 
@@ -65,41 +67,23 @@ def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("options", "there", "absent"),
-    [
-        ((), ["CORE</Value>", "<Active>true"], ["EFI", "<ProductKey>*"]),
-        (("--firmware", "uefi"), ["<Type>EFI</Type>", "<PartitionID>3<"], ["<Active>"]),
-        (("--edition", "datacenter", "--surface", "desktop"), ["SERVERDATACENTER<"], ["CORE<"]),
-        (("--channel", "volume"), ["<Key>", "</ProductKey>"], []),
-        (("--clone",), ["<ComputerName>WIN1<", "clone.ps1&#39;"], ["windowsPE", "bootstrap.ps1"]),
-    ],
-)
-def test_answer_file_is_printed_as_the_options_say(name, options, there, absent, capfd):
-    code, out, err = lab(capfd, "image", "answer-file", name, *options)
+@pytest.mark.parametrize("case", CASES["printed"], ids=str)
+def test_answer_file_is_printed_as_the_options_say(name, case, capfd):
+    code, out, err = lab(capfd, "image", "answer-file", name, *case["options"])
     assert (code, err) == (0, "")
-    assert all(text in out for text in there)
-    assert not any(text in out for text in absent)
+    assert all(text in out for text in case["there"])
+    assert not any(text in out for text in case["absent"])
     assert out.count(f"<Value>{MASK}</Value>") == 2
-    if "volume" in options:
+    if "volume" in case["options"]:
         assert out.count(RELEASES[name[-4:]].keys["standard"]) == 2
     ET.fromstring(out)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("debian-12",), 2, "it is not a Windows image"),
-        (("debian-12", "--clone"), 2, "it is not a Windows image"),
-        (("windows-server-2023",), 2, 'did you mean "windows-server-20'),
-        (("windows-server-2022", "--firmware", "kernel"), 2, "'bios', 'uefi'"),
-        ((), 2, "Missing argument"),
-    ],
-)
-def test_refusal_says_what_to_do(arguments, code, words, capfd):
-    ended, out, err = lab(capfd, "image", "answer-file", *arguments)
-    assert (ended, out) == (code, "")
-    assert words in err
+@pytest.mark.parametrize("case", CASES["refused"], ids=str)
+def test_refusal_says_what_to_do(case, capfd):
+    ended, out, err = lab(capfd, "image", "answer-file", *case["options"])
+    assert (ended, out) == (2, "")
+    assert case["said"] in err
 
 
 @pytest.mark.parametrize(

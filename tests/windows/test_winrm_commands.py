@@ -1,4 +1,4 @@
-"""Commands on a guest over WinRM, as a double answers: not Windows."""
+"""Commands on a guest over WinRM, and waiting for one, as a double answers: not Windows."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from double.guest import PASSWORD, USER, Guest
 from double.script import Answer, Asked
-from windows_guests import encoded, lines, trouble
+from tables import named, table
+from windows_guests import PASSWORD, USER, Guest, encoded
 
+from lab import _errors
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
-from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
+from lab._errors import DeadlineError, PreflightError, UsageError
+from lab.remote import shell as shells
+from lab.remote import windows, winrm
+from lab.remote.shell import Completed, ConnectionLostError, HostKeyError, UnreachableError
 from lab.remote.transport import SESSIONS
 from lab.remote.windows import WindowsShell
-from lab.remote.winrm import CertificateError, FaultError, PasswordError
+from lab.remote.winrm import CertificateError, PasswordError
 
 PROGRAM = "C:\\tools\\it.exe"
 CLIXML = (
@@ -25,6 +28,7 @@ CLIXML = (
     b'<Obj S="progress" RefId="0"><MS><S N="Activity">Loading</S></MS></Obj>'
     b'<S S="Error">it is broken_x000D__x000A_</S></Objs>'
 )
+TROUBLES = table("winrm-troubles")
 
 
 @pytest.mark.parametrize("code", [0, 1, 1641, 3010, 3221225786, -1073741510])
@@ -66,6 +70,28 @@ def test_lines_are_told_as_they_come(guest, windows_shell):
     assert done == Completed(7, "", "err")
 
 
+@pytest.mark.parametrize("case", TROUBLES, ids=named)
+def test_trouble_of_the_service_is_mended_where_that_is_safe_and_else_said(
+    case, guest, windows_shell
+):
+    guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
+    for one in case.get("trouble", ()):
+        guest.trouble(**one)
+    for name, value in case.get("limits", {}).items():
+        setattr(guest.service if name == "max_envelope" else guest.shells, name, value)
+    words = [PROGRAM, "x" * 6_000]
+    if "error" not in case:
+        assert windows_shell.run(words, Deadline(20)) == Completed(5, "one two", "")
+    else:
+        kind = {**vars(_errors), **vars(shells), **vars(winrm)}[case["error"]]
+        with pytest.raises(kind, match=case["said"]) as caught:
+            windows_shell.run(words, Deadline(20))
+        assert case.get("hint", "") in caught.value.hint
+    assert guest.shells.verbs.count("Command") == case.get("commands", 1)
+    assert len(guest.service.logins) >= case.get("logins", 1)
+    assert not guest.shells.open
+
+
 def test_a_command_that_is_silent_for_long_is_asked_again(guest, windows_shell):
     guest.shells.longest_wait = 0.05
     gate = threading.Event()
@@ -75,89 +101,51 @@ def test_a_command_that_is_silent_for_long_is_asked_again(guest, windows_shell):
         Deadline(10).wait("asking", lambda: guest.shells.verbs.count("Receive") > 4)
         gate.set()
         assert running.result().stdout == "at last"
-    assert lines(guest) == [PROGRAM]
+    assert guest.lines() == [PROGRAM]
 
 
-def test_the_deadline_ends_the_command_and_its_shell(guest, new_windows_shell):
-    shell = new_windows_shell(guest)
-    shell.wait(Deadline(20))
+def test_the_deadline_ends_the_command_and_its_shell(guest, windows_shell):
+    windows_shell.wait(Deadline(20))
     guest.script.on("it.exe", pieces=[(b"begun\r\n", b"")], held=threading.Event())
     with pytest.raises(DeadlineError, match=r"not done within 1.5 s, and ended.*'begun'"):
-        shell.run([PROGRAM], Deadline(1.5))
+        windows_shell.run([PROGRAM], Deadline(1.5))
     assert guest.shells.signals == [PROGRAM]
     assert not guest.shells.open
-    assert shell.run(["cmd", "/d", "/c", "exit 0"], Deadline(20)).code == 0
+    assert windows_shell.run(["cmd", "/d", "/c", "exit 0"], Deadline(20)).code == 0
 
 
 def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(guest, windows_shell):
     windows_shell.wait(Deadline(20))
-    trouble(guest, "Create", "held", gate=threading.Event())
+    guest.trouble("Create", "held", gate=threading.Event())
     with pytest.raises(DeadlineError, match=r"no answer within 1 s from 127.0.0.1 port"):
         windows_shell.run([PROGRAM], Deadline(1))
-    assert lines(guest) == ["C:\\Windows\\System32\\cmd.exe /d /c exit 0"]
+    assert guest.lines() == ["C:\\Windows\\System32\\cmd.exe /d /c exit 0"]
 
 
 def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
     guest, windows_shell, monkeypatch
 ):
-    monkeypatch.setattr("lab.remote.winrm.CLEAN_SECONDS", 0.5)
+    monkeypatch.setattr(winrm, "CLEAN_SECONDS", 0.5)
     guest.script.on("it.exe", held=threading.Event())
     for action in ("Signal", "Signal", "Delete", "Delete"):
-        trouble(guest, action, "status", code=503)
+        guest.trouble(action, "status", code=503)
     with pytest.raises(DeadlineError, match="it may still be running"):
         windows_shell.run([PROGRAM], Deadline(1.2))
     guest.service.troubles.clear()
     guest.shells.forget()
 
 
-def test_a_connection_that_is_closed_while_nothing_was_said_is_made_anew(guest, new_windows_shell):
-    guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
-    trouble(guest, "Receive", "drop")
-    assert new_windows_shell(guest).run([PROGRAM], Deadline(20)) == Completed(5, "one two", "")
-    assert lines(guest) == [PROGRAM]
-
-
-@pytest.mark.parametrize("kind", ["ragged", "reset", "part"])
-def test_output_that_may_have_been_lost_is_said_with_the_exit_code(guest, windows_shell, kind):
-    guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
-    trouble(guest, "Receive", kind, after=True)
-    with pytest.raises(
-        ConnectionLostError, match=r"ended with exit code 5, but the connection broke"
-    ):
-        windows_shell.run([PROGRAM], Deadline(20))
-    assert lines(guest) == [PROGRAM]
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["not begun", "begun"])
-@pytest.mark.parametrize("kind", ["drop", "reset"])
-def test_a_command_that_may_have_begun_is_never_begun_again(guest, new_windows_shell, kind, after):
+def test_one_connection_is_kept_and_made_anew_where_it_was_closed_or_died(guest, windows_shell):
     guest.script.on("it.exe")
-    trouble(guest, "Command", kind, after=after)
-    with pytest.raises(ConnectionLostError, match="the command may have started"):
-        new_windows_shell(guest).run([PROGRAM], Deadline(20))
-    assert guest.shells.verbs.count("Command") == int(after)
-    assert not guest.shells.open
-
-
-@pytest.mark.parametrize("kind", ["drop", "reset"])
-def test_before_the_command_a_lost_connection_is_made_anew(guest, windows_shell, kind):
-    guest.script.on("it.exe", stdout=b"ran")
-    trouble(guest, "Create", kind)
-    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "ran"
-
-
-def test_one_connection_is_kept_and_made_anew_where_it_was_closed_or_died(guest, new_windows_shell):
-    shell = new_windows_shell(guest)
-    guest.script.on("it.exe")
-    for number, end in enumerate((shell.close, guest.winrm.cut), start=1):
+    for number, end in enumerate((windows_shell.close, guest.winrm.cut), start=1):
         for _ in range(3):
-            shell.run([PROGRAM], Deadline(20))
+            windows_shell.run([PROGRAM], Deadline(20))
         assert guest.service.logins == ["NTLM"] * number
         end()
         Deadline(5).wait("closing", lambda: guest.winrm.connections() == 0)
-    shell.run([PROGRAM], Deadline(20))
+    windows_shell.run([PROGRAM], Deadline(20))
     assert guest.service.logins == ["NTLM"] * 3
-    assert lines(guest) == [PROGRAM] * 7
+    assert guest.lines() == [PROGRAM] * 7
 
 
 @contextmanager
@@ -168,7 +156,7 @@ def running(guest: Guest, shell: WindowsShell) -> Iterator[Future[Completed]]:
         Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
         guest.winrm.stop()
         yield future
-    assert lines(guest) == [PROGRAM]
+    assert guest.lines() == [PROGRAM]
 
 
 def test_a_service_that_comes_back_and_remembers_is_listened_to(guest, windows_shell):
@@ -192,66 +180,27 @@ def test_a_service_that_comes_back_and_has_forgotten_is_said(guest, windows_shel
 
 
 def test_a_service_that_stays_away_is_given_up(guest, windows_shell, monkeypatch):
-    monkeypatch.setattr("lab.remote.winrm.AWAY_SECONDS", 0.6)
+    monkeypatch.setattr(winrm, "AWAY_SECONDS", 0.6)
     guest.script.on("it.exe", held=threading.Event())
-    with (
-        running(guest, windows_shell) as future,
-        pytest.raises(ConnectionLostError, match=r"connection refused, and not back within 0\.6 s"),
-    ):
+    lost = pytest.raises(ConnectionLostError, match=r"refused, and not back within 0\.6 s")
+    with running(guest, windows_shell) as future, lost:
         future.result()
     guest.shells.forget()
 
 
-@pytest.mark.parametrize(
-    ("limits", "words", "hint"),
-    [
-        ({"max_envelope": 5_000}, "413: 'win1' does not accept messages of that", "in a file"),
-        ({"max_shells": 0}, "maximum number of 0 concurrent shells", "MaxShellsPerUser"),
-        ({"max_commands": 0}, "maximum number of 0 concurrent operations", "MaxShellsPerUser"),
-    ],
-)
-def test_a_limit_of_the_service_is_said_with_its_cure(limits, words, hint, guest, windows_shell):
-    guest.script.on("it.exe")
-    for name, value in limits.items():
-        setattr(guest.service if name == "max_envelope" else guest.shells, name, value)
-    with pytest.raises(FaultError, match=words) as caught:
-        windows_shell.run([PROGRAM, "x" * 10_000], Deadline(20))
-    assert hint in caught.value.hint
-    assert not guest.shells.open
-
-
-@pytest.mark.parametrize(
-    ("action", "trouble_of_it", "words"),
-    [
-        ("Create", {"kind": "status", "code": 500}, "answered only with HTTP status 500"),
-        ("Create", {"kind": "status", "code": 503}, "answered only with HTTP status 503"),
-        *(
-            (one, {"kind": "garbage"}, "not speak WinRM")
-            for one in ("Create", "Command", "Receive")
-        ),
-    ],
-)
-def test_a_reply_without_words_is_said(action, trouble_of_it, words, guest, windows_shell):
-    guest.script.on("it.exe", held=threading.Event())
-    trouble(guest, action, **trouble_of_it)
-    with pytest.raises(BrokenError, match=words):
-        windows_shell.run([PROGRAM], Deadline(20))
-
-
-def test_another_password_is_refused_once_and_kept_out_of_the_message(guest, new_windows_shell):
-    shell = new_windows_shell(guest, password="other-secret")
+def test_another_password_is_refused_once_and_kept_out_of_the_message(guest, new_shell):
+    shell = new_shell(password="other-secret")
     with pytest.raises(PasswordError, match=f"401: the password of user '{USER}'") as caught:
         shell.run([PROGRAM], Deadline(20))
     assert guest.service.refused == 1
     assert "other-secret" not in f"{caught.value} {shell!r}"
-    assert not lines(guest)
+    assert not guest.lines()
 
 
 # SECURITY.md: Connections are encrypted, and hosts are known beforehand.
-def test_another_certificate_ends_it_before_a_password_is_sent(guest, new_windows_shell):
-    shell = new_windows_shell(guest, certificate="ab" * 32)
+def test_another_certificate_ends_it_before_a_password_is_sent(guest, new_shell):
     with pytest.raises(CertificateError, match="it shows the certificate") as caught:
-        shell.run([PROGRAM], Deadline(20))
+        new_shell(certificate="ab" * 32).run([PROGRAM], Deadline(20))
     assert guest.certificate in str(caught.value)
     assert "ab" * 32 in str(caught.value)
     assert not guest.service.wire
@@ -259,22 +208,16 @@ def test_another_certificate_ends_it_before_a_password_is_sent(guest, new_window
     assert guest.service.refused == 0
 
 
-def test_a_guest_that_wants_to_be_told_the_password_anew_is(guest, windows_shell):
-    guest.script.on("it.exe", stdout=b"in")
-    trouble(guest, "Receive", "status", code=401)
-    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "in"
-    assert guest.service.logins == ["NTLM", "NTLM"]
+def test_nobody_listening_and_a_port_without_tls_are_said_at_once(guest, new_shell):
+    for port, words in (
+        (guest.ssh.port, "connected, but the TLS handshake failed"),
+        (1, "refused"),
+    ):
+        with pytest.raises(UnreachableError, match=words):
+            new_shell(port=port).run([PROGRAM], Deadline(20))
 
 
-def test_nobody_listening_and_a_port_without_tls_are_said_at_once(guest, new_windows_shell):
-    with pytest.raises(UnreachableError, match="connected, but the TLS handshake failed"):
-        new_windows_shell(guest, port=guest.ssh.port).run([PROGRAM], Deadline(20))
-    guest.winrm.stop()
-    with pytest.raises(UnreachableError, match="connection refused"):
-        new_windows_shell(guest).run([PROGRAM], Deadline(20))
-
-
-def test_threads_have_their_commands_at_the_same_time(guest, new_windows_shell):
+def test_threads_have_their_commands_at_the_same_time(guest, windows_shell):
     together = threading.Barrier(SESSIONS)
 
     def answer(asked: Asked) -> Answer:
@@ -282,10 +225,9 @@ def test_threads_have_their_commands_at_the_same_time(guest, new_windows_shell):
         return Answer(0, asked.line.encode())
 
     guest.script.on("it.exe", answer)
-    shell = new_windows_shell(guest)
     with ThreadPoolExecutor(SESSIONS) as pool:
         given = [str(number) for number in range(SESSIONS)]
-        done = list(pool.map(lambda n: shell.run([PROGRAM, n], Deadline(30)), given))
+        done = list(pool.map(lambda n: windows_shell.run([PROGRAM, n], Deadline(30)), given))
     assert [one.stdout for one in done] == [f"{PROGRAM} {n}" for n in given]
 
 
@@ -320,7 +262,7 @@ def test_a_long_script_travels_as_a_file_and_is_removed(guest, windows_shell):
     seen: list[bytes] = []
 
     def answer(asked: Asked) -> Answer:
-        seen.append((guest.root / "C" / "hybridlab" / asked.path.split("\\")[-1]).read_bytes())
+        seen.append((guest.folder / asked.path.split("\\")[-1]).read_bytes())
         return Answer(3010, b"long")
 
     guest.script.on("Get-Thing", answer)
@@ -328,8 +270,8 @@ def test_a_long_script_travels_as_a_file_and_is_removed(guest, windows_shell):
     assert windows_shell.powershell(script, Deadline(20)) == Completed(3010, "long", "")
     assert seen[0].startswith(b"\xef\xbb\xbf$ErrorActionPreference = 'Stop'\r\n")
     assert b"\r\nGet-Thing '\xe2\x82\xac'\r\n" in seen[0]
-    assert "-EncodedCommand" not in lines(guest)[-1]
-    assert not list((guest.root / "C" / "hybridlab").iterdir())
+    assert "-EncodedCommand" not in guest.lines()[-1]
+    assert not list(guest.folder.iterdir())
 
 
 def test_without_pywinrm_the_extra_is_named(guest, windows_shell, monkeypatch):
@@ -338,4 +280,69 @@ def test_without_pywinrm_the_extra_is_named(guest, windows_shell, monkeypatch):
         windows_shell.run([PROGRAM], Deadline(20))
     assert caught.value.hint == "pip install 'hybridlab[windows]'"
     assert PASSWORD not in str(caught.value)
-    assert not lines(guest)
+    assert not guest.lines()
+
+
+# ---- waiting for a guest
+
+
+def test_it_waits_until_both_let_it_in(guest, windows_shell):
+    guest.stop()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(windows_shell.wait, Deadline(30))
+        guest.winrm.start()
+        Deadline(10).wait("waiting for WinRM", lambda: guest.service.logins)
+        assert not waiting.done()
+        guest.ssh.start()
+        waiting.result()
+    assert guest.ssh_service.logins
+
+
+HARMS = {
+    "WinRM: connection refused": lambda guest: guest.winrm.stop(),
+    "WinRM: 'win1' answered only with HTTP status 503": lambda guest: [
+        guest.trouble("Create", "status", code=503) for _ in range(40)
+    ],
+    "WinRM: a command ended with 1: double: unknown": lambda guest: guest.script.rules.clear(),
+    "WinRM works; SSH: connection refused": lambda guest: guest.ssh.stop(),
+}
+
+
+@pytest.mark.parametrize("seen", HARMS)
+def test_what_it_saw_last_is_said(seen, guest, windows_shell):
+    HARMS[seen](guest)
+    with pytest.raises(DeadlineError, match=f"last seen: .{seen}"):
+        windows_shell.wait(Deadline(2))
+    guest.service.troubles.clear()
+
+
+def test_another_certificate_or_host_key_ends_it_at_once(guest, new_shell):
+    with pytest.raises(CertificateError):
+        new_shell(certificate="ab" * 32).wait(Deadline(60))
+    own = guest.authorized.read_text().split()
+    with pytest.raises(HostKeyError):
+        new_shell(host_key=" ".join(own[:2])).wait(Deadline(60))
+    assert not guest.ssh_service.logins
+
+
+def test_a_refused_password_ends_it_before_the_account_is_locked(guest, new_shell, monkeypatch):
+    monkeypatch.setattr(windows, "AGAIN_SECONDS", 0.02)
+    with pytest.raises(DeadlineError, match='last seen: "WinRM: 401: the password of user'):
+        new_shell(password="wrong").wait(Deadline(3))
+    assert guest.service.refused == 1, "between refusals nothing is tried"
+    guest.service.refused = 0
+    monkeypatch.setattr(windows, "REFUSED_SECONDS", 0.05)
+    with pytest.raises(PasswordError):
+        new_shell(password="wrong").wait(Deadline(60))
+    assert guest.service.refused == windows.REFUSALS < 10
+
+
+def test_a_password_that_is_taken_later_is_enough(guest, windows_shell, monkeypatch):
+    monkeypatch.setattr(windows, "REFUSED_SECONDS", 0.05)
+    own, guest.service.password = guest.service.password, "not yet"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(windows_shell.wait, Deadline(30))
+        Deadline(10).wait("waiting for a refusal", lambda: guest.service.refused)
+        guest.service.password = own
+        waiting.result()
+    assert 1 <= guest.service.refused < windows.REFUSALS

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
-from double.guest import Guest
-from double.script import Answer, Asked
 from ssh_server import Sshd
-from windows_guests import lines
+from windows_guests import Guest
 
 import lab
 from lab._deadline import Deadline
@@ -36,10 +35,10 @@ def test_a_file_comes_back_byte_for_byte_is_replaced_and_removed(guest, windows_
     for content in (b"one", b"", b"three"):
         windows_shell.put(content, PLACE, 0o600, Deadline(20))
         assert windows_shell.get(PLACE, Deadline(20)) == content
-    assert [path.name for path in (guest.root / "C" / "hybridlab").iterdir()] == ["it.bin"]
+    assert [path.name for path in (guest.folder).iterdir()] == ["it.bin"]
     for _ in range(2):
         windows_shell.remove(PLACE)
-    assert not list((guest.root / "C" / "hybridlab").iterdir())
+    assert not list((guest.folder).iterdir())
 
 
 def test_a_file_that_is_not_there_is_said(windows_shell):
@@ -75,11 +74,16 @@ def host(_nothing_left_of_guests, tmp_path):
     made.end()
 
 
-def test_commands_and_files_go_through_a_host(host, guest, new_windows_shell, tmp_path):
-    shell = new_windows_shell(guest, jump=host.jump(tmp_path / "known"))
+@pytest.fixture
+def new_jumping_shell(host, new_shell, tmp_path):
+    return partial(new_shell, jump=host.jump(tmp_path / "known"))
+
+
+def test_commands_and_files_go_through_a_host(host, guest, new_jumping_shell):
+    shell = new_jumping_shell()
     guest.script.on("it.exe", stdout=b"x" * MIB)
     shell.wait(Deadline(BUSY))
-    tries, logins = len(lines(guest)), host.logins()
+    tries, logins = len(guest.lines()), host.logins()
     assert logins <= tries, "one link to it is shared"
     content = b"x" * MIB
     assert len(shell.run(["C:\\it.exe"], Deadline(BUSY)).stdout) == MIB
@@ -89,53 +93,39 @@ def test_commands_and_files_go_through_a_host(host, guest, new_windows_shell, tm
 
 
 def test_a_host_is_no_way_round_the_certificate_and_one_that_leads_nowhere_is_said(
-    host, guest, new_windows_shell, tmp_path
+    guest, new_jumping_shell
 ):
-    through = host.jump(tmp_path / "known")
     with pytest.raises(CertificateError):
-        new_windows_shell(guest, jump=through, certificate="cd" * 32).run(
-            ["C:\\it.exe"], Deadline(20)
-        )
+        new_jumping_shell(certificate="cd" * 32).run(["C:\\it.exe"], Deadline(20))
     assert not guest.service.wire
     guest.winrm.stop()
     with pytest.raises(BrokenError, match=r"'127\.0\.0\.1' refused a channel to 127\.0\.0\.1 port"):
-        new_windows_shell(guest, jump=through).run(["C:\\it.exe"], Deadline(20))
+        new_jumping_shell().run(["C:\\it.exe"], Deadline(20))
 
 
-def test_a_link_that_breaks_while_a_command_runs_is_made_anew(
-    host, guest, new_windows_shell, tmp_path
-):
-    shell = new_windows_shell(guest, jump=host.jump(tmp_path / "known"))
+def test_a_link_that_breaks_while_a_command_runs_is_made_anew(host, guest, new_jumping_shell):
+    shell = new_jumping_shell()
     guest.script.on("it.exe")
     shell.run(["C:\\it.exe"], Deadline(20))
     host.cut()
     shell.run(["C:\\it.exe"], Deadline(20))
-    assert lines(guest) == ["C:\\it.exe"] * 2
+    assert guest.lines() == ["C:\\it.exe"] * 2
     assert host.logins() == 2
 
 
-def test_output_that_a_host_may_have_swallowed_is_said(
-    host, new_guest, new_windows_shell, tmp_path
-):
-    guest = new_guest()
-    shell = new_windows_shell(guest, jump=host.jump(tmp_path / "known"))
+def test_output_that_a_host_may_have_swallowed_is_said(host, guest, new_jumping_shell):
+    shell = new_jumping_shell()
     gate = threading.Event()
     guest.script.on("it.exe", code=6, stdout=b"all", held=gate)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(shell.run, ["C:\\it.exe"], Deadline(30))
+        running = pool.submit(shell.run, ["C:\\it.exe"], Deadline(60))
         # The first is answered with what it says, and the second waits for its end.
-        Deadline(10).wait(
-            "waiting for a second Receive",
-            lambda: guest.shells.verbs.count("Receive"),
-            until=lambda now: now == 2,
-        )
+        Deadline(30).wait("a second", lambda: guest.shells.verbs.count("Receive") == 2)
         host.cut()
         gate.set()
-        with pytest.raises(
-            ConnectionLostError, match="ended with exit code 6, but the connection broke"
-        ):
+        with pytest.raises(ConnectionLostError, match="with exit code 6, but the connection broke"):
             running.result()
-    assert lines(guest) == ["C:\\it.exe"]
+    assert guest.lines() == ["C:\\it.exe"]
 
 
 ATTACH = """
@@ -161,27 +151,20 @@ def attach(guest: Guest, *command: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
         stdin=subprocess.DEVNULL,
     )
 
 
 def test_a_program_gets_its_arguments_whatever_shell_sshd_starts(guest):
-    seen: list[Asked] = []
-
-    def answer(asked: Asked) -> Answer:
-        seen.append(asked)
-        return Answer(9, b"out", b"err")
-
-    guest.script.on("powershell.exe", answer)
+    guest.script.on("powershell.exe", code=9, stdout=b"out", stderr=b"err")
     done = attach(guest, "C:\\Program Files\\it.exe", "a b", "it's $x")
     assert (done.returncode, done.stdout, done.stderr) == (9, "out", "err")
-    words = seen[0].line.split()
-    assert words[1:-1] == [
-        *("-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-EncodedCommand")
-    ]
-    assert not set(seen[0].line) & set("\"'&|<>^%$`"), "cmd or PowerShell would interpret that"
-    lines = seen[0].script.splitlines()
+    (asked,) = guest.script.asked
+    options = "-NoProfile -NonInteractive -ExecutionPolicy Bypass -EncodedCommand"
+    assert asked.line.split()[1:-1] == options.split()
+    assert not set(asked.line) & set("\"'&|<>^%$`"), "cmd or PowerShell would interpret that"
+    lines = asked.script.splitlines()
     assert "$start.FileName = 'C:\\Program Files\\it.exe'" in lines
     assert "$start.Arguments = '\"a b\" \"it''s $x\"'" in lines
     assert lines[-1] == "exit $process.ExitCode"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from double.guest import Guest
 from double.script import Answer, Asked
-from windows_guests import lines, trouble
+from tables import table
+from windows_guests import Guest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
@@ -21,13 +20,9 @@ from lab.remote.windows_steps import (
     StepError,
     StepResult,
     boot,
-    has_restarted,
-    parse_boot,
     parse_result,
     reboot,
     run_step,
-    start_reboot,
-    wait_for_reboot,
 )
 
 SCRIPT, MODULE = b"# a step\r\n", b"# a module\r\n"
@@ -44,7 +39,7 @@ def told(**changes: object) -> bytes:
 
 
 def test_a_step_is_sent_and_run_and_its_settings_are_removed(guest, windows_shell):
-    folder = guest.root / "C" / "hybridlab"
+    folder = guest.folder
     seen: dict[str, bytes] = {}
 
     def answer(_: Asked) -> Answer:
@@ -59,7 +54,7 @@ def test_a_step_is_sent_and_run_and_its_settings_are_removed(guest, windows_shel
     assert seen["time-zone.ps1"] == SCRIPT
     assert seen["hybridlab.psm1"] == MODULE
     assert json.loads(seen["time-zone.json"].decode("ascii")) == given
-    assert lines(guest) == [COMMAND] * 2
+    assert guest.lines() == [COMMAND] * 2
     assert {path.name for path in folder.iterdir()} == {"time-zone.ps1", "hybridlab.psm1"}
 
 
@@ -70,21 +65,7 @@ def test_the_settings_of_a_step_that_fails_are_removed_too(guest, windows_shell)
     ) as caught:
         run_step(windows_shell, SCRIPT, MODULE, "time-zone", {"a": "secret"}, Deadline(30))
     assert "C:\\hybridlab\\log\\time-zone.log" in caught.value.hint
-    assert not Path(guest.root / "C" / "hybridlab" / "time-zone.json").exists()
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_a_step_gets_the_reboot_that_it_asks_for_and_no_other(
-    asks, guest, windows_shell, monkeypatch
-):
-    monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
-    boots = [b"2026-11-21T10:00:00Z 5000", b"2026-11-21T11:00:00Z 0"]
-    guest.script.on("LastBootUpTime", lambda _: Answer(0, boots[0]))
-    guest.script.on("shutdown.exe", lambda _: Answer(0, boots.pop(0)[:0]))
-    guest.script.on("time-zone.ps1", code=3010 if asks else 0, stdout=told(reboot=asks))
-    result = run_step(windows_shell, SCRIPT, MODULE, "time-zone", {}, Deadline(30), restarts=True)
-    assert result.reboot is asks
-    assert len(boots) == 2 - asks
+    assert not (guest.folder / "time-zone.json").exists()
 
 
 def test_a_step_s_name_is_no_path(guest, windows_shell):
@@ -93,31 +74,12 @@ def test_a_step_s_name_is_no_path(guest, windows_shell):
     assert not guest.ssh_service.logins
 
 
-def said(**changes: object) -> str:
-    return json.dumps({"step": "s", "changed": True, "reboot": False, "facts": {}} | changes)
-
-
-@pytest.mark.parametrize(
-    ("code", "out", "words"),
-    [
-        (1, '{"step":"s","error":"it broke"}\r\n', "exit code 1: it broke"),
-        (1, "", "exit code 1: At line 3: oh"),
-        (0, "", "its last line is not a result of that step: it printed nothing"),
-        (0, "chatter\n", "its last line is not a result of that step: chatter"),
-        (0, "[1]\n", "is not a result of that step"),
-        (0, '{"step":"other","changed":true}', "is not a result of that step"),
-        (0, '{"step":"s","error":"oh"}', "is not a result of that step"),
-        (0, said(changed="yes"), "not in the format"),
-        (0, said(facts=[]), "not in the format"),
-        (0, said(reboot=True), "'reboot': true"),
-        (3010, said(), "'reboot': false, but its exit code is 3010"),
-    ],
-)
-def test_what_is_no_result_is_said(code, out, words):
-    err = "At line 3: oh\n" if code == 1 and not out else ""
+@pytest.mark.parametrize("case", table("no-results"))
+def test_what_is_no_result_is_said(case):
+    done = Completed(case["code"], case.get("out", ""), case.get("err", ""))
     with pytest.raises(StepError) as caught:
-        parse_result("running step 's'", "s", Completed(code, out, err))
-    assert words in caught.value.happened
+        parse_result("running step 's'", "s", done)
+    assert case["said"] in caught.value.happened
 
 
 def test_the_last_line_counts_and_a_byte_order_mark_does_not():
@@ -133,20 +95,18 @@ class Computer:
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
-        self.at, self.up = "2026-11-21T10:00:00.0000000Z", 5_000
+        self.told, self.count = "2026-11-21T10:00:00.0000000Z 5000", 0
         self.restarts: Callable[[], object] = self.start_anew
-        guest.script.on("LastBootUpTime", self.told)
+        guest.script.on("LastBootUpTime", lambda _: Answer(0, f"{self.told}\r\n".encode()))
         guest.script.on("shutdown.exe", self.shut_down)
 
-    def told(self, _: Asked) -> Answer:
-        return Answer(0, f"{self.at} {self.up}\r\n".encode())
-
     def shut_down(self, _: Asked) -> Answer:
+        self.count += 1
         self.restarts()
         return Answer(0)
 
     def start_anew(self) -> None:
-        self.at, self.up = "2026-11-21T11:23:20.0000000Z", 0
+        self.told = "2026-11-21T11:23:20.0000000Z 0"
 
 
 @pytest.fixture
@@ -155,56 +115,62 @@ def computer(guest, monkeypatch):
     return Computer(guest)
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_step_gets_the_reboot_that_it_asks_for_and_no_other(asks, computer, windows_shell):
+    out = told(reboot=asks)
+    computer.guest.script.on("time-zone.ps1", code=3010 if asks else 0, stdout=out)
+    result = run_step(windows_shell, SCRIPT, MODULE, "time-zone", {}, Deadline(30), restarts=True)
+    assert result.reboot is asks
+    assert computer.count == asks
+
+
 def test_a_boot_is_read_from_what_the_guest_says():
     at = "2026-11-21T10:00:00.0000000Z"
-    assert parse_boot(f"{at} 123\r\n", 7) == Boot(at, 123, 7)
-    assert {parse_boot(text, 7) for text in ("", at, "at noon or so", "noon soon")} == {None}
+    assert reboots.parse_boot(f"{at} 123\r\n", 7) == Boot(at, 123, 7)
+    assert {reboots.parse_boot(text, 7) for text in ("", at, "at noon or so", "noon soon")} == {
+        None
+    }
 
 
 def test_a_restart_is_proved_by_boot_time_and_uptime():
     before = Boot("before", 5000, 1000)
-    assert has_restarted(before, Boot("later", 10, 1060))
-    assert not has_restarted(before, Boot("later", 5060, 1060)), "the clock was set"
-    assert not has_restarted(before, Boot("before", 5060, 1060))
-    assert not has_restarted(before, Boot("before", 10, 1060))
-
-
-def test_a_machine_is_restarted_and_waited_for(computer, windows_shell):
-    reboot(windows_shell, Deadline(30))
-    asked = [one.line.split()[0] for one in computer.guest.script.asked]
-    assert asked.count("C:\\Windows\\System32\\shutdown.exe") == 1
-    assert computer.guest.ssh_service.logins
+    assert reboots.has_restarted(before, Boot("later", 10, 1060))
+    assert not reboots.has_restarted(before, Boot("later", 5060, 1060)), "the clock was set"
+    assert not reboots.has_restarted(before, Boot("before", 5060, 1060))
+    assert not reboots.has_restarted(before, Boot("before", 10, 1060))
 
 
 def test_a_connection_that_is_lost_to_the_restart_is_no_error(computer, windows_shell):
     def die() -> None:
         computer.start_anew()
         computer.guest.shells.forget()
-        trouble(computer.guest, "Receive", "reset")
+        computer.guest.trouble("Receive", "reset")
 
     computer.restarts = die
     reboot(windows_shell, Deadline(30))
+    assert computer.count == 1
+    assert computer.guest.ssh_service.logins
 
 
 @pytest.mark.parametrize("at", ["2026-11-21T10:00:00.0000000Z", "2026-11-21T10:00:07.0000000Z"])
 def test_a_machine_that_does_not_restart_is_said_to_be_up_since_before(at, computer, windows_shell):
     """Also one whose clock is set meanwhile."""
-    computer.restarts = lambda: setattr(computer, "at", at)
+    computer.restarts = lambda: setattr(computer, "told", f"{at} 5000")
     before = boot(windows_shell, Deadline(20))
-    start_reboot(windows_shell, Deadline(20))
+    reboots.start_reboot(windows_shell, Deadline(20))
     with pytest.raises(DeadlineError, match=f"still up since {at}"):
-        wait_for_reboot(windows_shell, before, Deadline(1))
+        reboots.wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(computer, windows_shell):
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
     before = boot(windows_shell, Deadline(20))
-    start_reboot(windows_shell, Deadline(2))
+    reboots.start_reboot(windows_shell, Deadline(2))
     stopped.join()
     computer.guest.shells.forget()
     with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
-        wait_for_reboot(windows_shell, before, Deadline(1))
+        reboots.wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_refuses_to_restart_or_cannot_say_when_it_started_is_said(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from powershell_syntax import Script
+from tables import CASES, named
 
 from lab._errors import UsageError
 from lab.remote.shell import Reach, WindowsReach
@@ -28,7 +29,6 @@ from lab.remote.windows import (
 from lab.remote.windows_steps import QUERY
 from lab.remote.winrm import WinrmPool, pinned_digest, service_url
 
-CASES = Path(__file__).parents[1] / "cases" / "windows"
 CLIXML = sorted((CASES / "clixml").glob("*.in"))
 COMMANDS = json.loads((CASES / "command-lines.json").read_text())
 WORDS = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs"]), max_size=12)
@@ -46,7 +46,7 @@ def test_whatever_comes_as_clixml_is_never_an_error(text):
     decode_clixml(f"#< CLIXML\r\n<Objs>{text}</Objs>")
 
 
-@pytest.mark.parametrize("case", COMMANDS, ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", COMMANDS, ids=named)
 def test_a_command_line_is_written(case):
     assert command_line(case["command"]).line == case["line"]
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import base64
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import Event
 
-UNKNOWN_CODE = 1
 _FILE = re.compile(r"(?i)-file\s+(?:\"([^\"]+)\"|(\S+))")
 _ENCODED = re.compile(r"(?i)-e(?:nc(?:odedcommand)?)?\s+\"?([A-Za-z0-9+/=]+)\"?")
 
@@ -54,7 +53,7 @@ class Answer:
     stderr: bytes = b""
     pieces: Sequence[tuple[bytes, bytes]] = ()
     """Output before that, one pair of standard output and error for each Receive."""
-    held: threading.Event | None = None
+    held: Event | None = None
     """The command does not end before this is set; ``pieces`` are sent at once."""
 
 
@@ -68,8 +67,6 @@ class Script:
 
     rules: list[tuple[re.Pattern[str], Answer | Responder]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-    unknown: list[Asked] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on(self, pattern: str, answer: Answer | Responder | None = None, **parts: object) -> None:
         """Answer commands whose command line or decoded PowerShell matches the pattern."""
@@ -77,15 +74,13 @@ class Script:
         self.rules.append((re.compile(pattern, re.DOTALL), given))
 
     def __call__(self, asked: Asked) -> Answer | None:
-        with self._lock:
-            self.asked.append(asked)
+        self.asked.append(asked)
         for pattern, answer in self.rules:
-            texts = (asked.line, *(text for text in (asked.script, asked.file) if text))
-            if any(pattern.search(text) for text in texts):
+            texts = (asked.line, *filter(None, (asked.script, asked.file)))
+            if any(map(pattern.search, texts)):
                 found = answer(asked) if callable(answer) else answer
                 if found is not None:
                     return found
-        self.unknown.append(asked)
         return None
 
 
@@ -94,8 +89,6 @@ def answered(respond: Responder, asked: Asked) -> Answer:
     try:
         found = respond(asked)
     except Exception as error:  # noqa: BLE001  any error is reported to the client
-        return Answer(UNKNOWN_CODE, b"", f"double: its responder broke: {error!r}\r\n".encode())
-    if found is None:
-        words = f"double: unknown command, not run: {asked.script or asked.line}\r\n"
-        return Answer(UNKNOWN_CODE, b"", words.encode())
-    return found
+        return Answer(1, b"", f"double: its responder broke: {error!r}\r\n".encode())
+    unknown = f"double: unknown command, not run: {asked.script or asked.line}\r\n"
+    return found or Answer(1, b"", unknown.encode())

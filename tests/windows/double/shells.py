@@ -1,22 +1,84 @@
-"""Shells and commands of the WS-Management service, and the quotas on them."""
+"""The WS-Management service: its messages, shells and commands, and the quotas on them."""
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 import threading
+import time
 import uuid
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from xml.sax.saxutils import escape
 
-from . import soap
 from .drives import text_of
 from .script import Answer, Asked, Responder, answered
-from .soap import Asking, FaultError
 
 LOOK_SECONDS = 0.02
 PIECE = 65_536
 """Bytes of output in one Receive; more is split, to fit the envelope."""
+FAULT = "http://schemas.xmlsoap.org/ws/2004/08/addressing/fault"
+_SECONDS = re.compile(r"PT(?:(\d+)M)?(?:([\d.]+)S)?")
+
+
+class FaultError(Exception):
+    """One of ``replies/faults.json``: code, reason and subcode."""
+
+    def __init__(self, name: str, **facts: object) -> None:
+        code, reason, subcode = json.loads(_text("faults.json"))[name]
+        self.facts = {"code": code, "reason": escape(reason.format(**facts)), "subcode": subcode}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A request."""
+
+    root: ET.Element
+
+    @property
+    def action(self) -> str:
+        """Last part: ``Create``, ``Command``, ``Send``, ``Receive``, ``Signal``, ``Delete``."""
+        return self.text("Action").rsplit("/", 1)[-1]
+
+    @property
+    def timeout(self) -> float:
+        """OperationTimeout, in seconds."""
+        found = _SECONDS.fullmatch(self.text("OperationTimeout"))
+        return int(found[1] or 0) * 60 + float(found[2] or 0) if found else 60.0
+
+    @property
+    def shell(self) -> str:
+        return self.text("Selector[@Name='ShellId']")
+
+    def option(self, name: str) -> str:
+        return self.text(f"Option[@Name='{name}']")
+
+    def body(self, name: str) -> ET.Element:
+        """An element that must be there."""
+        return next(self.root.iterfind(f".//{{*}}{name}"))
+
+    def text(self, name: str) -> str:
+        return self.root.findtext(f".//{{*}}{name}", "")
+
+    def reply(self, body: str = "", action: str = "", **facts: object) -> str:
+        """An envelope with a body of ``replies``: the action's own, if no other is named."""
+        inner = _text(f"{body or self.action}.xml").format(**facts)
+        number, action = str(uuid.uuid4()).upper(), action or f"{self.text('Action')}Response"
+        message = self.text("MessageID")
+        envelope = _text("envelope.xml")
+        return envelope.format(action=action, number=number, message=message, body=inner)
+
+    def fault(self, error: FaultError) -> str:
+        return self.reply("fault", FAULT, **error.facts)
+
+
+@cache
+def _text(name: str) -> str:
+    return (Path(__file__).parent / "replies" / name).read_text()
 
 
 @dataclass
@@ -34,12 +96,19 @@ class Command:
 
     def resolve(self, respond: Responder) -> None:
         answer = answered(respond, replace(self.asked, stdin=bytes(self.stdin)))
-        self.pieces = [*answer.pieces, *_split(answer.stdout, answer.stderr)]
+        out, err = answer.stdout, answer.stderr
+        starts = range(0, max(len(out), len(err)), PIECE)
+        rest = [(out[at : at + PIECE], err[at : at + PIECE]) for at in starts]
+        self.pieces = [*answer.pieces, *rest]
         self.answer = answer
 
-
-_Done = tuple[str, Command | None]
-"""The reply, and the command to answer now."""
+    def code(self) -> int | None:
+        """The exit code, once nothing else is to be received."""
+        answer = self.answer
+        if self.pieces or answer is None or (answer.held and not answer.held.is_set()):
+            return None
+        self.told = True
+        return answer.code
 
 
 @dataclass
@@ -53,7 +122,7 @@ class Shell:
 
 
 class Shells:
-    """The state of the service; every verb is a method."""
+    """The state of the service."""
 
     def __init__(self, respond: Responder, root: Path | None = None) -> None:
         self.respond, self._root = respond, root
@@ -66,7 +135,6 @@ class Shells:
         """Command lines that were signalled before their end was received."""
         self.verbs: list[str] = []
         self._lock = threading.RLock()
-        self._over = threading.Event()
 
     def commands(self) -> list[str]:
         """Command lines of known commands."""
@@ -76,10 +144,12 @@ class Shells:
     def forget(self) -> None:
         """Forget everything, as after a restart of the service."""
         with self._lock:
-            for shell in self.open.values():
-                for command in shell.commands.values():
-                    command.ended = True
-            self.open.clear()
+            for name in list(self.open):
+                self._end(name)
+
+    def _end(self, name: str) -> None:
+        for command in self.open.pop(name).commands.values():
+            command.ended = True
 
     def verb(self, asking: Asking, user: str, gone: Callable[[], bool]) -> str:
         """Execute a verb; return the reply.
@@ -88,116 +158,84 @@ class Shells:
         the connection meanwhile.
         """
         self.verbs.append(asking.action)
-        verbs = {"Create": self._create, "Command": self._command, "Send": self._send}
-        verbs |= {"Signal": self._signal, "Delete": self._delete}
         if asking.action == "Receive":
             return self._receive(asking, gone)
+        begun = None
         with self._lock:
-            reply, begun = verbs[asking.action](asking, user)
+            match asking.action:
+                case "Create":
+                    return self._create(asking, user)
+                case "Command":
+                    reply, begun = self._command(asking)
+                case "Send":
+                    stream = asking.body("Stream")
+                    command = self._shell(asking).commands[stream.get("CommandId", "")]
+                    command.stdin += base64.b64decode(stream.text or "")
+                    reply = asking.reply()
+                    begun = command if stream.get("End") == "true" else None
+                case "Signal":
+                    name = asking.body("Signal").get("CommandId", "")
+                    command = self._shell(asking).commands.pop(name)
+                    self.signals += [] if command.told else [command.asked.line]
+                    command.ended = True
+                    reply = asking.reply()
+                case "Delete":
+                    self._shell(asking)
+                    self._end(asking.shell)
+                    reply = asking.reply()
         if begun is not None:  # without the lock: the responder may be slow
             begun.resolve(self.respond)
         return reply
 
-    def _create(self, asking: Asking, user: str) -> _Done:
+    def _create(self, asking: Asking, user: str) -> str:
         if len(self.open) >= self.max_shells:
-            raise FaultError(
-                soap.TOO_MANY_SHELLS,
-                "The WS-Management service cannot process the request. This user is allowed a "
-                f"maximum number of {self.max_shells} concurrent shells, which has been exceeded. "
-                "Close existing shells or raise the quota for this user.",
-                "w:QuotaLimit",
-            )
+            raise FaultError("shells", most=self.max_shells)
         name = str(uuid.uuid4()).upper()
         self.open[name] = Shell(user, asking.option("WINRS_CODEPAGE"))
-        return soap.created(asking, name), None
+        return asking.reply(shell=name)
 
-    def _command(self, asking: Asking, user: str) -> _Done:
+    def _command(self, asking: Asking) -> tuple[str, Command | None]:
+        """The reply, and the command to answer now."""
         shell = self._shell(asking)
         if len(shell.commands) >= self.max_commands:
-            raise FaultError(
-                soap.TOO_MANY_COMMANDS,
-                f"The maximum number of {self.max_commands} concurrent operations for this user "
-                "has been exceeded.",
-                "w:QuotaLimit",
-            )
-        words = asking.body_text("Command"), asking.body_text("Arguments")
-        line = " ".join(word for word in words if word)
+            raise FaultError("operations", most=self.max_commands)
+        line = " ".join(filter(None, (asking.text("Command"), asking.text("Arguments"))))
         skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
-        name = str(uuid.uuid4()).upper()
-        asked = Asked(line, "winrm", b"", skips, shell.codepage, user)
+        asked = Asked(line, "winrm", b"", skips, shell.codepage, shell.user)
         command = Command(replace(asked, file=text_of(self._root, asked.path)))
+        name = str(uuid.uuid4()).upper()
         shell.commands[name] = command
         shell.used = True
         console = asking.option("WINRS_CONSOLEMODE_STDIN") != "FALSE"
-        return soap.commanded(asking, name), command if console else None
-
-    def _send(self, asking: Asking, _: str) -> _Done:
-        stream = asking.body("Stream")
-        command = self._shell(asking).commands[stream.get("CommandId", "")]
-        command.stdin += base64.b64decode(stream.text or "")
-        return soap.done(asking), command if stream.get("End") == "true" else None
+        return asking.reply(command=name), command if console else None
 
     def _receive(self, asking: Asking, gone: Callable[[], bool]) -> str:
         name = asking.body("DesiredStream").get("CommandId", "")
         with self._lock:
             command = self._shell(asking).commands[name]
-        left = min(asking.timeout, self.longest_wait)
+        ends = time.monotonic() + min(asking.timeout, self.longest_wait)
         while True:
             with self._lock:
                 if command.ended:
-                    raise FaultError(soap.ABORTED, "The I/O operation has been aborted.")
-                if command.answer is not None and command.pieces:
-                    out, err = command.pieces.pop(0)
-                    code = self._last(command)
-                    streams = [("stdout", out), ("stderr", err)]
-                    return soap.received(asking, name, streams, code)
-                code = self._last(command)
-                if code is not None:
-                    return soap.received(asking, name, [], code)
+                    raise FaultError("aborted")
+                there = command.answer is not None and bool(command.pieces)
+                out, err = command.pieces.pop(0) if there else (b"", b"")
+                code = command.code()
+            if there or code is not None:
+                return asking.reply(
+                    "Receive" if code is None else "Done",
+                    command=name,
+                    stdout=base64.b64encode(out).decode(),
+                    stderr=base64.b64encode(err).decode(),
+                    code=code,
+                )
             if gone():
                 raise ConnectionError("the client has gone")
-            if left <= 0:
-                raise FaultError(
-                    soap.TIMED_OUT,
-                    "The WS-Management service cannot complete the operation within the time "
-                    "specified in OperationTimeout.",
-                    "w:TimedOut",
-                )
-            self._over.wait(min(LOOK_SECONDS, left))
-            left -= LOOK_SECONDS
-
-    def _last(self, command: Command) -> int | None:
-        answer = command.answer
-        if command.pieces or answer is None or (answer.held and not answer.held.is_set()):
-            return None
-        command.told = True
-        return answer.code
-
-    def _signal(self, asking: Asking, _: str) -> _Done:
-        command = self._shell(asking).commands.pop(asking.body("Signal").get("CommandId", ""))
-        if not command.told:
-            self.signals.append(command.asked.line)
-        command.ended = True
-        return soap.done(asking), None
-
-    def _delete(self, asking: Asking, _: str) -> _Done:
-        for command in self._shell(asking).commands.values():
-            command.ended = True
-        del self.open[asking.shell]
-        return soap.done(asking), None
+            if time.monotonic() > ends:
+                raise FaultError("time")
+            time.sleep(LOOK_SECONDS)
 
     def _shell(self, asking: Asking) -> Shell:
-        found = self.open.get(asking.shell)
-        if found is None:
-            raise FaultError(
-                soap.SHELL_NOT_FOUND,
-                f"The request for the Windows Remote Shell with ShellId {asking.shell} failed "
-                "because the shell was not found on the server.",
-                "w:InvalidSelectors",
-            )
-        return found
-
-
-def _split(out: bytes, err: bytes) -> list[tuple[bytes, bytes]]:
-    length = max(len(out), len(err))
-    return [(out[i : i + PIECE], err[i : i + PIECE]) for i in range(0, length, PIECE)]
+        if asking.shell not in self.open:
+            raise FaultError("shell", shell=asking.shell)
+        return self.open[asking.shell]

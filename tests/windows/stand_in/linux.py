@@ -19,73 +19,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from dataclasses import dataclass
+import tomllib
 from pathlib import Path
 
 from lab.imaging import bootstrap
 
-PACKAGES = (
-    "busybox-static",
-    "dosfstools",
-    "e2fsprogs",
-    "fdisk",
-    "grub-efi-amd64-bin",
-    "grub-pc-bin",
-    "linux-image-amd64",
-    "ntfs-3g",
-    "python3",
-    "python3-asyncssh",
-    "python3-cryptography",
-)
-INBOX = (
-    "ahci",
-    "sr_mod",
-    "sd_mod",
-    "udf",
-    "isofs",
-    "vfat",
-    "nls_cp437",
-    "nls_ascii",
-    "crc32c_generic",
-    "ext4",
-    "fuse",
-    "loop",
-    "overlay",
-    "virtio_pci",
-    "e1000e",
-    "button",
-    "evdev",
-)
-"""Modules loaded at every start, for devices that Windows supports out of the box."""
-DRIVERS = {"viostor": "virtio_blk", "vioscsi": "virtio_scsi", "NetKVM": "virtio_net"}
-"""Drivers on the virtio-win medium to the equivalent Linux modules."""
-_UNWANTED = (
-    "boot",
-    "usr/lib/grub",
-    "usr/lib/klibc",
-    "usr/lib/modules",
-    "lib/modules",
-    "lib/firmware",
-    "usr/bin/perl*",
-    "usr/lib/x86_64-linux-gnu/gconv",
-    "usr/lib/x86_64-linux-gnu/perl*",
-    "usr/lib/x86_64-linux-gnu/libperl*",
-    "usr/lib/python3.*/ensurepip",
-    "usr/lib/python3.*/idlelib",
-    "usr/lib/python3.*/lib2to3",
-    "usr/lib/python3.*/pydoc_data",
-    "usr/lib/python3.*/tkinter",
-    "usr/lib/python3.*/test",
-    "usr/share/doc",
-    "usr/share/grub",
-    "usr/share/info",
-    "usr/share/locale",
-    "usr/share/man",
-    "usr/share/perl5",
-    "usr/bin/grub-*",
-    "usr/sbin/grub-*",
-    "var",
-)
+PARTS = Path(__file__).with_suffix(".toml")
+_OWN = tomllib.loads(PARTS.read_text())
 _ROOM = 24 << 20
 """Free space in the root file system, which mke2fs needs; nothing is written to it."""
 
@@ -94,18 +34,16 @@ class MissingError(Exception):
     """Its parts are not available here."""
 
 
-@dataclass(frozen=True)
 class Linux:
-    """Paths of its parts."""
+    """Paths of its parts, in one directory."""
 
-    root: Path
-    """An ext4 file system."""
-    kernel: Path
-    modules: Path
-    """Unpacked modules, ``order`` (modules loaded at every start) and ``drivers.json``."""
-    grub: Path
-    """With ``i386-pc`` and ``x86_64-efi``."""
-    busybox: Path
+    def __init__(self, home: Path) -> None:
+        self.root, self.kernel = home / "root.ext4", home / "kernel"
+        self.busybox = home / "busybox"
+        self.modules = home / "modules"
+        """Unpacked modules, ``order`` (modules loaded at every start) and ``drivers.json``."""
+        self.grub = home / "grub"
+        """With ``i386-pc`` and ``x86_64-efi``."""
 
 
 def linux() -> Linux:
@@ -113,13 +51,7 @@ def linux() -> Linux:
     home = _cache() / f"linux-{_key()}"
     if not home.exists():
         _make(home)
-    return Linux(
-        root=home / "root.ext4",
-        kernel=home / "kernel",
-        modules=home / "modules",
-        grub=home / "grub",
-        busybox=home / "busybox",
-    )
+    return Linux(home)
 
 
 def _cache() -> Path:
@@ -128,7 +60,12 @@ def _cache() -> Path:
 
 
 def _key() -> str:
-    said = [Path(__file__).read_text(), _suite(), importlib.metadata.version("pyspnego")]
+    said = [
+        Path(__file__).read_text(),
+        PARTS.read_text(),
+        _suite(),
+        importlib.metadata.version("pyspnego"),
+    ]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
 
 
@@ -157,7 +94,7 @@ def _make(home: Path) -> None:
         _compile(tree)
         _kernel(tree, made)
         shutil.copytree(tree / "usr/lib/grub", made / "grub")
-        shutil.copy(_first(tree, "bin/busybox", "usr/bin/busybox"), made / "busybox")
+        shutil.copy(next(tree.glob("**/bin/busybox")), made / "busybox")
         _root(tree, made / "root.ext4")
         made.rename(home)
 
@@ -173,7 +110,7 @@ def _packages(packed: Path) -> None:
         f"--mode={mode}",
         "--variant=extract",
         "--format=tar",
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(_OWN['packages'])}",
         '--aptopt=APT::Install-Recommends "false"',
         *(f"--aptopt={option}" for option in bootstrap.host_options()),
         _suite(),
@@ -211,8 +148,8 @@ def _kernel(tree: Path, made: Path) -> None:
     base = next(tree.glob("lib/modules/*"))
     subprocess.run(["depmod", "-b", str(tree), base.name], check=True, env=_environment())
     listed = (base / "modules.dep").read_text(), (base / "modules.builtin").read_text()
-    order = bootstrap.load_order(INBOX, *listed)
-    drivers = {name: bootstrap.load_order([one], *listed) for name, one in DRIVERS.items()}
+    order = bootstrap.load_order(_OWN["inbox"], *listed)
+    drivers = {name: bootstrap.load_order([one], *listed) for name, one in _OWN["drivers"].items()}
     folder = made / "modules"
     folder.mkdir()
     for path in {path for paths in (order, *drivers.values()) for path in paths}:
@@ -229,7 +166,7 @@ def _name(path: str) -> str:
 
 
 def _root(tree: Path, target: Path) -> None:
-    for pattern in _UNWANTED:
+    for pattern in _OWN["unwanted"]:
         for path in tree.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for name in ("c", "cd", "dev", "media", "proc", "programs", "run", "sys", "tmp", "var"):
@@ -238,10 +175,6 @@ def _root(tree: Path, target: Path) -> None:
     room = f"{(size * 21 // 20 + _ROOM) >> 10}k"
     command = ["mke2fs", "-q", "-t", "ext2", "-d", str(tree), str(target), room]
     subprocess.run(command, check=True, env=_environment())
-
-
-def _first(tree: Path, *places: str) -> Path:
-    return next(tree / place for place in places if (tree / place).exists())
 
 
 def _environment() -> dict[str, str]:

@@ -1,0 +1,2 @@
+$thing = Get-Thing -Name 'x'
+Write-Log -Message $thing
