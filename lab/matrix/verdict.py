@@ -60,7 +60,8 @@ class Finding:
     def sentence(self) -> str:
         """``on worker1, tunnel flannel.4096: VNI 4097; it should be: VNI 4096``."""
         should = f"; it should be: {self.intended}" if self.intended else ""
-        return f"on {self.node}, {self.object}: {self.observed}{should}"
+        at = "" if self.kind == OBJECT else f"on {self.node}, "
+        return f"{at}{self.object}: {self.observed}{should}"
 
     @property
     def line(self) -> str:

@@ -326,6 +326,7 @@ def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
 ) -> None:
     near, others = of_objects(service_path(), differs, "master")
     assert (len(near), others) == (1, [])
+    assert near[0][1].sentence.startswith(f"{differs[0].object}: ")
     found = with_objects(findings, near, bracket)
     assert [one.kind for one in found[:1]] == (
         ["object-not-as-made"] if first else [one.kind for one in findings]
