@@ -354,7 +354,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         objects = compare_places(compare, [CLUSTER]).get(CLUSTER, ())
         needed, others = of_objects(explained.path, objects, intent.control_plane())
         causes = with_objects(explained.findings, needed, bracket)
-        others += (one for _, one in needed if one not in causes)
+        named = {one.object for one in causes}
+        others += (one for _, one in needed if one.object not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:

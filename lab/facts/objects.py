@@ -95,7 +95,9 @@ def compare_objects(made: Objects, now: Objects) -> tuple[StateDifference, ...]:
     """
     if not made.cluster or made.cluster != now.cluster:
         return ()
-    differs = (_compare(key, made, now) for key in {**made.found, **now.found})
+    every = {**made.found, **now.found}
+    # what runs on a node writes its annotations
+    differs = (_compare(key, made, now) for key in sorted(every, key=lambda key: key[0] == "Node"))
     return (*(one for one in differs if one), *_not_ready(made, now))
 
 

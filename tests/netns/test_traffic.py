@@ -46,6 +46,8 @@ CASES = [
     pytest.param("win1-p1", WIN1, 30000, "worker1-p1 10.244.2.0", id="own NodePort, Windows pod"),
     pytest.param("win1", NODE1, 30000, "worker1-p1 10.244.0.1", id="NodePort from a Windows node"),
 ]
+
+
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 @pytest.mark.parametrize(("source", "address", "port", "answer"), CASES)
 def test_answers_and_source_addresses(  # noqa: PLR0913, PLR0917  the columns of the table

@@ -250,6 +250,14 @@ def test_an_object_that_was_changed_is_named_with_what_it_concerns(
     assert concerns in found.concerns
 
 
+def test_a_node_comes_after_what_writes_its_annotations() -> None:
+    def change(there: dict[str, Any]) -> None:
+        put(f"Node worker1/metadata/annotations/{PUBLIC}", "10.0.0.9")(there)
+        put("DaemonSet kube-proxy/spec/template/spec/hostNetwork", False)(there)
+
+    assert [one.object.split()[0] for one in differences(change)] == ["DaemonSet", "Node"]
+
+
 def restarted(there: dict[str, Any]) -> None:
     template = there["DaemonSet kube-proxy"]["spec"]["template"]
     template["metadata"]["annotations"] = {"kubectl.kubernetes.io/restartedAt": "now"}
