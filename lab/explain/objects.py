@@ -1,8 +1,8 @@
 """Objects of a cluster's API that are not as made, as causes of a failed request. Pure.
 
-An object is a cause if the request needs it, and nothing else is seen to lose the packet: a
-Service, or what runs behind it, comes before what kube-proxy made of it; what configures kube-proxy
-or the network comes before what these made, but not before a rule or a link of somebody else.
+A harmless change may stand beside any fault, so an object is a cause only if something agrees: it
+is the Service that is asked, and what is wrong is its translation; or what it says is found again
+in what is wrong: a policy's name in a chain that drops the packet, an address, port or MTU.
 """
 
 from __future__ import annotations
@@ -16,21 +16,14 @@ from lab.facts.ruleset import StateDifference
 from lab.matrix.verdict import OBJECT, Finding
 from lab.topology.path import Path
 
-_NAMED, _OF_POD, _OF_PROXY, _OF_NETWORK, _NO_BACKEND, _NOT_READY = range(6)
-_PROXY = r"kube-proxy|KUBE-|\bService |\bmasquerade"
-_NETWORK = (
-    r"\bcalico\b|\bcali[-0-9a-f]|flannel|\bcni0\b"
+_NAMED, _BEHIND, _CONFIGURES, _NO_BACKEND, _NOT_READY = range(5)
+_SERVICE = re.compile(r"^Service |kube-proxy|KUBE-")
+_MADE = re.compile(
+    rf"{_SERVICE.pattern}|\bmasquerade|\bcalico\b|\bcali[-0-9a-f]|flannel|\bcni0\b"
     r"|^(?:tunnel|route|neighbour|forwarding entry|program|pod \S+(?: ports .*)?$)"
 )
-_MAKES = {
-    _NAMED: re.compile(_PROXY),
-    _OF_POD: re.compile(_NETWORK),
-    _OF_PROXY: re.compile(_PROXY),
-    _OF_NETWORK: re.compile(_NETWORK),
-    _NO_BACKEND: re.compile("^Service "),
-    _NOT_READY: re.compile("^Service "),
-}
-"""What is made of an object, in the names of findings: it follows from the object."""
+"""What kube-proxy and network add-ons make, in the names of findings."""
+_WORD = re.compile(r"[\w.:-]{3,}")
 
 
 def concerned(path: Path) -> dict[str, int]:
@@ -69,12 +62,12 @@ def of_objects(
 
 
 def _distance(one: StateDifference, met: Sequence[str]) -> int:
+    of_service = any(name.startswith("Service ") for name in met)
     if one.section == "ready":
-        named = any(name.startswith("Service ") for name in met)
-        return _NO_BACKEND if named else _NOT_READY
-    kinds = {"Service": _NAMED, "pod": _OF_POD}
-    nearest = (kinds.get(name.partition(" ")[0], _OF_NETWORK) for name in met)
-    return min(_OF_PROXY if EVERY_SERVICE in met else _OF_NETWORK, *nearest)
+        return _NO_BACKEND if of_service else _NOT_READY
+    if of_service:
+        return _NAMED if one.object.startswith(("Service ", "EndpointSlice ")) else _BEHIND
+    return _CONFIGURES
 
 
 def with_objects(
@@ -82,15 +75,32 @@ def with_objects(
     near: Sequence[tuple[int, Finding]],
     bracket: Bracket | None,
 ) -> tuple[Finding, ...]:
-    """The findings of a path, after the objects that they follow from.
-
-    Without findings and a bracket, only what the request names is a cause.
-    """
-    first = findings[:1]
-    causes = []
-    for distance, one in near:
-        follows = all(_MAKES[distance].search(each.object) for each in first)
-        known = bool(first) or (bracket is not None and distance != _NOT_READY)
-        if follows and (known or distance in {_NAMED, _NO_BACKEND}):
-            causes.append(one)
+    """The findings of a path, after the objects that they follow from."""
+    causes = [one for distance, one in near if _is_cause(distance, one, findings, bracket)]
     return (*causes, *findings)
+
+
+def _is_cause(
+    distance: int, one: Finding, findings: Sequence[Finding], bracket: Bracket | None
+) -> bool:
+    first = findings[:1]
+    of_service = all(_SERVICE.search(each.object) for each in first)
+    if distance in {_NAMED, _NO_BACKEND}:
+        return of_service
+    if distance == _NOT_READY:
+        return of_service and bool(first)
+    if distance == _BEHIND and not first:  # what runs behind it answers, but wrongly
+        return bracket is not None and bracket.missing is None and bracket.last is not None
+    if distance == _BEHIND:
+        return of_service and first[0].observed == "to nobody"
+    said = [f"{each.object} {each.observed}" for each in findings]
+    said += [word.sentence for word in bracket.kernel] if bracket else []
+    return all(_MADE.search(each.object) for each in first) and _is_found(one, " ".join(said))
+
+
+def _is_found(one: Finding, said: str) -> bool:
+    """Whether the name of an object that is new, or what it has now, is found in a text."""
+    new = {*_WORD.findall(one.observed)} - {*_WORD.findall(one.intended)}
+    words = {word for word in new if any(each.isdigit() for each in word)} | {one.object.split()[1]}
+    there = (re.search(rf"(?<!\w){re.escape(word)}(?![\w-])", said) for word in words)
+    return any(there)

@@ -128,7 +128,7 @@ def _compare(key: _Key, made: Objects, now: Objects) -> StateDifference | None:
         return None
     intended, observed = "there", "there is none"
     if change == "new":
-        intended, observed = "none", "there is one"
+        intended, observed = "none", f"there is one: {_words({}, after)[1]}"
     elif change == "changed":
         intended, observed = _words(before, after)
     at = f" --namespace={space}" if space else ""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from seen_machines import lab
 
 from lab.explain.bracket import Bracket
+from lab.explain.capture.trace import Point
 from lab.explain.objects import of_objects, with_objects
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
 from lab.facts.ruleset import StateDifference
 from lab.matrix.verdict import Finding
+from lab.providers.capture import Tap
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
@@ -286,11 +289,15 @@ def path(source: str, target: str) -> Path:
     return walk(INTENT, Flow(source, pod.address.partition("/")[0], 8080, "tcp"))[0]
 
 
-def service_path() -> Path:
+def service_path(name: str = "to-worker1-p1", port: int = 80) -> Path:
     translation = INTENT.machine("worker1").translation
     assert translation
-    address = next(one.address for one in translation.services if one.name == "to-worker1-p1")
-    return walk(INTENT, Flow("worker2-p1", address, 80, "tcp"))[0]
+    address = next(one.address for one in translation.services if one.name == name)
+    return walk(INTENT, Flow("worker2-p1", address, port, "tcp"))[0]
+
+
+def dns_path() -> Path:
+    return service_path("kube-dns", 53)
 
 
 def finding(what: str, place: str = "worker1") -> Finding:
@@ -305,9 +312,14 @@ PROXY = differences(put("ConfigMap kube-proxy/data/config.conf", "mode: ipvs\n")
 NOT_READY = differences(
     put("Node worker1/status/conditions", [{"type": "Ready", "status": "Unknown"}])
 )
+BEHIND = differences(put("ConfigMap coredns/data/Corefile", "other\n"))
 OF_PROXY = finding("Service to-worker1-p1, 10.96.0.22:80, tcp")
 OF_FELIX = finding("chain ip calico filter-cali-tw-cali6de063ef102")
+OF_POLICY = finding("chain ip calico filter-cali-pi-default/hybridlab-probe/knp.default.lock")
 RULE = finding("chain ip mine forward")
+PORT = finding("tunnel vxlan.calico, port 4790")
+EMPTY = replace(OF_PROXY, observed="to nobody")
+ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
 
 
 @pytest.mark.parametrize(
@@ -316,15 +328,19 @@ RULE = finding("chain ip mine forward")
         (SERVICE, [], None, True),
         (SERVICE, [OF_PROXY], None, True),
         (SERVICE, [RULE], HERE, False),
-        (PROXY, [OF_PROXY], None, True),
-        (PROXY, [finding("tunnel flannel.4096")], HERE, False),
-        (PROXY, [], None, False),
-        (ON_POD, [OF_FELIX], HERE, True),
-        (ON_POD, [], HERE, True),
+        (BEHIND, [], ANSWERED, True),
+        (BEHIND, [EMPTY], None, True),
+        (BEHIND, [], HERE, False),
+        (BEHIND, [OF_PROXY], ANSWERED, False),
+        (PROXY, [OF_PROXY], None, False),
+        (PROXY, [], ANSWERED, False),
+        (ON_POD, [OF_POLICY], HERE, True),
+        (ON_POD, [OF_FELIX], HERE, False),
+        (ON_POD, [], HERE, False),
         (ON_POD, [RULE], HERE, False),
-        (ON_NODE, [finding("tunnel vxlan.calico")], None, True),
-        (ON_NODE, [], None, False),
-        (ON_NODE, [finding("eth0")], HERE, False),
+        (ON_NODE, [PORT], None, True),
+        (ON_NODE, [finding("tunnel vxlan.calico")], None, False),
+        (ON_NODE, [finding("eth0", "4790")], HERE, False),
         (NOT_READY, [OF_PROXY], None, True),
         (NOT_READY, [], HERE, False),
     ],
@@ -332,7 +348,7 @@ RULE = finding("chain ip mine forward")
 def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
     differs: Any, findings: list[Finding], bracket: Bracket | None, first: bool
 ) -> None:
-    near, others = of_objects(service_path(), differs, "master")
+    near, others = of_objects(dns_path() if differs is BEHIND else service_path(), differs, "m")
     assert (len(near), others) == (1, [])
     assert near[0][1].sentence.startswith(f"{differs[0].object}: ")
     found = with_objects(findings, near, bracket)
