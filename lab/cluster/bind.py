@@ -63,8 +63,8 @@ def bind(intent: Intent, observed: ClusterObserved) -> Intent:
         raise BrokenError(
             f"comparing the cluster with what scenario '{intent.scenario}' asks for",
             "; ".join(complaints),
-            "check the CNI configuration (/etc/cni/net.d) and the network add-on of the nodes; a pod "
-            "that is deleted is created again by 'lab test'; 'lab gather' saves the cluster's state",
+            "check each node's network add-on and /etc/cni/net.d; 'lab test' creates again what is "
+            "deleted; 'lab gather' saves the cluster's state",
         )
     return bound_as(intent, observed)
 

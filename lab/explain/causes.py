@@ -89,7 +89,7 @@ def with_causes(
         works = found[at].expectation.works
         explained = explainer.explain(flow_of(found[at].cell), works=works)
         near, _ = of_objects(explained.path, objects, intent.control_plane())
-        if findings := with_objects(explained.findings, near, None):
+        if findings := with_objects(explained.path, explained.findings, near, None):
             found[at] = replace(found[at], finding=findings[0])
     return tuple(found)
 
@@ -148,7 +148,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         causes = [one for one in deviations(path, compared) if bracket.allows(one)]
         causes.sort(key=lambda one: order(one, path, bracket))
         near, _ = of_objects(path, objects, intent.control_plane())
-        cause = next(iter(with_objects(causes, near, bracket)), _lost_at(path, bracket))
+        cause = next(iter(with_objects(path, causes, near, bracket)), _lost_at(path, bracket))
         needs = next((one.concerns for one in objects if one.object == cause.object), ())
         for at, ways in paths.items():
             other = found[at].cell

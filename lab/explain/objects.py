@@ -71,12 +71,16 @@ def _distance(one: StateDifference, met: Sequence[str]) -> int:
 
 
 def with_objects(
+    path: Path,
     findings: Sequence[Finding],
     near: Sequence[tuple[int, Finding]],
     bracket: Bracket | None,
 ) -> tuple[Finding, ...]:
     """The findings of a path, after the objects that they follow from."""
     causes = [one for distance, one in near if _is_cause(distance, one, findings, bracket)]
+    if not findings and not causes and bracket:  # nothing else differs where it is translated
+        services = ((one, path.hops[one.hop]) for distance, one in near if distance == _CONFIGURES)
+        causes = [one for one, hop in services if hop.kind == "service" and hop.place in bracket.at]
     return (*causes, *findings)
 
 
@@ -95,7 +99,8 @@ def _is_cause(
         return of_service and first[0].observed == "to nobody"
     said = [f"{each.object} {each.observed}" for each in findings]
     said += [word.sentence for word in bracket.kernel] if bracket else []
-    return all(_MADE.search(each.object) for each in first) and _is_found(one, " ".join(said))
+    made = bool(first) and all(_MADE.search(each.object) for each in first)
+    return made and _is_found(one, " ".join(said))
 
 
 def _is_found(one: Finding, said: str) -> bool:

@@ -353,7 +353,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     if worst.failed and intent.kubernetes:
         objects = compare_places(compare, [CLUSTER]).get(CLUSTER, ())
         needed, others = of_objects(explained.path, objects, intent.control_plane())
-        causes = with_objects(explained.findings, needed, bracket)
+        causes = with_objects(explained.path, explained.findings, needed, bracket)
         named = {one.object for one in causes}
         others += (one for _, one in needed if one.object not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)

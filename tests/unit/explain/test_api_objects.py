@@ -333,7 +333,8 @@ ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
         (BEHIND, [], HERE, False),
         (BEHIND, [OF_PROXY], ANSWERED, False),
         (PROXY, [OF_PROXY], None, False),
-        (PROXY, [], ANSWERED, False),
+        (PROXY, [], HERE, False),
+        (PROXY, [], replace(HERE, at=frozenset({"worker2"})), True),  # it is translated there
         (ON_POD, [OF_POLICY], HERE, True),
         (ON_POD, [OF_FELIX], HERE, False),
         (ON_POD, [], HERE, False),
@@ -348,10 +349,11 @@ ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
 def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
     differs: Any, findings: list[Finding], bracket: Bracket | None, first: bool
 ) -> None:
-    near, others = of_objects(dns_path() if differs is BEHIND else service_path(), differs, "m")
+    way = dns_path() if differs is BEHIND else service_path()
+    near, others = of_objects(way, differs, "m")
     assert (len(near), others) == (1, [])
     assert near[0][1].sentence.startswith(f"{differs[0].object}: ")
-    found = with_objects(findings, near, bracket)
+    found = with_objects(way, findings, near, bracket)
     assert [one.kind for one in found[:1]] == (
         ["object-not-as-made"] if first else [one.kind for one in findings]
     )
