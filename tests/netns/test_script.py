@@ -118,9 +118,3 @@ def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away():
     there, left = call_isolated("running one node's script", life, Deadline(30))
     assert there == ["fabric", "win1", "win1-p1", "win1-p2"]
     assert left == []
-
-
-def test_an_unknown_node_is_refused_by_name():
-    with pytest.raises(Exception, match="there is no such machine") as raised:
-        script.script(cluster(), "win9")
-    assert "'win1'" in str(raised.value)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from shlex import quote
 
-from lab._errors import UsageError
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.namespaces import FABRIC
 from lab.providers.netns.operations import MasterSet, NamespaceOperations, Operation, VethAdd
@@ -78,16 +77,12 @@ def _wait(machine: str, daemon: Daemon) -> str:
     return f"until {text} | grep -qzP {pattern}; do sleep 0.1; done"
 
 
-def script(
-    intent: Intent, only: str | None = None, windows_rules_off: frozenset[str] = frozenset()
-) -> str:
+def script(intent: Intent, only: str | None = None) -> str:
     """The script for the whole lab, or for one machine, its pods and its part of the fabric.
 
-    Windows machines obey the Windows rules except those in ``windows_rules_off``.
-
-    Raises UsageError if there is no machine of that name.
+    Windows machines obey the Windows rules. Raises KeyError if there is no machine of that name.
     """
-    real = realise(intent, windows_rules_off)
+    real = realise(intent)
     wanted = compile_intent(real)
     if only is not None:
         wanted = _of_machine(intent, wanted, only)
@@ -112,13 +107,7 @@ def script(
 def _of_machine(
     intent: Intent, wanted: tuple[NamespaceOperations, ...], name: str
 ) -> tuple[NamespaceOperations, ...]:
-    try:
-        machine = intent.machine(name)
-    except KeyError:
-        known = ", ".join(f"'{one.name}'" for one in intent.everything())
-        raise UsageError(
-            f"printing the commands of '{name}'", "there is no such machine", f"one of {known}"
-        ) from None
+    machine = intent.machine(name)
     beneath = {FABRIC, *(card.host for card in machine.interfaces if card.host)}
     names = {name, *(pod.name for pod in machine.pods), *beneath}
     return tuple(
