@@ -29,13 +29,6 @@ def with_verdicts(*verdicts: Verdict) -> RunResult:
     return replace(HEALTHY, results=tuple(replace(cell, verdict=one) for cell, one in cells))
 
 
-def test_a_night_like_the_one_before_has_no_difference():
-    run = made_run("mixed")
-    found = difference(run, run)
-    assert not found.changes
-    assert text_lines(found) == []
-
-
 KINDS = {
     ("pass", "fail"): "failing",
     ("pass", "unexpected-pass"): "failing",
