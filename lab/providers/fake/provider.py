@@ -1,4 +1,4 @@
-"""The in-memory provider: labs are entries in a mapping, probes are computed from the Intent."""
+"""The in-memory provider: labs are entries in a mapping, and every probe works."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from ipaddress import ip_address
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError, did_you_mean
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
-from lab.providers.netns.compile import names
-from lab.providers.netns.dns import ResolverFile, candidates
 from lab.providers.provider import (
-    DNS_PORT,
-    PROBE_PORT,
     Ability,
     Evidence,
     LabHandle,
@@ -41,132 +36,10 @@ from lab.providers.provider import (
 )
 from lab.providers.setup import ProviderSetup
 from lab.remote.shell import Completed
-from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.kernel_walk import REFUSES
-from lab.topology.path import Flow
-from lab.topology.path import Path as PacketPath
-from lab.topology.proxying import local
-from lab.topology.routing import covers, own_addresses
-from lab.topology.walk import walk
+from lab.topology.intent import Intent
 
-THROUGHPUT = 1e9
-"""Throughput of every stream, in bits per second."""
 LATENCY_MS = 0.2
 """Latency of every exchange; the order of magnitude between namespaces."""
-
-Places = Mapping[str, tuple[MachineIntent, Pod | None]]
-"""See :meth:`lab.topology.intent.Intent.places`."""
-
-
-def outcome(intent: Intent, known: Places, probe: Probe, dead: frozenset[str]) -> Outcome:
-    """Compute the outcome of one probe.
-
-    The request and its answer are walked through the Intent, a packet that a machine drops times
-    out, and a name is resolved with the pod's resolver file.
-
-    ``known``: the Intent's places. ``dead``: machines and pods that are switched off; they neither
-    send nor forward.
-    """
-    if failure := _sends_nothing(known, probe, dead):
-        return failure
-    if probe.name is not None:
-        return _asked(intent, known[probe.source][1], probe)
-    if probe.dialect == "health":
-        return _health(intent, probe, dead)
-    paths = walk(intent, Flow(probe.source, probe.address, probe.port, probe.protocol))
-    tried = paths[:1] if _is_sticky(intent, paths[0]) else paths[: max(1, probe.tries)]
-    for path in tried:
-        if failure := _failure(known, probe, path, dead):
-            return failure
-    servers = dict.fromkeys(_server(path) for path in tried)
-    seen = tried[0].there[-1].packet.source
-    rate = THROUGHPUT if probe.dialect == "throughput" else None
-    return Outcome(probe.key, "ok", "", seen, tuple(servers), None, LATENCY_MS, throughput=rate)
-
-
-def _sends_nothing(known: Places, probe: Probe, dead: frozenset[str]) -> Outcome | None:
-    if probe.source not in known:
-        return Outcome.failed(probe.key, "error", f"there is no '{probe.source}'")
-    machine, pod = known[probe.source]
-    if not dead.isdisjoint({probe.source, machine.name}):
-        return Outcome.failed(probe.key, "timeout", f"'{probe.source}' is switched off")
-    if pod is None and probe.name is None and _drops(machine, probe.address, probe.port):
-        return Outcome.failed(
-            probe.key, "timeout", f"'{machine.name}' drops packets to that address"
-        )
-    return None
-
-
-def _is_sticky(intent: Intent, path: PacketPath) -> bool:
-    """True if the path's Service has session affinity."""
-    asked = {hop.object for hop in path.there if hop.kind == "service"}
-    return any(
-        service.affinity is not None and f"Service {service.name}" in asked
-        for machine in intent.machines
-        for service in (machine.translation.services if machine.translation else ())
-    )
-
-
-def _failure(known: Places, probe: Probe, path: PacketPath, dead: frozenset[str]) -> Outcome | None:
-    off = next(
-        (hop.place for hop in path.hops if not dead.isdisjoint({hop.place, hop.machine})), ""
-    )
-    if off:
-        return Outcome.failed(probe.key, "timeout", f"no reply from '{off}'")
-    if path.end:
-        return Outcome.failed(
-            probe.key, "refused" if path.end.endswith(REFUSES) else "timeout", path.end
-        )
-    arrived = path.there[-1]
-    if path.backend is None and arrived.packet.port not in _ports(known[arrived.place][1]):
-        what = f"'{arrived.place}' has nothing on port {arrived.packet.port}"
-        return Outcome.failed(probe.key, "refused", what)
-    return None
-
-
-def _ports(pod: Pod | None) -> tuple[int, ...]:
-    return (DNS_PORT, PROBE_PORT) if pod is not None and pod.role == "dns" else (PROBE_PORT,)
-
-
-def _server(path: PacketPath) -> str:
-    """The endpoint that answers, with its port if that is not the usual one."""
-    arrived = path.there[-1]
-    usual = path.backend is None or arrived.packet.port == PROBE_PORT
-    return arrived.place if usual else f"{arrived.place}:{arrived.packet.port}"
-
-
-def _asked(intent: Intent, pod: Pod | None, probe: Probe) -> Outcome:
-    """A DNS query. A machine has no resolver file and queries the name unchanged."""
-    name = probe.name or ""
-    search, ndots = (pod.resolver.search, pod.resolver.ndots) if pod else ((), 0)
-    tried = candidates(name.lower(), ResolverFile(None, search, ndots))
-    zone = names(intent)
-    for each in tried:
-        if each in zone:
-            answer = ", ".join(map(str, sorted(map(ip_address, zone[each]))))
-            return Outcome(probe.key, "ok", "", None, (), answer, LATENCY_MS)
-    return Outcome.failed(probe.key, "no-such-name", f"tried {', '.join(tried)}")
-
-
-def _health(intent: Intent, probe: Probe, dead: frozenset[str]) -> Outcome:
-    """A node's health check: the number of the Service's backends on it."""
-    machine = next((one for one in intent.machines if probe.address in own_addresses(one)), None)
-    if machine is None or machine.name in dead:
-        return Outcome.failed(probe.key, "timeout", f"no reply from {probe.address}")
-    for service in machine.translation.services if machine.translation else ():
-        if service.health_port == probe.port:
-            number = len(local(service, machine.name))
-            return Outcome(probe.key, "ok", "", None, (), str(number), LATENCY_MS)
-    return Outcome.failed(probe.key, "refused", f"nothing checks health on port {probe.port}")
-
-
-def _drops(machine: MachineIntent, address: str, port: int) -> bool:
-    return any(
-        any(covers(one, address) for one in drop.destinations)
-        and not any(covers(one, address) for one in drop.spared)
-        and (drop.ports is None or drop.ports[0] <= port <= drop.ports[1])
-        for drop in machine.drops
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +60,6 @@ class FakeLab:
     """The owner, if it is another user."""
 
 
-Answer = Callable[[Intent, Probe], Outcome | None]
 Runner = Callable[[str, Sequence[str]], Completed]
 
 
@@ -208,12 +80,6 @@ class Faults:
     """The reason with which preflight refuses; empty to accept."""
     fail_step: str | None = None
     """Name of the step that fails before doing anything."""
-    dead: frozenset[str] = frozenset()
-    """Machines and pods that are switched off."""
-    answer: Answer | None = None
-    """Returns the outcome of a probe, or None for the computed one."""
-    logged: Mapping[str, str] = field(default_factory=dict)
-    """Contents of programs' logs, by path: ``"worker1/bird/log"``."""
 
 
 def _done(_: str, __: Sequence[str]) -> Completed:
@@ -336,16 +202,11 @@ class FakeProvider(Provider):
         settings: ProbeSettings,  # noqa: ARG002  nothing takes time here
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Compute every probe from the intent. BrokenError if the lab does not exist."""
+        """Every probe from a machine or pod is answered. BrokenError if the lab does not exist."""
         self.calls.append(Call("probe", lab.name, f"{len(probes)} probes"))
         self._require(lab)
-        known = intent.places()
-        outcomes: dict[int, Outcome] = {}
-        for probe in probes:
-            answer = self.faults.answer(intent, probe) if self.faults.answer else None
-            outcomes[probe.key] = answer or outcome(intent, known, probe, self.faults.dead)
-        progress(len(outcomes))
-        return outcomes
+        progress(len(probes))
+        return {probe.key: _outcome(intent, probe) for probe in probes}
 
     def observe(
         self,
@@ -360,19 +221,6 @@ class FakeProvider(Provider):
         nothing = BrokenError("looking at a machine in memory", "it has no network")
         return {name: nothing for name in asked if intent.machine(name)}
 
-    def logs(
-        self,
-        lab: LabHandle,
-        intent: Intent,  # noqa: ARG002  the faults say what there is
-        asked: Collection[str],
-        deadline: Deadline,  # noqa: ARG002  nothing takes time here
-    ) -> Iterator[Evidence]:
-        """The logs in ``faults.logged`` of the machines in ``asked``."""
-        self.calls.append(Call("logs", lab.name, ", ".join(asked)))
-        for path, text in self.faults.logged.items():
-            if path.partition("/")[0] in asked:
-                yield Evidence(path, text.encode())
-
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """The entry, and for each machine of the intent whether the entry has it."""
         self.calls.append(Call("evidence", lab.name))
@@ -383,8 +231,6 @@ class FakeProvider(Provider):
         for machine in intent.machines:
             state = "there" if machine.name in made else "not there"
             yield Evidence(f"{machine.name}/state.txt", f"{state}\n".encode())
-        for path, text in self.faults.logged.items():
-            yield Evidence(path, text.encode())
 
     def _step(self, lab: LabHandle, name: str, made_of: object, run: Callable[[], object]) -> Step:
         def recorded() -> None:
@@ -421,6 +267,21 @@ class FakeProvider(Provider):
 
 def _words(lab: FakeLab) -> str:
     return f"entry {lab.holder} (holder)"
+
+
+def _outcome(intent: Intent, probe: Probe) -> Outcome:
+    known = intent.places()
+    if probe.source not in known:
+        return Outcome.failed(probe.key, "error", f"there is no '{probe.source}'")
+    machine, pod = known[probe.source]
+    seen = pod.address.partition("/")[0] if pod else machine.address()
+    backends = tuple(
+        one.name
+        for each in intent.machines
+        for one in each.pods
+        if one.address.partition("/")[0] == probe.address
+    )
+    return Outcome(probe.key, "ok", "", seen, backends, None, LATENCY_MS)
 
 
 def _no_machine(lab: str, name: str, known: tuple[str, ...]) -> UsageError:

@@ -1,6 +1,0 @@
-"""Fixtures from the lifecycle tests: the small lab."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
