@@ -20,7 +20,6 @@ from lab.providers.provider import CLUSTER, MACHINES, Pods, Provider
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.lock import lab_lock
-from lab.state.rows import LabRow
 from lab.state.store import Store
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from lab.lifecycle import down, gc, status, up
     from lab.lifecycle.compilation import Compiled
     from lab.lifecycle.session import OpenLab
-    from lab.topology.intent import Intent
 
 
 Say = Callable[[str], None]
@@ -281,7 +279,7 @@ def lab_status(name: str) -> status.LabStatus:
     from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
-        return status.status(name, _every(say), store, _intent_of(store))
+        return status.status(name, _every(say), store)
 
 
 def list_labs() -> tuple[status.LabStatus, ...]:
@@ -289,7 +287,7 @@ def list_labs() -> tuple[status.LabStatus, ...]:
     from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
-        return status.list_labs(_every(say), store, _intent_of(store))
+        return status.list_labs(_every(say), store)
 
 
 def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.GcResult:
@@ -362,14 +360,3 @@ def opened_store() -> Iterator[Store]:
     """Open the journal of the user's state directory for the block."""
     with Store(state_directory(os.environ)) as store:
         yield store
-
-
-def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
-    known = _every(lambda _: None)
-
-    def intent(row: LabRow) -> Intent:
-        from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  only where there is a lab
-
-        return rebuild(row, store, choose(known, row.provider)).intent
-
-    return intent

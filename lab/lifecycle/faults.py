@@ -311,7 +311,7 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
 
 def _remove(opened: OpenLab, row: FaultRow) -> None:
     if row.name == reconnect.CUT_OFF:
-        reconnect.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
+        opened.join_again(row.node)
         return
     doing = f"taking fault {words(row)} out of lab '{opened.name}'"
     _run(opened, opened.intent, _change_of(opened, row, doing).undo, doing)

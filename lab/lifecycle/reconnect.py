@@ -76,13 +76,6 @@ CUT_OFF = "cut-off"
 """Name of the fault row for a machine that is cut off; not a fault of the catalogue."""
 
 
-def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str) -> None:
-    """Take the machine off every network."""
-    number = store.intend_fault(lab.name, lab.token, CUT_OFF, node=machine, peer="")
-    cast(FailoverProvider, provider).cut_off(lab, intent, machine)
-    store.finish_fault(lab.name, number)
-
-
 def join_again(
     store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str
 ) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle import reconnect
@@ -15,7 +16,7 @@ from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.matrix.verdict import VERDICTS, RunResult
 from lab.plan.plan import Plan
-from lab.providers.provider import LabHandle, Provider
+from lab.providers.provider import FailoverProvider, LabHandle, Provider
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
@@ -134,7 +135,11 @@ class OpenLab:
 
     def cut_off(self, machine: str) -> None:
         """Take the machine off its networks; recorded, so that a later command can reconnect it."""
-        reconnect.cut_off(self.store, self.provider, self.handle, self.intent, machine)
+        number = self.store.intend_fault(
+            self.name, self.handle.token, reconnect.CUT_OFF, node=machine, peer=""
+        )
+        cast(FailoverProvider, self.provider).cut_off(self.handle, self.intent, machine)
+        self.store.finish_fault(self.name, number)
 
     def join_again(self, machine: str) -> None:
         """Reconnect the machine."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lab._errors import LabError
 from lab.lifecycle.names import again, check_name, unknown_lab
@@ -15,16 +15,12 @@ from lab.state.lock import Holder, holder
 from lab.state.rows import LabRow, LabState
 from lab.state.store import Store
 
-if TYPE_CHECKING:
-    from lab.topology.intent import Intent
-
 State = Literal[
     "up", "working", "suspended", "broken", "interrupted", "absent", "orphan", "unknown"
 ]
 """``working``: another command holds the lab; ``interrupted``: a command was stopped or killed, and
 none has continued; ``suspended``: its machines' memory is on disk; ``absent``: its machines are
 gone; ``orphan``: found only by its marks; ``unknown``: it could not be checked."""
-IntentOf = Callable[[LabRow], "Intent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +100,18 @@ def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) ->
     return state, "" if state == "up" else found.detail
 
 
-def list_labs(
-    providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
-) -> tuple[LabStatus, ...]:
+def list_labs(providers: Mapping[str, Provider], store: Store) -> tuple[LabStatus, ...]:
     """Every lab of this state directory, by name; labs known only by their marks come last.
 
     Raises StateError when the journal cannot be read.
     """
     marks = all_marks(providers)
     rows = store.labs()
-    known = tuple(_status(row, providers, store, intent_of) for row in rows)
+    known = tuple(_status(row, providers, store) for row in rows)
     return (*known, *_orphans(marks, {row.name for row in rows}, store))
 
 
-def status(
-    name: str, providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
-) -> LabStatus:
+def status(name: str, providers: Mapping[str, Provider], store: Store) -> LabStatus:
     """The status of the lab of this name.
 
     Raises UsageError, with the nearest name and the existing labs, when there is none. Raises
@@ -128,7 +120,7 @@ def status(
     check_name(name)
     row = store.lab(name)
     if row is not None and row.status != "down":
-        return _status(row, providers, store, intent_of)
+        return _status(row, providers, store)
     orphans = _orphans(all_marks(providers), {row.name for row in store.labs()}, store)
     for orphan in orphans:
         if orphan.name == name:
@@ -137,20 +129,21 @@ def status(
     raise unknown_lab(f"looking at lab '{name}'", name, known)
 
 
-def _status(
-    row: LabRow, providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
-) -> LabStatus:
+def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> LabStatus:
+    from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  only where there is a lab
+
     directory = store.lab_directory(row.name)
     state: State
     hypervisors: Mapping[str, tuple[str, ...]] = {}
     try:
-        lab, intent = LabHandle(row.name, directory, row.token), intent_of(row)
+        provider = choose(providers, row.provider)
+        intent = rebuild(row, store, provider).intent
         hosts = intent.hosts()
         hypervisors = {
             one.name: tuple(machine for machine, host in hosts if host == one.name)
             for one in intent.hypervisors
         }
-        found = choose(providers, row.provider).liveness(lab, intent)
+        found = provider.liveness(LabHandle(row.name, directory, row.token), intent)
         state, detail = judge(row.status, row.detail, found, holder(directory))
     except LabError as error:
         state, detail = "unknown", str(error)

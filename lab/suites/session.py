@@ -208,14 +208,6 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
         )
 
 
-def require_disk(cells: int, directory: Path) -> None:
-    """Refuse to probe if the results could not be stored.
-
-    Raises FullError with the free and the needed space.
-    """
-    check_room(directory, cells * _STORED_A_CELL)
-
-
 SECONDS = 2.0
 """Shortest interval between two checks."""
 _SHARE = 20
@@ -319,7 +311,7 @@ class LabSession:
         Raises LabError when the lab's machines do not exist, or disappear while they are probed,
         when another command works on the lab, or when the disk has no room for the results.
         """
-        require_disk(len(chosen), self.lab.handle.directory)
+        check_room(self.lab.handle.directory, len(chosen) * _STORED_A_CELL)
         watch = LivenessWatch(self.lab.require_running)
         with self.lab.used("test", say):
             watch.require()

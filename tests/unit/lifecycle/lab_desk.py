@@ -1,19 +1,22 @@
 """One state directory, one fake world and the messages: the setup of most tests."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import small_lab
 
-from lab.lifecycle import session
+from lab.lifecycle import compilation, session
 from lab.lifecycle.down import DownResult, down
 from lab.lifecycle.session import OpenLab, open_lab
+from lab.lifecycle.status import LabStatus, list_labs, status
 from lab.lifecycle.up import UpResult, up
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import Provider
 from lab.state.rows import LabRow
 from lab.state.store import Store
+from lab.topology.intent import Intent
 
 
 class Desk:
@@ -38,6 +41,18 @@ class Desk:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(session, "rebuild", lambda *_: small_lab.compiled())
             return open_lab(name, self.providers, self.store)
+
+    def status(self, name: str = "overlay", intent: Intent | None = None) -> LabStatus:
+        """The status of a lab with this Intent, by default the small lab's."""
+        made = replace(small_lab.compiled(), intent=intent or small_lab.intent())
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(compilation, "rebuild", lambda *_: made)
+            return status(name, self.providers, self.store)
+
+    def listed(self) -> tuple[LabStatus, ...]:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(compilation, "rebuild", lambda *_: small_lab.compiled())
+            return list_labs(self.providers, self.store)
 
     def verbs(self) -> list[str]:
         """Calls of the provider since the last time; a step appears as its name."""

@@ -8,7 +8,7 @@ import small_lab
 from mortal import Fuse, Killed, MortalStore
 
 from lab.explain.faults import registry
-from lab.lifecycle import session
+from lab.lifecycle import compilation, session
 from lab.lifecycle.faults import FaultRequest, batches, from_nodes, heal, put_in, script
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.status import status
@@ -75,7 +75,7 @@ class Bench:
 
     def told(self) -> list[tuple[str, bool]]:
         """The faults that ``lab status`` tells of, and whether each is wholly in."""
-        found = status("overlay", {"fake": self.provider}, self.store, lambda _: COMPILED.intent)
+        found = status("overlay", {"fake": self.provider}, self.store)
         return [(one.name, one.whole) for one in found.faults]
 
 
@@ -86,6 +86,7 @@ FAULTS = ("wrong-vni", "slow-link", "two-nodes-one-mac")
 @pytest.fixture(autouse=True)
 def read_small_lab(monkeypatch):
     monkeypatch.setattr(session, "rebuild", lambda *_: COMPILED)
+    monkeypatch.setattr(compilation, "rebuild", lambda *_: COMPILED)
 
 
 @pytest.fixture(params=FAULTS)

@@ -5,12 +5,10 @@ import json
 from dataclasses import replace
 
 import pytest
-import small_lab
-from lab_desk import Desk
 
-from lab._errors import ScenarioError, UsageError
+from lab._errors import UsageError
 from lab.lifecycle.events import LabEvent, since
-from lab.lifecycle.status import LabStatus, judge, list_labs, status
+from lab.lifecycle.status import judge, list_labs
 from lab.plan.planner import make_plan
 from lab.providers.provider import Liveness
 from lab.scenario.loader import load, meant
@@ -22,10 +20,6 @@ RUNNING = Liveness("running", "here")
 ABSENT = Liveness("absent", "no process")
 BROKEN = Liveness("broken", "win1 is gone")
 UP = Holder("lab up overlay", 4711)
-
-
-def look(desk: Desk, name: str = "overlay") -> LabStatus:
-    return status(name, desk.providers, desk.store, lambda _: small_lab.intent())
 
 
 @pytest.mark.parametrize(
@@ -50,7 +44,7 @@ def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk):
     desk.up()
     run = RunRow("r1", "overlay", "t", "overlay", "fake", "2026", 1.5, False, {"fail": 1})
     desk.store.record_run(run)
-    document = json.loads(json.dumps(dataclasses.asdict(look(desk))))
+    document = json.loads(json.dumps(dataclasses.asdict(desk.status())))
     assert document["state"] == "up"
     assert [step["name"] for step in document["steps"]] == STEPS
     assert document["runs"][0]["counts"] == {"fail": 1}
@@ -63,34 +57,34 @@ STEPS = ["holder", "machines", "network", "services"]
 def test_it_says_what_stands_on_which_of_the_scenarios_hypervisors(desk):
     desk.up()
     intent = registry.intent(make_plan(load(meant("k8s-libvirt-1-2-2"))))
-    found = status("overlay", desk.providers, desk.store, lambda _: intent)
+    found = desk.status(intent=intent)
     assert found.hypervisors == {
         "hypervisor-01": ("controller-01", "compute-02", "services", "router"),
         "hypervisor-02": ("compute-01",),
     }
-    assert look(desk).hypervisors == {}
+    assert desk.status().hypervisors == {}
 
 
 def test_what_is_really_there_counts_more_than_the_journal(desk):
     desk.up()
     desk.provider.world.clear()
-    assert look(desk).state == "absent"
+    assert desk.status().state == "absent"
     assert desk.row().status == "up"
 
 
 def test_a_lab_that_is_being_worked_on_says_by_whom(desk):
     desk.up()
     with lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"):
-        assert "'lab down overlay'" in look(desk).detail
+        assert "'lab down overlay'" in desk.status().detail
 
 
 def test_all_labs_are_listed_with_orphans_last(desk):
     desk.up("zeta")
     desk.lose_state_file()
     desk.up("alpha")
-    found = list_labs(desk.providers, desk.store, lambda _: small_lab.intent())
+    found = desk.listed()
     assert [(lab.name, lab.state) for lab in found] == [("alpha", "up"), ("zeta", "orphan")]
-    assert look(desk, "zeta") == found[1]
+    assert desk.status("zeta") == found[1]
     assert "'lab down zeta' removes it" in found[1].detail
 
 
@@ -100,18 +94,14 @@ def test_labs_of_other_state_directories_are_not_listed(desk, tmp_path):
     desk.provider.world["far"] = replace(
         desk.provider.world[token], token="far", name="far", directory=tmp_path / "labs" / "far"
     )
-    assert len(list_labs(desk.providers, desk.store, lambda _: small_lab.intent())) == 1
+    assert len(desk.listed()) == 1
 
 
 def test_a_lab_that_cannot_be_read_any_more_is_still_listed(desk):
-    desk.up()
-
-    def unreadable(_):
-        raise ScenarioError("reading", ("a.yaml:1:1: no",))
-
-    (found,) = list_labs(desk.providers, desk.store, unreadable)
+    desk.up(scenario_text="nodes: [")
+    (found,) = list_labs(desk.providers, desk.store)
     assert found.state == "unknown"
-    assert "a.yaml:1:1: no" in found.detail
+    assert "scenario.yaml:1:" in found.detail
 
 
 @pytest.mark.parametrize("taken_down", [False, True])
@@ -121,7 +111,7 @@ def test_a_lab_that_is_not_there_is_refused_with_the_list(desk, taken_down):
         desk.up()
         desk.down()
     with pytest.raises(UsageError, match="no lab named 'overlay'") as caught:
-        look(desk)
+        desk.status()
     assert "'other'" in caught.value.hint
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import small_lab
 from lab_desk import Desk
 
 from lab._errors import DeadlineError
@@ -17,7 +16,6 @@ from lab.facts.node import LinkFacts, NodeFacts
 from lab.lifecycle import reconnect
 from lab.lifecycle.faults import heal, words
 from lab.lifecycle.reconnect import wait_until_learned
-from lab.lifecycle.status import status
 from lab.plan.planner import make_plan
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle, Provider
@@ -95,7 +93,7 @@ def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting):
 
 def test_status_shows_it_and_heal_puts_it_back(cutting):
     killed(cutting)
-    found = status("overlay", cutting.providers, cutting.store, lambda _: small_lab.intent())
+    found = cutting.status()
     assert [(one.name, one.node) for one in found.faults] == [(reconnect.CUT_OFF, "worker1")]
     lab = cutting.opened()
     (removed,) = heal(lab, cutting.said.append).removed
