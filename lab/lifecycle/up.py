@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,7 +16,6 @@ from lab.lifecycle.ownership import own_marks
 from lab.lifecycle.reconnect import put_back
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
-from lab.plan.step import Step
 from lab.providers.provider import LabHandle, Liveness, Provider
 from lab.state.capacity import check_room
 from lab.state.lock import lab_lock
@@ -57,17 +55,6 @@ class UpResult:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    lab: LabHandle
-    known: LabRow | None
-    """The lab's row in the journal; None for one that is new or was taken down."""
-    row: LabRow
-    steps: tuple[Step, ...]
-    decisions: tuple[Decision, ...]
-    subject: EvidenceSubject
-
-
 def up(
     request: UpRequest, provider: Provider, store: Store, say: Callable[[str], None]
 ) -> UpResult:
@@ -83,24 +70,14 @@ def up(
     check_name(request.name, new=True)
     directory = store.lab_directory(request.name)
     with terminable(), lab_lock(directory, request.command, say=say):
-        work = _decided(request, provider, store)
+        work = _BringUp(request, provider, store, say)
         changed = any(decision.action == "run" for decision in work.decisions)
         if changed:
             check_room(directory)
             provider.preflight(work.lab, request.intent)
-            _begin(request, work, store)
-            with _noted(request, store, say):
-                _clear(work, provider, say)
-                _run(request, work, store, say)
-                _finish(request, work, provider, store)
+            work.make()
         else:
-            _settle(work, store, say)
-            put_back(store, provider, work.lab, request.intent, say)
-            for one in store.live_faults(request.name, work.lab.token):
-                say(
-                    f"note: fault '{one.name}' was put into '{one.node}'; "
-                    f"'lab heal {request.name}' removes it"
-                )
+            work.record_again()
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
 
 
@@ -109,8 +86,7 @@ def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decis
 
     Raises UsageError as :func:`up` does.
     """
-    check_name(request.name, new=True)
-    return _decided(request, provider, store).decisions
+    return _BringUp(request, provider, store).decisions
 
 
 def check(request: UpRequest, provider: Provider, store: Store) -> None:
@@ -118,25 +94,149 @@ def check(request: UpRequest, provider: Provider, store: Store) -> None:
 
     Raises UsageError, PreflightError as :func:`up` does.
     """
-    check_name(request.name, new=True)
-    provider.preflight(_decided(request, provider, store).lab, request.intent)
+    provider.preflight(_BringUp(request, provider, store).lab, request.intent)
 
 
-def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
-    found = store.lab(request.name)
-    known = None if found is None or found.status == "down" else found
-    row = _row(request, provider.name, known, store.now())
-    lab = LabHandle(request.name, store.lab_directory(request.name), row.token)
-    steps = provider.steps(lab, request.intent)
-    done = {step.name: step.digest for step in store.steps(request.name) if step.state == "done"}
-    if known is None:
+class _BringUp:
+    """One bring-up of a lab: what the journal and the provider have, and which steps run.
+
+    Nothing is written before :meth:`make` or :meth:`record_again`.
+    """
+
+    def __init__(
+        self,
+        request: UpRequest,
+        provider: Provider,
+        store: Store,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        check_name(request.name, new=True)
+        self.request, self.provider, self.store, self.say = request, provider, store, say
+        found = store.lab(request.name)
+        self.known = None if found is None or found.status == "down" else found
+        """The lab's row in the journal; None for one that is new or was taken down."""
+        self.row = _row(request, provider.name, self.known, store.now())
+        self.lab = LabHandle(request.name, store.lab_directory(request.name), self.row.token)
+        self.steps = provider.steps(self.lab, request.intent)
         liveness = Liveness("absent", "no such lab exists yet")
-    else:
-        liveness = provider.liveness(lab, request.intent)
-    wanted = [(step.name, step.digest) for step in steps]
-    decisions = tuple(decide(done, wanted, liveness))
-    subject = EvidenceSubject(lab, row, request.plan, request.intent, provider, store)
-    return _Work(lab, known, row, steps, decisions, subject)
+        if self.known is not None:
+            liveness = provider.liveness(self.lab, request.intent)
+        done = {one.name: one.digest for one in store.steps(request.name) if one.state == "done"}
+        wanted = [(step.name, step.digest) for step in self.steps]
+        self.decisions = tuple(decide(done, wanted, liveness))
+
+    def make(self) -> None:
+        """Run the steps that are to run; if interrupted, say so in the journal and to the user."""
+        self._begin()
+        name, command = self.lab.name, self.request.command
+        try:
+            self._clear()
+            self._run()
+            self._finish()
+        except KeyboardInterrupt as stop:
+            by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
+            self.store.set_status(name, "interrupted", f"stopped {by}")
+            self.say(
+                f"stopped {by}: '{command}' continues, 'lab down {name}' removes what there is"
+            )
+            raise
+
+    def record_again(self) -> None:
+        """Record the lab again: no step runs, but parts of the scenario without steps may differ.
+
+        Machines that a killed failover test left cut off are reconnected.
+        """
+        name = self.lab.name
+        if self.known and self.known.plan_digest == self.row.plan_digest:
+            self.say(f"lab '{name}' is already up: nothing has changed")
+        else:
+            self.say(f"lab '{name}' is already up: only its scenario was recorded again")
+        self._write_up()
+        write_scenario(self.lab.directory, self.row.scenario_text)
+        put_back(self.store, self.provider, self.lab, self.request.intent, self.say)
+        for one in self.store.live_faults(name, self.lab.token):
+            self.say(
+                f"note: fault '{one.name}' was put into '{one.node}'; 'lab heal {name}' removes it"
+            )
+
+    def _begin(self) -> None:
+        """Record in the journal what will be created, before anything is."""
+        name = self.lab.name
+        kept = [decision.step for decision in self.decisions if decision.action == "skip"]
+        machines = [(machine.kind, machine.name) for machine in self.request.intent.machines]
+        with self.store.change(f"recording lab '{name}' before making it"):
+            self.store.put_lab(self.row)
+            self.store.keep_steps(name, kept)
+            if not kept:
+                self.store.disown_faults(name)
+            self.store.gone(name)
+            self.store.intend(name, machines)
+        write_scenario(self.lab.directory, self.request.scenario_text)
+
+    def _clear(self) -> None:
+        """If every step runs, first remove what an earlier bring-up of this lab left.
+
+        That is every object with its token, or with its directory and a token that is in no journal
+        (the state file was lost).
+        """
+        if any(decision.action == "skip" for decision in self.decisions):
+            return
+        tokens = {mark.token for mark in own_marks(self.provider, self.lab.directory)}
+        if self.known:
+            tokens.add(self.lab.token)
+        for token in sorted(tokens):
+            for removed in self.provider.destroy(replace(self.lab, token=token)):
+                self.say(f"removed what an earlier bring-up left: {removed}")
+
+    def _run(self) -> None:
+        name, say = self.lab.name, self.say
+        first = next(decision for decision in self.decisions if decision.action == "run")
+        new = first.why == NOT_DONE
+        why = "" if new else f": {first.why}"
+        say(f"{'starting' if new else 'going on with'} lab '{name}'{why}")
+        took: dict[str, float] = {}
+        for position, (step, decision) in enumerate(zip(self.steps, self.decisions, strict=True)):
+            if decision.action == "skip":
+                continue
+            began = time.monotonic()
+            say(f"  step {position + 1} of {len(self.steps)}: {step.name}")
+            self.store.intend_step(name, position, step.name, step.digest)
+            try:
+                step.run()
+            except Exception as error:  # any failure of a step leaves the lab broken
+                happened = str(error) or type(error).__name__
+                raise self._broken(step.name, happened) from error
+            self.store.finish_step(name, step.name)
+            took[step.name] = time.monotonic() - began
+        if sum(took.values()) > _LONG_SECONDS:
+            say(f"  took {', '.join(f'{step} {seconds:.1f} s' for step, seconds in took.items())}")
+
+    def _finish(self) -> None:
+        liveness = self.provider.liveness(self.lab, self.request.intent)
+        if liveness.state != "running":
+            happened = f"it succeeded, but the lab is {liveness.state}: {liveness.detail}"
+            raise self._broken(self.steps[-1].name, happened)
+        self._write_up()
+
+    def _write_up(self) -> None:
+        name = self.lab.name
+        with self.store.change(f"recording that lab '{name}' is up"):
+            self.store.put_lab(replace(self.row, status="up", updated=self.store.now()))
+            self.store.made(name)
+
+    def _broken(self, step: str, happened: str) -> BrokenError:
+        from lab.lifecycle.evidence import keep_because  # noqa: PLC0415  only a failure pays for it
+
+        name, doing = self.lab.name, f"bringing up lab '{self.lab.name}', step '{step}'"
+        plan, intent = self.request.plan, self.request.intent
+        subject = EvidenceSubject(self.lab, self.row, plan, intent, self.provider, self.store)
+        self.store.set_status(name, "broken", f"step '{step}': {happened}")
+        return BrokenError(
+            doing,
+            f"{happened}\n  {keep_because(subject, f'{doing}: {happened}')}",
+            f"'lab status {name}' shows how far it is, '{self.request.command}' continues, 'lab "
+            f"down {name}' takes it down",
+        )
 
 
 def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
@@ -168,113 +268,6 @@ def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) ->
         plan_digest=digest(request.plan),
         options=request.options,
     )
-
-
-def _clear(work: _Work, provider: Provider, say: Callable[[str], None]) -> None:
-    """If every step runs, first remove what an earlier bring-up of this lab left.
-
-    That is every object with its token, or with its directory and a token that is in no journal
-    (the state file was lost).
-    """
-    if any(decision.action == "skip" for decision in work.decisions):
-        return
-    tokens = {mark.token for mark in own_marks(provider, work.lab.directory)}
-    if work.known:
-        tokens.add(work.lab.token)
-    for token in sorted(tokens):
-        for removed in provider.destroy(replace(work.lab, token=token)):
-            say(f"removed what an earlier bring-up left: {removed}")
-
-
-def _begin(request: UpRequest, work: _Work, store: Store) -> None:
-    """Record in the journal what will be created, before anything is."""
-    kept = [decision.step for decision in work.decisions if decision.action == "skip"]
-    machines = [(machine.kind, machine.name) for machine in request.intent.machines]
-    with store.change(f"recording lab '{request.name}' before making it"):
-        store.put_lab(work.row)
-        store.keep_steps(request.name, kept)
-        if not kept:
-            store.disown_faults(request.name)
-        store.gone(request.name)
-        store.intend(request.name, machines)
-    write_scenario(work.lab.directory, request.scenario_text)
-
-
-def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], None]) -> None:
-    name = work.lab.name
-    first = next(decision for decision in work.decisions if decision.action == "run")
-    new = first.why == NOT_DONE
-    say(f"{'starting' if new else 'going on with'} lab '{name}'{'' if new else f': {first.why}'}")
-    took: dict[str, float] = {}
-    for position, (step, decision) in enumerate(zip(work.steps, work.decisions, strict=True)):
-        if decision.action == "skip":
-            continue
-        began = time.monotonic()
-        say(f"  step {position + 1} of {len(work.steps)}: {step.name}")
-        store.intend_step(name, position, step.name, step.digest)
-        try:
-            step.run()
-        except Exception as error:  # any failure of a step leaves the lab broken
-            happened = str(error) or type(error).__name__
-            raise _broken(request, work, step.name, happened) from error
-        store.finish_step(name, step.name)
-        took[step.name] = time.monotonic() - began
-    if sum(took.values()) > _LONG_SECONDS:
-        say(f"  took {', '.join(f'{step} {seconds:.1f} s' for step, seconds in took.items())}")
-
-
-def _finish(request: UpRequest, work: _Work, provider: Provider, store: Store) -> None:
-    liveness = provider.liveness(work.lab, request.intent)
-    if liveness.state != "running":
-        happened = f"it succeeded, but the lab is {liveness.state}: {liveness.detail}"
-        raise _broken(request, work, work.steps[-1].name, happened)
-    _write_up(work, store)
-
-
-def _settle(work: _Work, store: Store, say: Callable[[str], None]) -> None:
-    """Record the lab again: no step runs, but parts of the scenario without steps may differ."""
-    name = work.lab.name
-    if work.known and work.known.plan_digest == work.row.plan_digest:
-        say(f"lab '{name}' is already up: nothing has changed")
-    else:
-        say(f"lab '{name}' is already up: only its scenario was recorded again")
-    _write_up(work, store)
-    write_scenario(work.lab.directory, work.row.scenario_text)
-
-
-def _write_up(work: _Work, store: Store) -> None:
-    name = work.lab.name
-    with store.change(f"recording that lab '{name}' is up"):
-        store.put_lab(replace(work.row, status="up", updated=store.now()))
-        store.made(name)
-
-
-def _broken(request: UpRequest, work: _Work, step: str, happened: str) -> BrokenError:
-    from lab.lifecycle.evidence import keep_because  # noqa: PLC0415  only a failure pays for it
-
-    name, doing = request.name, f"bringing up lab '{request.name}', step '{step}'"
-    work.subject.store.set_status(name, "broken", f"step '{step}': {happened}")
-    return BrokenError(
-        doing,
-        f"{happened}\n  {keep_because(work.subject, f'{doing}: {happened}')}",
-        f"'lab status {name}' shows how far it is, '{request.command}' continues, 'lab down "
-        f"{name}' takes it down",
-    )
-
-
-@contextmanager
-def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iterator[None]:
-    """If the block is interrupted, record it in the journal, tell the user, and re-raise."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
-        store.set_status(request.name, "interrupted", f"stopped {by}")
-        say(
-            f"stopped {by}: '{request.command}' continues, 'lab down {request.name}' removes what "
-            "there is"
-        )
-        raise
 
 
 NOT_DONE = "new"
