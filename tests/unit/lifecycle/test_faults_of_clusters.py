@@ -73,6 +73,9 @@ class Cluster:
         self.asked += [probe.address for probe in probes]
         return {one.key: Outcome(one.key, "error", "", None, (), None, 0.0) for one in probes}
 
+    def deviations(self, *_: object) -> dict[str, tuple[()]]:
+        return {}
+
     def observe(self, _lab: object, intent: Intent, asked: Any, _deadline: object) -> Any:
         assert intent is self.real
         return dict.fromkeys(asked, LabError("looking", "nobody looks"))
