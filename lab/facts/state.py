@@ -180,9 +180,10 @@ def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:
     text = f"{one['local']}/{one['prefixlen']}"
     peer = f" peer {one['address']}" if "address" in one else ""
     scope = f" scope {one['scope']}" if one.get("scope") not in {"global", None} else ""
-    add = f"ip address add {text}{peer} dev {name}{scope}"
+    old = ", deprecated" if one.get("deprecated") else ""
+    add = f"ip address replace {text}{peer} dev {name}{scope}"
     return Item(
-        "address", f"{text} dev {name}", f"there{peer}{scope}", add,
+        "address", f"{text} dev {name}", f"there{peer}{scope}{old}", add,
         f"ip address delete {text} dev {name}", shows, name,
     )  # fmt: skip
 
@@ -224,9 +225,9 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
             continue
         line = _ROUTE_FLAGS.sub("", raw).strip()
         words = line.split()
-        if not words or ("proto kernel" in line and " table local" in f" {line}"):
+        if not words or " dev lo table local proto kernel" in line:
             continue
-        if ":" in " ".join(words[:2]) or words[0] in {"multicast", "anycast"}:
+        if ":" in " ".join(words[:2]) or words[0] in {"broadcast", "multicast", "anycast"}:
             continue
         if any(f"proto {one}" in line for one in _LEARNED):
             continue
@@ -285,7 +286,8 @@ def _neighbours(said: Mapping[str, str]) -> Iterator[Item]:
         name = f"neighbour {address} dev {device}"
         make = f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
         yield Item(
-            "neighbour" if lasting else "learned", name, mac if lasting else "", make,
+            "neighbour" if lasting else "learned", name,
+            mac if lasting else f"{mac or 'no MAC'} ({words[-1].lower()})", make,
             f"ip neighbour delete {address} dev {device}", "ip neighbour", device,
         )  # fmt: skip
 
@@ -556,7 +558,7 @@ def _with_neighbours(found: Sequence[StateDifference]) -> Iterator[StateDifferen
         lost = [
             other.mends
             for other in found
-            if forgets and (other.section, other.change) == ("neighbour", "gone")
+            if forgets and other.section == "neighbour" and other.change != "new"
             if other.device == one.device
         ]
         yield replace(one, mends="; ".join((one.mends, *lost)))
@@ -586,7 +588,7 @@ def _compare_items(
     gone, new = _devices(made) - _devices(now), _devices(now) - _devices(made)
     passing = {one for one in gone | new if churn.devices.fullmatch(one)}
     for key, item in made.items():
-        seen = now.get(key)
+        seen = now.get(key) or now.get(f"learned {item.object}")
         if seen is not None and seen.value == "carrier":
             continue  # a copy has no daemon that makes its link work
         if seen is not None and (seen.section, seen.value) == (item.section, item.value):

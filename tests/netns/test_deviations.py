@@ -67,6 +67,11 @@ BY_HAND = [
         ),
     ),
     (POD, "file /etc/resolv.conf", "echo nameserver 192.0.2.1 > /etc/resolv.conf"),
+    (
+        POD,
+        "in table local",
+        "ip route delete table local $(ip route show table local type local dev eth0 | head -1)",
+    ),
     (POD, "neighbour 10.9.9.9", "ip neigh add 10.9.9.9 lladdr 02:00:00:00:00:01 dev eth0"),
 ]
 """Where, what is found, and the command that does it."""

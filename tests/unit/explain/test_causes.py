@@ -119,6 +119,23 @@ def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pas
             assert one.finding.mends == "nft delete"
 
 
+def test_each_place_of_what_is_followed_is_compared_once() -> None:
+    at, asked = Bracket("lost", 0, frozenset({"worker1"})), list[str]()
+
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        asked.extend(places)
+        return {"worker1": [STRAY]}
+
+    found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0, 4.0)
+    assert all(one.finding for one in found if one.verdict == "fail")
+    assert len(asked) == len({*asked})
+    failed = [one.cell for one in found if one.verdict == "fail"]
+    passed = {
+        hop.place for one in failed for path in walk(INTENT, flow_of(one)) for hop in path.hops
+    }
+    assert {*asked} < passed
+
+
 def test_without_a_place_nothing_is_accused() -> None:
     there = results()
     assert placed(there, {"worker1": [STRAY]}, None)[0] == tuple(there)

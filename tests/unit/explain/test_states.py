@@ -38,12 +38,14 @@ LINK = {
     "linkinfo": {"info_kind": "veth", "info_slave_data": {"isolated": False}},
     "addr_info": [{"family": "inet", "local": "10.1.0.2", "prefixlen": 24, "scope": "global"}],
 }
+OWN = "local 10.1.0.2 dev veth1 table local proto kernel scope host src 10.1.0.2"
+ROUTES = f"default via 10.1.0.1 dev veth1 \n{OWN} \n"
 
 
 def state(**answers: str) -> State:
     asked = {
         "links": json.dumps([LINK]),
-        "routes": "default via 10.1.0.1 dev veth1 \n",
+        "routes": ROUTES,
         "rules": "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n",
         "settings": "ipv4/ip_default_ttl:64\nipv4/conf/veth1/rp_filter:0\n",
         "nftables": RULESET,
@@ -97,26 +99,35 @@ FIXED = {
     "a policy rule, and a route of another table": (
         {"rules": "0:\tfrom all lookup local\n100:\tfrom 10.1.0.2 lookup 77\n"
                   "32766:\tfrom all lookup main",
-         "routes": "default via 10.1.0.1 dev veth1 \nblackhole default table 77 \n"},
+         "routes": f"{ROUTES}blackhole default table 77 \n"},
         ["ip rule delete priority 100 from 10.1.0.2 lookup 77",
          "ip route delete blackhole default table 77"]),
     "what daemons learn is no difference": (
-        {"routes": "default via 10.1.0.1 dev veth1 \n"
+        {"routes": f"{ROUTES}"
                    "10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"}, []),
     "another prefix length is one difference, and the wrong one goes": (
         {"links": address("10.1.0.2", 8)},
-        ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
+        ["ip address replace 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
     "routes that follow from an address do not differ beside it": (
         {"links": address("10.1.0.2", 8),
          "routes": "default via 10.1.0.1 dev veth1 \n"
                    "10.0.0.0/8 dev veth1 proto kernel scope link src 10.1.0.2 \n"},
-        ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
+        ["ip address replace 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
+    "an address's own route that is missing": (
+        {"routes": "default via 10.1.0.1 dev veth1 \n"}, [f"ip route replace {OWN}"]),
+    "what is seen of an address, a new one, and the loopback's are no further routes": (
+        {"links": address("10.1.0.3", 24),
+         "routes": "default via 10.1.0.1 dev veth1 \n"
+                   + OWN.replace("0.2", "0.3")
+                   + "\nlocal 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 "
+                   "\nbroadcast 10.1.0.255 dev veth1 table local proto kernel scope link\n"},
+        ["ip address replace 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
     "a route with a nexthop's number is deleted by it": (
-        {"routes": "default via 10.1.0.1 dev veth1 \nblackhole 10.3.0.4 nhid 5 dev lo \n"},
+        {"routes": f"{ROUTES}blackhole 10.3.0.4 nhid 5 dev lo \n"},
         ["ip route delete 10.3.0.4 nhid 5 table main"]),
     "another address is another difference": (
         {"links": address("10.1.0.3", 24)},
-        ["ip address add 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
+        ["ip address replace 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
     "an xfrm policy is deleted by its whole selector": (
         {"xfrm-policies": f"{ENDS}\n\tdir fwd action block priority 0 ptype main \n"},
         [f"ip xfrm policy delete {ENDS}dir fwd"]),
@@ -157,6 +168,25 @@ def test_what_mends_a_mac_adds_the_neighbours_that_went_with_it() -> None:
         "ip link set dev veth1 address 02:00:00:00:00:01; ip neighbour replace 10.1.0.1 "
         "lladdr 02:00:00:00:00:07 dev veth1 nud permanent"
     )
+
+
+@pytest.mark.parametrize("flag", ["NOARP", "REACHABLE"])
+def test_a_neighbour_with_another_mac_says_which(flag: str) -> None:
+    entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"
+    sides = [state(neighbours=entry.format(*one)) for one in ((1, "PERMANENT"), (2, flag))]
+    (found,) = compare_states(*sides)
+    assert found.observed == f"02:00:00:00:00:02 ({flag.lower()})"
+    assert found.mends.startswith("ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:01")
+    learned = state(neighbours=entry.format(1, "STALE"))
+    assert not compare_states(learned, sides[1])
+
+
+def test_an_address_that_is_not_to_be_used_as_a_source_is_found() -> None:
+    there = json.loads(address("10.1.0.2", 24))
+    there[0]["addr_info"][0]["deprecated"] = True
+    (found,) = differences(links=json.dumps(there))
+    assert found.observed == "there, deprecated"
+    assert found.mends == "ip address replace 10.1.0.2/24 dev veth1"
 
 
 def test_an_isolated_port_is_found_with_its_device() -> None:
