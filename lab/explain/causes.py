@@ -130,7 +130,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
     paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
     compared: dict[str, Sequence[StateDifference]] = {}
-    objects: Sequence[StateDifference] | None = None
+    cluster = (CLUSTER,) if intent.kubernetes else ()
     ends, followed = clock() + seconds, set[str]()
     of_protocol = {found[at].cell.protocol: at for at in reversed(first_ones)}
     for first in dict.fromkeys((*sorted(of_protocol.values()), *first_ones)):
@@ -141,11 +141,10 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         bracket = follow(cell)
         if bracket is None:
             continue
-        if objects is None:
-            objects = _objects(intent, compare)
         path = paths[first][bracket.way]
-        if unknown := [place for place in places_of([path]) if place not in compared]:
+        if unknown := [one for one in (*places_of([path]), *cluster) if one not in compared]:
             compared |= {**dict.fromkeys(unknown, ()), **compare_places(compare, unknown)}
+        objects = compared.get(CLUSTER, ())
         causes = [one for one in deviations(path, compared) if bracket.allows(one)]
         causes.sort(key=lambda one: order(one, path, bracket))
         near, _ = of_objects(path, objects, intent.control_plane())

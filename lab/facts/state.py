@@ -220,9 +220,7 @@ def _set_link(name: str, kind: str, key: str, value: str) -> str:
 def _routes(said: Mapping[str, str]) -> Iterator[Item]:
     """A route per destination, table and metric; those that follow from an address are left out."""
     seen: Counter[str] = Counter()
-    for raw in said.get("routes", "").splitlines():
-        if raw[:1] in {" ", "\t"}:
-            continue
+    for raw in re.sub(r"\s*\n[ \t]+", " ", said.get("routes", "")).splitlines():
         line = _ROUTE_FLAGS.sub("", raw).strip()
         words = line.split()
         if not words or " dev lo table local proto kernel" in line:

@@ -122,6 +122,11 @@ FIXED = {
                    + "\nlocal 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 "
                    "\nbroadcast 10.1.0.255 dev veth1 table local proto kernel scope link\n"},
         ["ip address replace 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
+    "a route with several nexthops": (
+        {"routes": f"{ROUTES}10.9.0.0/24 metric 9 \n\tnexthop via 10.1.0.8 dev veth1 weight 1 \n"
+                   "\tnexthop via 10.1.0.9 dev veth1 weight 5 \n"},
+        [("ip route delete 10.9.0.0/24 metric 9 nexthop via 10.1.0.8 dev veth1 weight 1 "
+          "nexthop via 10.1.0.9 dev veth1 weight 5")]),
     "a route with a nexthop's number is deleted by it": (
         {"routes": f"{ROUTES}blackhole 10.3.0.4 nhid 5 dev lo \n"},
         ["ip route delete 10.3.0.4 nhid 5 table main"]),
