@@ -97,8 +97,8 @@ class NftTable:
         head = "".join(f" {line.rstrip('; ')};" for line in self.head)
         order = sorted(self.objects.values(), key=lambda one: one.kind == "chain")
         # chains that rules and maps refer to must exist before them
-        empty = "; ".join(f"chain {one.name} {{ }}" for one in order if one.kind == "chain")
-        inner = "; ".join(one.text() for one in order)
+        empty = " ".join(f"chain {one.name} {{ }};" for one in order if one.kind == "chain")
+        inner = " ".join(f"{one.text()};" for one in order)
         first = f"table {self.name} {{ {empty} }}\n" if empty else ""
         return f"{first}table {self.name} {{{head} {inner} }}"
 
@@ -208,7 +208,7 @@ def load(text: str) -> str:
 
 def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[StateDifference]:
     name = made.name
-    remade = f"nft delete table {name}; {load(made.text())}"
+    remade = load(f"delete table {name}\n{made.text()}")  # all of it or nothing
     if made.head != now.head:
         yield _differs(f"table {name}", _said(made.head), _said(now.head), remade)
     for key in now.objects.keys() - made.objects.keys():

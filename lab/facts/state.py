@@ -14,6 +14,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from lab.facts.churn import STILL, Churn
@@ -41,6 +42,7 @@ ask vlans bridge vlan show
 ask nftables nft -a -s list ruleset
 ask xfrm-policies ip xfrm policy
 ask xfrm-states ip xfrm state
+ask xfrm-default ip xfrm policy getdefault
 ask queues tc qdisc show
 for device in $(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u); do
     for hook in root ingress egress; do
@@ -235,6 +237,7 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
         metric = _after(words, "metric")
         name = f"route to {dst}" + (f" in table {table}" if table != "main" else "")
         name += f" metric {metric}" if metric else ""
+        name += f" tos {tos}" if (tos := _after(words, "tos")) else ""
         seen[name] += 1
         name += f" ({seen[name]})" if seen[name] > 1 else ""
         spec = line
@@ -344,6 +347,10 @@ def _vlans(said: Mapping[str, str]) -> Iterator[Item]:
 
 
 def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
+    if verdicts := re.findall(r"(in|fwd|out): +(\w+)", said.get("xfrm-default", "")):
+        what = " ".join(chain(*verdicts))
+        make = f"ip xfrm policy setdefault {what}"
+        yield Item("xfrm", "xfrm default policies", what, make, "", "ip xfrm policy getdefault")
     for what in ("policies", "states"):
         for block in _blocks(said.get(f"xfrm-{what}", "")):
             text = " ".join(block.split())
@@ -497,6 +504,7 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[State
     if made.silent != now.silent:
         return ()
     found = [*_same_addresses(_compare_items(made.items, now.items, churn))]
+    found = [*_with_renamed(found, _renamed(made.items, now.items))]
     found = [*_with_neighbours(_without_connected(found))]
     found += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
     return tuple(
@@ -504,6 +512,32 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[State
         for one in sorted(found, key=lambda one: _ORDER.index(one.section))
         if not churn.objects.fullmatch(_described(one))
     )
+
+
+def _renamed(made: Mapping[str, Item], now: Mapping[str, Item]) -> Mapping[str, str]:
+    """New names of devices of the same kind and MAC, by the old ones."""
+    gone, new = _devices(made) - _devices(now), _devices(now) - _devices(made)
+    there = {_identity(now, name): name for name in new}
+    return {one: there[kind] for one in gone if (kind := _identity(made, one)) in there}
+
+
+def _identity(items: Mapping[str, Item], device: str) -> tuple[str, ...]:
+    keys = (f"link {device} linkinfo.info_kind", f"link {device} address")
+    return tuple(items[key].value if key in items else "" for key in keys)
+
+
+def _with_renamed(
+    found: Iterable[StateDifference], renamed: Mapping[str, str]
+) -> Iterator[StateDifference]:
+    """A device with another name is the only difference of it: it must not be deleted."""
+    names = {*renamed, *renamed.values()}
+    for one in found:
+        if one.section == "link" and one.object in renamed:
+            name = renamed[one.object]
+            mends = f"ip link set dev {name} name {one.object}"
+            yield replace(one, observed=f"it is called {name}", shows="ip link", mends=mends)
+        elif one.device not in names:
+            yield one
 
 
 def _described(found: StateDifference) -> str:

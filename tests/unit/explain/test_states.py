@@ -25,6 +25,11 @@ RULESET = """table ip filter { # handle 1
 \t}
 }
 """
+REMADE = (
+    "table ip filter { set blocked { type ipv4_addr; elements = { 10.0.0.1, 10.0.0.2 }; }; "
+    "chain forward { type filter hook forward priority filter; policy accept; "
+    "ip saddr @blocked drop; tcp dport 80 accept; }; }"
+)
 OTHER = """table inet other {{ # handle 8
 \tchain c {{ # handle 9
 \t\ttype filter hook input priority filter; policy {};
@@ -46,6 +51,7 @@ def state(**answers: str) -> State:
     asked = {
         "links": json.dumps([LINK]),
         "routes": ROUTES,
+        "xfrm-default": "Default policies:\n in:  accept\n fwd: accept\n out: accept\n",
         "rules": "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n",
         "settings": "ipv4/ip_default_ttl:64\nipv4/conf/veth1/rp_filter:0\n",
         "nftables": RULESET,
@@ -122,6 +128,18 @@ FIXED = {
                    + "\nlocal 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 "
                    "\nbroadcast 10.1.0.255 dev veth1 table local proto kernel scope link\n"},
         ["ip address replace 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
+    "a route for packets with a TOS beside the lab's own": (
+        {"routes": f"{ROUTES}default tos 0x10 dev lo scope link \n"},
+        ["ip route delete default tos 0x10 dev lo scope link"]),
+    "what xfrm does without a policy": (
+        {"xfrm-default": "Default policies:\n in:  block\n fwd: accept\n out: block\n"},
+        ["ip xfrm policy setdefault in accept fwd accept out accept"]),
+    "a device with another name is not deleted": (
+        {"links": json.dumps([LINK | {"ifname": "veth9"}])}, ["ip link set dev veth9 name veth1"]),
+    "a table is loaded again as a whole or not at all": (
+        {"nftables": RULESET.replace("{ # handle 1\n", "{ # handle 1\n\tflags dormant\n", 1)},
+        ["printf '%s\\n' 'delete table ip filter\ntable ip filter { chain forward { }; }\n"
+         + REMADE + "' | nft -f -"]),
     "a route with several nexthops": (
         {"routes": f"{ROUTES}10.9.0.0/24 metric 9 \n\tnexthop via 10.1.0.8 dev veth1 weight 1 \n"
                    "\tnexthop via 10.1.0.9 dev veth1 weight 5 \n"},
