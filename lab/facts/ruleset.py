@@ -96,8 +96,9 @@ class NftTable:
         """The table in the syntax of ``nft -f``."""
         head = "".join(f" {line.rstrip('; ')};" for line in self.head)
         order = sorted(self.objects.values(), key=lambda one: one.kind == "chain")
-        # chains that rules and maps refer to must exist before them
-        empty = " ".join(f"chain {one.name} {{ }};" for one in order if one.kind == "chain")
+        # chains that rules and maps refer to must exist before them; they have no hook
+        targets = (one.name for one in order if one.kind == "chain" and not one.head)
+        empty = " ".join(f"chain {name} {{ }};" for name in targets)
         inner = " ".join(f"{one.text()};" for one in order)
         first = f"table {self.name} {{ {empty} }}\n" if empty else ""
         return f"{first}table {self.name} {{{head} {inner} }}"

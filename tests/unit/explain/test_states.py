@@ -138,7 +138,7 @@ FIXED = {
         {"links": json.dumps([LINK | {"ifname": "veth9"}])}, ["ip link set dev veth9 name veth1"]),
     "a table is loaded again as a whole or not at all": (
         {"nftables": RULESET.replace("{ # handle 1\n", "{ # handle 1\n\tflags dormant\n", 1)},
-        ["printf '%s\\n' 'delete table ip filter\ntable ip filter { chain forward { }; }\n"
+        ["printf '%s\\n' 'delete table ip filter\n"
          + REMADE + "' | nft -f -"]),
     "a route with several nexthops": (
         {"routes": f"{ROUTES}10.9.0.0/24 metric 9 \n\tnexthop via 10.1.0.8 dev veth1 weight 1 \n"
