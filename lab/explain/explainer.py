@@ -18,6 +18,7 @@ from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
+from lab.topology.routing import bare
 from lab.topology.walk import walk
 
 _LEARNED = {"learned-route-missing", "wrong-learned-route", "gateway-missing"}
@@ -242,8 +243,18 @@ class Explainer:
                 hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
                 said.append(self._silence(name, hop))
         if path.end and works:
-            said.append(_end(path))
+            said += [*self._of_target(path), _end(path)]
         return tuple(said)
+
+    def _of_target(self, path: Path) -> Iterator[Finding]:
+        """What is wrong with the pod that is asked, if its machine has no way to it."""
+        last = path.hops[-1]
+        machine = self._intent.machine(last.machine)
+        asked = (one for one in machine.pods if bare(one.address) == last.packet.target)
+        names = {f"pod {one.name}" for one in asked}
+        for one in self._own(machine.name):
+            if one.object in names:
+                yield self._at(one, len(path.hops) - 1)
 
     def _at(self, difference: Difference, hop: int) -> Finding:
         found = difference.at(hop)

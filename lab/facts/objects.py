@@ -316,7 +316,7 @@ def _not_ready(made: Objects, now: Objects) -> Iterator[StateDifference]:
             yield StateDifference(
                 *("ready", f"Node {name}", "Ready", f"not Ready: {why}"),
                 f"{_KUBECTL} describe node {name}",
-                f"see what its kubelet says: lab exec LAB {name} -- journalctl -u kubelet -n 50",
+                "see what its kubelet says: journalctl -u kubelet",
                 concerns=(f"node {name}", EVERY_SERVICE),
             )
     for (kind, space, name), one in now.found.items():
@@ -330,8 +330,7 @@ def _not_ready(made: Objects, now: Objects) -> Iterator[StateDifference]:
                 *("ready", _named((kind, space, name)), f"{wanted} pods ready"),
                 f"{ready} of {wanted} ready: {why}",
                 f"{_KUBECTL} --namespace={space} describe pods",
-                f"{_KUBECTL} --namespace={space} rollout undo {kind.lower()} {name}, if it was "
-                "changed; otherwise fix what its pods say",
+                "undo its last change (kubectl rollout undo), or fix what its pods say",
                 concerns=tuple(_of_workload((kind, space, name), one["spec"]["template"], made)),
             )
     yield from _without_backends(made, now)

@@ -224,14 +224,14 @@ def crashed(there: dict[str, Any]) -> None:
             put("Deployment coredns/status/readyReplicas", 0),
             "Deployment coredns in namespace kube-system",
             "0 of 2 ready: its pods are missing",
-            "rollout undo deployment coredns",
+            "undo its last change",
             "Service kube-dns",
         ),
         (
             crashed,
             "DaemonSet kube-proxy in namespace kube-system",
             "2 of 3 ready: pod kube-proxy-x on worker1: CrashLoopBackOff back-off",
-            "rollout undo daemonset kube-proxy",
+            "undo its last change",
             "every Service",
         ),
         (

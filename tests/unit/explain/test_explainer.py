@@ -32,6 +32,8 @@ from lab.explain.question import asked, flow_of
 from lab.facts.node import Unit
 from lab.facts.translations import Barrier
 from lab.matrix.verdict import Finding
+from lab.topology.intent import KubernetesIntent
+from lab.topology.path import Flow
 from lab.topology.walk import walk
 
 Harm = Callable[[Seen], Seen]
@@ -339,6 +341,26 @@ def test_where_the_intent_leads_nowhere_that_is_the_answer() -> None:
     (found,) = Explainer(changed, whole(changed)).explain(flow_of(cell("overlay", TO_W1))).findings
     assert (found.kind, found.node) == ("intent-ends", "master")
     assert "has no route" in found.observed
+
+
+def test_a_pod_that_its_node_has_no_way_to_is_named_if_its_network_is_gone() -> None:
+    """A pod of a cluster whose device was deleted: its route went with it."""
+    intent = lab("calico-vxlan")[1]
+    gone = intent.machine("worker1").pods[0]
+    machines = tuple(
+        replace(one, routes=tuple(way for way in one.routes if way.destination != gone.address))
+        for one in intent.machines
+    )
+    seen = whole(intent)
+    pods = tuple(one for one in seen["worker1"].pods or () if one.name != gone.name)
+    seen["worker1"] = replace(seen["worker1"], pods=pods)
+    bound = replace(
+        intent, machines=machines, kubernetes=KubernetesIntent("1.36", "", "", "10.96.0.10")
+    )
+    flow = Flow("master-p1", gone.address.partition("/")[0], 8080, "tcp")
+    found = Explainer(bound, seen).explain(flow).findings
+    kinds = [one.kind for one in found if one.kind in {"pod-missing", "intent-ends"}]
+    assert kinds == ["pod-missing", "intent-ends"]
 
 
 def test_a_service_with_several_backends_is_explained_by_the_one_that_is_broken() -> None:
