@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from ipaddress import IPv4Network
-from pathlib import Path
 from typing import Any
+
+from tables import CASES, table
 
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import plan_cluster
@@ -23,29 +24,12 @@ from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
 from lab.topology.registry import intent as intent_of
 
-GOLDEN = Path(__file__).parents[1] / "cases" / "cluster" / "windows" / "golden"
+GOLDEN = CASES.parent / "cluster" / "windows" / "golden"
 BUILDS = {"2019": 17763, "2022": 20348}
 REVISIONS = {"2019": 3650, "2022": 587}
 """Revisions of the evaluation media."""
 MINORS = ("1.33", "1.34", "1.35", "1.36")
-SCENARIOS = {
-    "overlay": "overlay",
-    "kubeinit": "overlay",
-    "calico-vxlan": "overlay",
-    "host-gateway": "host-gateway",
-    "upstream-tor": "upstream-tor",
-    "upstream-vrrp": "upstream-tor",
-    "hard-way": "hard-way",
-}
-"""Topology to the shipped scenario of its cluster."""
-LIKE = {
-    "kubeinit": "overlay",
-    "calico-vxlan": "overlay",
-    "host-gateway": "overlay",
-    "upstream-vrrp": "upstream-tor",
-    "hard-way": "upstream-tor",
-}
-"""Topologies whose golden file is a difference from another's."""
+TOPOLOGIES: dict[str, dict[str, str]] = table("topologies")
 BY_HAND = HardWayJoin(b"kubelet's kubeconfig\n", b"CA\n")
 JOIN = Join(
     endpoint="192.0.2.1:6443",
@@ -93,7 +77,7 @@ def shipped(name: str) -> Intent:
 
 def decided(topology: str, minor: str = "1.36") -> JoinPlan:
     """The plan of the topology's first Windows node, with Kubernetes ``minor.1``."""
-    intent, bundle = shipped(SCENARIOS[topology]), manifest(f"{minor}.1", topology)
+    intent, bundle = shipped(TOPOLOGIES[topology]["scenario"]), manifest(f"{minor}.1", topology)
     assert intent.kubernetes is not None
     asked = replace(intent.kubernetes, version=minor)
     machines = tuple(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import cluster_nodes
 import pytest
-from cluster_nodes import BUILDS, GOLDEN, LIKE, MINORS, SCENARIOS, decided, manifest, seen
+from cluster_nodes import BUILDS, GOLDEN, MINORS, TOPOLOGIES, decided, manifest, seen
 from golden_files import check_golden
 from tables import table
 
@@ -36,7 +36,7 @@ def test_kube_proxy_on_an_overlay_gets_all_that_the_rules_have(minor):
     assert set(rules.flags("kube-proxy", "windows", minor)) <= set(proxy(minor).split())
 
 
-@pytest.mark.parametrize("topology", SCENARIOS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_bundle_has_what_the_rules_ask_for_each_topology(topology):
     """And what is copied has a place."""
     plan = decided(topology)
@@ -151,13 +151,14 @@ FLAGS = {"1.33": (PAUSE, OVERLAY, GATES)}
 OVERLAYS = {"overlay", "kubeinit", "calico-vxlan"}
 
 
-@pytest.mark.parametrize("topology", SCENARIOS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_node_is_given_what_it_was_given(topology):
-    like = cluster_nodes.golden(LIKE[topology]) if topology in LIKE else None
+    of = TOPOLOGIES[topology].get("like")
+    like = cluster_nodes.golden(of) if of else None
     check_golden(GOLDEN / f"{topology}.yaml", cluster_nodes.golden(topology), like)
 
 
-@pytest.mark.parametrize("topology", SCENARIOS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("year", BUILDS)
 @pytest.mark.parametrize("minor", MINORS)
 def test_releases_differ_by_their_flags_alone(topology, year, minor):
@@ -169,11 +170,12 @@ def test_releases_differ_by_their_flags_alone(topology, year, minor):
 
 
 def test_no_golden_is_of_nobody():
-    names = {f"{name}.yaml.diff" if name in LIKE else f"{name}.yaml" for name in SCENARIOS}
+    of = TOPOLOGIES.items()
+    names = {f"{name}.yaml.diff" if "like" in one else f"{name}.yaml" for name, one in of}
     assert {path.name for path in GOLDEN.iterdir()} == names
 
 
-@pytest.mark.parametrize("topology", SCENARIOS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("minor", MINORS)
 def test_all_is_ascii_and_no_command_line_holds_a_quote_or_the_token(topology, minor):
     """PowerShell reads unmarked text in its code page, and hands sc.exe quotes unescaped."""
