@@ -75,12 +75,8 @@ BY_HAND = [
     (NODE, "table ip kube-proxy", "nft delete table ip kube-proxy"),
     (NODE, "table ip kube-proxy", "nft add table ip kube-proxy '{ flags dormant; }'"),
     (NODE, "xfrm default policies", "ip xfrm policy setdefault fwd block"),
-    (
-        NODE,
-        "tos 0x10",
-        "ip route add $(ip route show | grep -o '^10.244[^ ]*' | head -1) tos 16 dev lo",
-    ),
-    (NODE, "veth1", "ip link set veth1 name stray"),
+    (NODE, "tos 0x10", "ip route add 10.244.0.0/24 tos 0x10 dev lo"),
+    (NODE, "veth", f"ip link set dev {PORT} name stray"),
     (POD, "neighbour 10.9.9.9", "ip neigh add 10.9.9.9 lladdr 02:00:00:00:00:01 dev eth0"),
 ]
 """Where, what is found, and the command that does it."""
