@@ -74,8 +74,9 @@ class Pktmon:
 
     def __call__(self, asked: Asked) -> Answer | None:
         self._output: list[str] = []
-        code = self._several(re.sub(r"(?i)^\S*cmd\.exe (/d )?(/s )?/c ", "", asked.line))
-        return self.silent(asked.line) or Answer(code, "\r\n".join(self._output).encode())
+        line = re.sub(r"(?i)^\S*cmd\.exe (/d )?(/s )?/c ", "", asked.line)
+        code = self._several(line)
+        return self.silent(line) or Answer(code, "\r\n".join(self._output).encode())
 
     def clean(self) -> bool:
         return not self.running and not self.filters
@@ -228,7 +229,7 @@ def test_a_machine_that_never_answers_is_given_up_and_cleaned(pktmon, new_monito
     asked: list[str] = []
 
     def silent(line: str) -> Answer | None:
-        once = f"pktmon.exe {command}" in line and not asked
+        once = line.startswith(f"pktmon.exe {command}") and not asked
         asked.extend([line] if once else [])
         return Answer(held=threading.Event()) if once else None
 
