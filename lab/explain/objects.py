@@ -2,7 +2,8 @@
 
 A harmless change may stand beside any fault, so an object is a cause only if something agrees: it
 is the Service that is asked, and what is wrong is its translation; or what it says is found again
-in what is wrong: a policy's name in a chain that drops the packet, an address, port or MTU.
+in what is wrong: a policy's name in a chain that drops the packet, an address, port or MTU; or it
+configures BGP, and learned routes are missing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from lab.explain.bracket import Bracket
+from lab.explain.explainer import LEARNED
 from lab.facts.objects import EVERY_POD, EVERY_SERVICE
 from lab.facts.ruleset import StateDifference
 from lab.matrix.verdict import OBJECT, Finding
@@ -97,6 +99,9 @@ def _is_cause(
         return bracket is not None and bracket.missing is None and bracket.last is not None
     if distance == _BEHIND:
         return of_service and first[0].observed == "to nobody"
+    learned = [each for each in findings if each.kind in LEARNED]
+    if one.object.startswith("BGP"):
+        return bool(learned) and all(each in learned or ":179" in each.object for each in findings)
     said = [f"{each.object} {each.observed}" for each in findings]
     said += [word.sentence for word in bracket.kernel] if bracket else []
     made = bool(first) and all(_MADE.search(each.object) for each in first)
