@@ -37,7 +37,7 @@ _COUNTED: Mapping[str, tuple[str, str]] = {
     "Ip InHdrErrors": ("header or TTL wrong", "ttl"),
     "Ip InAddrErrors": (
         "its destination is not local, and forwarding is off",
-        "forwarding|ip_forward",
+        f"forwarding|ip_forward|{_ROUTES}",
     ),
     "Ip InDiscards": ("thrown away on arrival", ""),
     "Ip OutDiscards": ("thrown away before sending", ""),

@@ -211,7 +211,9 @@ def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[
     name = made.name
     remade = load(f"delete table {name}\n{made.text()}")  # all of it or nothing
     if made.head != now.head:
-        yield _differs(f"table {name}", _said(made.head), _said(now.head), remade)
+        flags = f" '{{ {' '.join(made.head)}; }}'" if made.head else ""
+        mends = f"nft add table {name}{flags}"
+        yield _differs(f"table {name}", _said(made.head), _said(now.head), mends)
     for key in now.objects.keys() - made.objects.keys():
         one = now.objects[key]
         if one.kind == "chain" and one.idle:

@@ -180,13 +180,14 @@ def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
 
 def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:
     text = f"{one['local']}/{one['prefixlen']}"
-    peer = f" peer {one['address']}" if "address" in one else ""
+    peer = f" peer {one['address']}/{one['prefixlen']}" if "address" in one else ""
+    local = f"{one['local']}{peer}" if peer else text
     scope = f" scope {one['scope']}" if one.get("scope") not in {"global", None} else ""
     old = ", deprecated" if one.get("deprecated") else ""
-    add = f"ip address replace {text}{peer} dev {name}{scope}"
+    add = f"ip address replace {local} dev {name}{scope}"
     return Item(
         "address", f"{text} dev {name}", f"there{peer}{scope}{old}", add,
-        f"ip address delete {text} dev {name}", shows, name,
+        f"ip address delete {local} dev {name}", shows, name,
     )  # fmt: skip
 
 
@@ -534,7 +535,7 @@ def _with_renamed(
     for one in found:
         if one.section == "link" and one.object in renamed:
             name = renamed[one.object]
-            mends = f"ip link set dev {name} name {one.object}"
+            mends = f"ip link set dev {name} name {one.object} up"
             yield replace(one, observed=f"it is called {name}", shows="ip link", mends=mends)
         elif one.device not in names:
             yield one

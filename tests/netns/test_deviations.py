@@ -73,9 +73,11 @@ BY_HAND = [
         "ip route delete table local $(ip route show table local type local dev eth0 | head -1)",
     ),
     (NODE, "table ip kube-proxy", "nft delete table ip kube-proxy"),
+    (NODE, "nat-output", "nft delete chain ip kube-proxy nat-output"),
     (NODE, "table ip kube-proxy", "nft add table ip kube-proxy '{ flags dormant; }'"),
     (NODE, "xfrm default policies", "ip xfrm policy setdefault fwd block"),
     (NODE, "tos 0x10", "ip route add 10.244.0.0/24 tos 0x10 dev lo"),
+    (NODE, "10.9.9.8", "ip address add 10.9.9.8 peer 10.9.9.9 dev cni0"),
     (NODE, "veth", f"ip link set dev {PORT} name stray"),
     (POD, "neighbour 10.9.9.9", "ip neigh add 10.9.9.9 lladdr 02:00:00:00:00:01 dev eth0"),
 ]

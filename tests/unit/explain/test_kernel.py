@@ -77,6 +77,7 @@ def test_a_rule_that_changes_the_probe_is_named(change: str) -> None:
             "its destination is not local, and forwarding is off (Ip InAddrErrors rose by 2)",
             "setting net/ipv4/ip_forward",
         ),
+        ({"address": 4}, "(Ip InAddrErrors rose by 2)", "route to 10.244.1.4 in table local"),
         ({"filter": 1}, "IPReversePathFilter rose by 1", "setting net/ipv4/conf/all/rp_filter"),
         ({"blocked": 9}, "an xfrm policy blocks what is sent", "xfrm policy src 0.0.0.0/0"),
         ({"queue": 4}, "queue pfifo of veth1 dropped 3", "queue root of veth1"),

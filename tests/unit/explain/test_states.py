@@ -36,12 +36,13 @@ OTHER = """table inet other {{ # handle 8
 \t}}
 }}
 """
+ADDRESS = {"family": "inet", "local": "10.1.0.2", "prefixlen": 24, "scope": "global"}
 LINK = {
     "ifname": "veth1",
     "flags": ["UP", "LOWER_UP"],
     "mtu": 1500,
     "linkinfo": {"info_kind": "veth", "info_slave_data": {"isolated": False}},
-    "addr_info": [{"family": "inet", "local": "10.1.0.2", "prefixlen": 24, "scope": "global"}],
+    "addr_info": [ADDRESS],
 }
 OWN = "local 10.1.0.2 dev veth1 table local proto kernel scope host src 10.1.0.2"
 ROUTES = f"default via 10.1.0.1 dev veth1 \n{OWN} \n"
@@ -135,11 +136,18 @@ FIXED = {
         {"xfrm-default": "Default policies:\n in:  block\n fwd: accept\n out: block\n"},
         ["ip xfrm policy setdefault in accept fwd accept out accept"]),
     "a device with another name is not deleted": (
-        {"links": json.dumps([LINK | {"ifname": "veth9"}])}, ["ip link set dev veth9 name veth1"]),
-    "a table is loaded again as a whole or not at all": (
+        {"links": json.dumps([LINK | {"ifname": "veth9"}])},
+        ["ip link set dev veth9 name veth1 up"]),
+    "a table that sleeps": (
         {"nftables": RULESET.replace("{ # handle 1\n", "{ # handle 1\n\tflags dormant\n", 1)},
-        ["printf '%s\\n' 'delete table ip filter\n"
-         + REMADE + "' | nft -f -"]),
+        ["nft add table ip filter"]),
+    "a chain that is gone is loaded again with its whole table or not at all": (
+        {"nftables": re.sub(r"(?s)\n\tchain.*?\n\t\}", "", RULESET)},
+        [f"printf '%s\\n' 'delete table ip filter\n{REMADE}' | nft -f -"]),
+    "an address with a peer": (
+        {"links": json.dumps([LINK | {"addr_info": [
+            ADDRESS, ADDRESS | {"local": "10.1.0.8", "address": "10.1.0.9", "prefixlen": 32}]}])},
+        ["ip address delete 10.1.0.8 peer 10.1.0.9/32 dev veth1"]),
     "a route with several nexthops": (
         {"routes": f"{ROUTES}10.9.0.0/24 metric 9 \n\tnexthop via 10.1.0.8 dev veth1 weight 1 \n"
                    "\tnexthop via 10.1.0.9 dev veth1 weight 5 \n"},
@@ -196,12 +204,12 @@ def test_what_mends_a_mac_adds_the_neighbours_that_went_with_it() -> None:
 @pytest.mark.parametrize("flag", ["NOARP", "REACHABLE"])
 def test_a_neighbour_with_another_mac_says_which(flag: str) -> None:
     entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"
-    sides = [state(neighbours=entry.format(*one)) for one in ((1, "PERMANENT"), (2, flag))]
-    (found,) = compare_states(*sides)
+    now = state(neighbours=entry.format(2, flag))
+    (found,) = compare_states(state(neighbours=entry.format(1, "PERMANENT")), now)
     assert found.observed == f"02:00:00:00:00:02 ({flag.lower()})"
     assert found.mends.startswith("ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:01")
     learned = state(neighbours=entry.format(1, "STALE"))
-    assert not compare_states(learned, sides[1])
+    assert not compare_states(learned, now)
 
 
 def test_an_address_that_is_not_to_be_used_as_a_source_is_found() -> None:
