@@ -157,6 +157,10 @@ def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
         ("worker1", "table ip mine", "nft delete table ip mine"),
         ("worker1-p1", "table ip mine", by_node),
     ]
+    text = (tmp_path / "states.json").read_text()
+    (tmp_path / "states.json").write_text(text.replace('"asked": "', '"asked": "other'))
+    assert found() == []  # another version asked for something else
+    (tmp_path / "states.json").write_text(text)
     states.run()  # it keeps what is recorded of a machine that it has not made
     assert len(found()) == 2
     for one in ("nft delete table ip mine", by_node):

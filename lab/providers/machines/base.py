@@ -121,6 +121,8 @@ _STATES = "states.json"
 """In the lab's directory: the state of every machine and pod as it was once the lab was up, and the
 digest of what made it.
 """
+_ASKED = digest(STATE_COMMAND, OBJECTS_COMMAND)
+"""What is recorded with other commands, by another version, cannot be compared."""
 _STATE_SECONDS = 60.0
 _MONITOR_SECONDS = 5.0
 """To begin, to read and to clean up on a Windows machine: two commands over WinRM at most."""
@@ -149,7 +151,10 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
         if one["made_by"] == made.get(place, "")
         and (place not in found or _is_same(place, one["state"], found[place]))
     }
-    new = {place: {"made_by": made.get(place, ""), "state": text} for place, text in found.items()}
+    new = {
+        place: {"made_by": made.get(place, ""), "state": text, "asked": _ASKED}
+        for place, text in found.items()
+    }
     if missing := [name for name in names if name not in found]:
         say(f"no state recorded of {', '.join(missing)}; 'lab explain' cannot compare it")
     write_private(lab.directory / _STATES, json.dumps(new | known))
@@ -400,7 +405,8 @@ class MachinesProvider(Provider):
         The place :data:`~lab.facts.objects.CLUSTER` stands for the cluster's objects. A machine
         that was rebooted or a pod that was created anew since then is not compared.
         """
-        made = _recorded_states(lab)
+        recorded = _recorded_states(lab).items()
+        made = {place: one for place, one in recorded if one.get("asked") == _ASKED}
         pods = {pod.name: one for one in intent.machines for pod in one.pods}
         there = {one.name: one for one in intent.machines} | pods
         asked = {name: there[name] for name in places if name in there and name in made}
@@ -410,8 +416,8 @@ class MachinesProvider(Provider):
             objects = _objects(intent, guests, deadline) if CLUSTER in places else {}
         found: dict[str, Sequence[StateDifference]] = {}
         if objects and CLUSTER in made:
-            recorded = read_objects(made[CLUSTER]["state"])
-            found[CLUSTER] = compare_objects(recorded, read_objects(objects[CLUSTER]))
+            cluster = read_objects(made[CLUSTER]["state"])
+            found[CLUSTER] = compare_objects(cluster, read_objects(objects[CLUSTER]))
         kubernetes = intent.kubernetes is not None
         for name, machine in asked.items():
             before, after = read_state(made[name]["state"]), read_state(now.get(name, ""))
