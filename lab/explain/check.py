@@ -27,6 +27,8 @@ from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers, network_of
 
 DNS_PORT = 53
+NEW_LAB = "lab down, then lab up"
+"""Advice where a check knows no command."""
 NO_DROPPING_RULE = "no rule that drops or rejects the lab's packets"
 """What is intended where a rule is found that does."""
 HNS_NETWORKS = (

@@ -11,7 +11,7 @@ from itertools import count, pairwise
 from lab._errors import LabError, UsageError
 from lab._log import listed
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
-from lab.explain.check import NO_DROPPING_RULE
+from lab.explain.check import NEW_LAB, NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.explain.objects import of_objects, with_objects
 from lab.facts.node import NodeFacts, rises
@@ -23,7 +23,7 @@ from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe
-from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, Finding, Verdict
+from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, Finding, Verdict, is_command
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
@@ -357,6 +357,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         named = {one.object for one in causes}
         others += (one for _, one in needed if one.object not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
+    if worst.failed:
+        explained = _with_command(explained, compare)
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
         _tried([worst.cell], limits, send)
@@ -394,6 +396,21 @@ def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
         return ()
     ends = [path.there[-1] for path in paths]
     return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
+
+
+def _with_command(explained: Explained, compare: Compare) -> Explained:
+    """The first finding with a command instead of the advice to make the lab anew.
+
+    It is the one that undoes the only difference of its machine or pod.
+    """
+    first = explained.findings[:1]
+    if not first or first[0].mends != NEW_LAB:
+        return explained
+    differs = compare_places(compare, [first[0].place]).get(first[0].place, ())
+    if len(differs) != 1 or not is_command(differs[0].mends):
+        return explained
+    found = replace(first[0], shows=differs[0].shows, mends=differs[0].mends)
+    return replace(explained, findings=(found, *explained.findings[1:]))
 
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:

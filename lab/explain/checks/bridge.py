@@ -8,6 +8,7 @@ from ipaddress import ip_interface
 
 from lab.explain.check import (
     HNS_NETWORKS,
+    NEW_LAB,
     RECREATE_NETWORK,
     Check,
     Difference,
@@ -140,9 +141,7 @@ class BridgeCheck(Check):
             seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
         if seen is None:
             again = "restart the network add-on on this node, and delete its pods"
-            yield _missing(
-                look, what, again if look.by == "kubernetes" else "lab down, then lab up"
-            )
+            yield _missing(look, what, again if look.by == "kubernetes" else NEW_LAB)
             return
         if link and not link.up:
             mends = f"ip link set dev {bridge.name} up"
@@ -166,9 +165,7 @@ UNPLUGGED = Kind("unplugged", meets=_at_port)
 def _port(look: Look, switch: Switch, name: str, whose: str) -> Iterator[Difference]:
     link, what = look.observed.link(name), f"port {name} of {whose}"
     if link is None:
-        yield look.differs(
-            "link-missing", what, "there", "no such device", "ip link", "lab down, then lab up"
-        )
+        yield look.differs("link-missing", what, "there", "no such device", "ip link", NEW_LAB)
         return
     if not link.up or not link.carrier:
         yield look.differs(
@@ -208,7 +205,7 @@ class SwitchCheck(Check):
         link = look.observed.link(switch.name)
         what, shows = f"switch {switch.name}", f"ip -details link show dev {switch.name}"
         if link is None:
-            yield _missing(look, what, "lab down, then lab up")
+            yield _missing(look, what, NEW_LAB)
             return
         if not link.up:
             mends = f"ip link set dev {switch.name} up"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.check import DNS_PORT, HNS_ENDPOINTS, Check, Difference, Kind, Look, at_object
+from lab.explain.check import (
+    DNS_PORT,
+    HNS_ENDPOINTS,
+    NEW_LAB,
+    Check,
+    Difference,
+    Kind,
+    Look,
+    at_object,
+)
 from lab.facts.node import PodFacts
 from lab.matrix.verdict import IN_POD
 from lab.topology.intent import Pod
@@ -51,7 +60,7 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
             "there",
             "there is no such device",
             shows,
-            "lab down, then lab up",
+            NEW_LAB,
         )
         return
     if not link.up:
@@ -216,7 +225,7 @@ class PodCheck(Check):
                         "crictl pods" if look.by == "kubernetes" else "ip netns",
                         "delete the pod, so that it is created again"
                         if look.by == "kubernetes"
-                        else "lab down, then lab up",
+                        else NEW_LAB,
                     )
                 else:
                     yield from _inside(look, pod, seen)

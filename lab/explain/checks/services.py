@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
-from lab.explain.check import HNS_ENDPOINTS, Check, Difference, Kind, Look, at_services
+from lab.explain.check import HNS_ENDPOINTS, NEW_LAB, Check, Difference, Kind, Look, at_services
 from lab.facts.translations import End, Translated, within
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
@@ -22,7 +22,7 @@ _SHOWS = {
     "": "nft list table ip kube-proxy; iptables-save -t nat",
 }
 _AGAIN = {
-    "lab": "lab down, then lab up",
+    "lab": NEW_LAB,
     "kubernetes": (
         "restart kube-proxy on this node; fix what its log complains of first; "
         "then kubectl get endpointslices"

@@ -12,6 +12,7 @@ from simulation import Fault, Network, silent
 
 from lab._errors import LabError, UsageError
 from lab.explain.bracket import Bracket
+from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
 from lab.explain.question import Explanation, choose, explain
 from lab.facts.node import Counter, NodeFacts
@@ -259,3 +260,34 @@ def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() ->
     assert found.well
     assert (found.finding, found.marginal) == (None, ())
     assert "setting net/ipv4/tcp_rmem" in to_text("overlay", found)
+
+
+@pytest.mark.parametrize(
+    ("fixes", "advised"),
+    [
+        (["nft add rule x"], "nft add rule x"),
+        (["nft add rule x", "ip link y"], NEW_LAB),
+        ([""], NEW_LAB),
+        ([], NEW_LAB),
+    ],
+)
+def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_command(
+    fixes: list[str], advised: str
+) -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose(matrix, "worker1-p1", "to-win1-p1", doing="explaining")[:1]
+    seen = whole(intent)
+    none = replace(seen["worker1"].translations, services=())
+    seen["worker1"] = replace(seen["worker1"], translations=none)
+    differs = [StateDifference("nftables", "chain", "a", "b", "", one) for one in fixes]
+    found = explain(
+        cells,
+        (),
+        intent,
+        Network(cells, (), no_reply).send,
+        lambda asked: {name: seen[name] for name in asked},
+        lambda _: (),
+        lambda places: {"worker1": differs} if "worker1" in places else {},
+    )
+    assert found.finding is not None
+    assert (found.finding.node, found.finding.mends) == ("worker1", advised)
