@@ -268,18 +268,19 @@ class Forwarder:
         with suppress(OSError):  # lost like any other packet; hear() sees a refusal
             self.sock.send(with_id(question, number))
 
-    def hear(self) -> None:
-        """Receive an answer from the server and pass it to the caller waiting for it."""
+    def hear(self) -> bool:
+        """Pass an answer of the server to the caller waiting for it; False if there is none."""
         try:
             wire = self.sock.recv(_LONGEST)
         except BlockingIOError:
-            return
+            return False
         except OSError:  # nothing listens there: fail all waiting queries
             self._fail()
-            return
+            return False
         question, then = self._waiting.pop(message_id(wire), (b"", None))
         if then is not None:
             then(with_id(wire, message_id(question)))
+        return True
 
     def _fail(self) -> None:
         waiting, self._waiting = self._waiting, {}

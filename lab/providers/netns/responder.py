@@ -183,11 +183,15 @@ def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
 _PULSE_BYTES = 16_384
 
 
-def answer_pulse(sock: socket.socket) -> None:
-    """Return a datagram to its prober, which may have ended."""
-    with suppress(OSError):
+def answer_pulse(sock: socket.socket) -> bool:
+    """Return a datagram to its prober, which may have ended; False if there is none."""
+    try:
         data, sender = sock.recvfrom(_PULSE_BYTES)
+    except OSError:
+        return False
+    with suppress(OSError):
         sock.sendto(data, sender)
+    return True
 
 
 def _add_pulses(server: SocketServer, path: str) -> None:

@@ -129,9 +129,9 @@ class SocketServer:
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
         self._add(sock, lambda: _repeat(lambda: _echo(sock, echoed, fragments)))
 
-    def add_listener(self, sock: socket.socket, heard: Callable[[], None]) -> None:
-        """Call ``heard`` whenever a non-blocking socket is readable."""
-        self._add(sock, heard)
+    def add_listener(self, sock: socket.socket, heard: Callable[[], bool]) -> None:
+        """Call ``heard`` for what a non-blocking socket receives, until it returns False."""
+        self._add(sock, lambda: _repeat(heard))
 
     def _add(self, sock: socket.socket, handler: Callable[[], None]) -> None:
         self._handlers[sock.fileno()] = handler

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab._deadline import Deadline
-from lab.providers.netns import isolation, protocol, responder, socket_server
+from lab.providers.netns import dns, isolation, protocol, responder, socket_server
 
 
 def test_a_configuration_is_read_entry_by_entry():
@@ -237,6 +237,20 @@ def test_a_round_serves_all_clients_of_a_socket_then_the_pulse(server, stack, tm
     heard = [client.recv(100, socket.MSG_DONTWAIT) for client in (*streams, *clients, pulse)]
     assert all(heard)
     assert heard[-1] == b"pulse"
+
+
+def test_a_round_passes_on_all_answers_of_another_server(server, stack):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    stack.enter_context(ours)
+    stack.enter_context(theirs)
+    ours.setblocking(False)
+    forwarder, passed = dns.Forwarder(ours), []
+    server.add_listener(ours, forwarder.hear)
+    for number in range(5):
+        forwarder.ask(dns.with_id(bytes(12), number), passed.append)
+        theirs.send(theirs.recv(100))
+    server.turn(5.0)
+    assert [dns.message_id(answer) for answer in passed] == [0, 1, 2, 3, 4]
 
 
 def test_unfinished_requests_are_bounded_in_bytes(server, connect, monkeypatch):
