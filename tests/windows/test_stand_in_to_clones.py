@@ -53,8 +53,7 @@ def record(lab: Product, node: str) -> list[dict[str, Any]]:
     command = ["sftp", "-q", "-F", str(config), place, str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(target.read_text())
-    return found
+    return [json.loads(line) for line in target.read_text().splitlines()]
 
 
 def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -60,7 +60,8 @@ def _ramdisk(linux: Linux) -> bytes:
                 folders.append(name)
             elif path.suffix != ".pyc":
                 files[name] = path.read_bytes()
-    return bootstrap.archive(files, folders, executable=("init", "bin/busybox"))
+    programs = ("init", "bin/busybox", "programs/stand_in/guest/lease.sh")
+    return bootstrap.archive(files, folders, executable=programs)
 
 
 def _grub(linux: Linux, scratch: Path, target: str, script: str) -> bytes:
