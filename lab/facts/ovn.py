@@ -58,6 +58,9 @@ def _plain(value: Any) -> Any:
 
 _NEIGHBOUR = re.compile(r"^(\d+\.\d+\.\d+\.\d+)\s+([0-9a-f:]{17})\s+(\S+)$", re.MULTILINE)
 _PORT_OF_FLOW = re.compile(r"\b(tcp|udp)\b.*\btp_dst=(\d+)")
+_ENDS_OF_FLOW = re.compile(r"\bnw_(?:src|dst)=([\d./]+)")
+_OF_OVN = re.compile(r"table=254\b|.*\bpriority=0\b")
+"""The drops of ``br-int`` without a cookie that OVN and Open vSwitch make themselves."""
 _PORT_OF_MATCH = re.compile(r"\b(tcp|udp)\.dst == (\d+)")
 _TARGET_OF_MATCH = re.compile(r"\bip4\.dst == ([\d.]+)(/\d+)?")
 
@@ -84,7 +87,7 @@ class Switching:
     """Its ``external_ids``, which configure OVN."""
     ports: tuple[SeenPort, ...]
     flows: tuple[Barrier, ...]
-    """Flows of bridges other than OVN's that do not forward everything."""
+    """Flows that drop, but for OVN's own."""
     neighbours: tuple[Neighbour, ...]
     """Neighbours for the tunnels' packets."""
 
@@ -167,20 +170,23 @@ def _barring(bridge: str, text: str) -> Iterator[Barrier]:
     for line in text.splitlines():
         flow = line.strip()
         match_of, _, actions = flow.partition(" actions=")
-        if actions != "drop":
+        if actions != "drop" or (bridge == "br-int" and _OF_OVN.match(match_of)):
             continue
         found = _PORT_OF_FLOW.search(match_of)
-        only = ",".join(one for one in match_of.split(",") if not one.startswith("priority="))
-        priority = match_of.partition("priority=")[2].partition(",")[0]
-        where = f"{only},priority={priority}" if only else f"priority={priority}"
+        where = ",".join(sorted(re.split(r",\s*", match_of), key=_is_priority))
         yield Barrier(
             where=f"flows of {bridge}",
             rule=flow,
             protocol=found[1] if found else "",
             ports=(int(found[2]), int(found[2])) if found else None,
+            prefixes=tuple(_ENDS_OF_FLOW.findall(match_of)),
             shows=f"ovs-ofctl --no-stats dump-flows {bridge}",
             mends=f"ovs-ofctl --strict del-flows {bridge} {where}",
         )
+
+
+def _is_priority(part: str) -> bool:
+    return part.startswith("priority=")
 
 
 def databases(northbound: str, chassis: str, encaps: str, bindings: str) -> Databases:

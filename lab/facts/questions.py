@@ -84,8 +84,8 @@ if [ -S /run/openvswitch/db.sock ]; then
     within=$bound
     ask switch ovsdb-client --format=json dump unix:/run/openvswitch/db.sock Open_vSwitch
     for bridge in $(ovs-vsctl --timeout=5 list-br); do
-        [ "$bridge" = br-int ] ||
-            ask "flows $bridge" ovs-ofctl --timeout=5 --no-stats dump-flows "$bridge"
+        only=; if [ "$bridge" = br-int ]; then only=cookie=0/-1; fi  # most of OVN's have one
+        ask "flows $bridge" ovs-ofctl --timeout=5 --no-stats dump-flows "$bridge" $only
     done
     for control in /run/openvswitch/ovs-vswitchd.*.ctl; do
         ask tunnel-neighbours ovs-appctl --timeout=5 --target="$control" tnl/neigh/show

@@ -75,6 +75,22 @@ def test_a_switch_says_what_is_plugged_in_and_what_it_drops() -> None:
     ]
 
 
+FLOWS_OF_OVN = """ table=254, priority=2,recirc_id=0 actions=drop
+ table=40, priority=0 actions=drop
+ priority=0 actions=drop
+ table=39, priority=150,reg10=0x2/0x3 actions=resubmit(,40)
+"""
+
+
+def test_a_flow_beside_those_of_ovn_is_told_from_them() -> None:
+    put_in = " table=8, priority=300,udp,nw_dst=10.244.1.4,tp_dst=8080 actions=drop\n"
+    assert switching(SWITCH, {"br-int": FLOWS_OF_OVN}, "").flows == ()
+    (flow,) = switching(SWITCH, {"br-int": FLOWS_OF_OVN + put_in}, "").flows
+    assert (flow.protocol, flow.ports, flow.prefixes) == ("udp", (8080, 8080), ("10.244.1.4",))
+    where = "table=8,udp,nw_dst=10.244.1.4,tp_dst=8080,priority=300"
+    assert flow.mends == f"ovs-ofctl --strict del-flows br-int {where}"
+
+
 def northbound(groups: object, own: object) -> str:
     return dump(
         ACL=[{"_uuid": uuid("a"), "action": "drop", "direction": "from-lport", "priority": 1000,
