@@ -28,7 +28,7 @@ STILL = Churn()
 _OF_DAEMONS = (
     # virtual switches; routes of addresses that daemons hold: what they learn has their protocol
     r"new link (?:ovs-|br-|genev_sys_).*|(?:new|gone) route .* proto kernel"
-    r"|(?:new|gone) address .*|changed link \S+ promisc"
+    r"|changed link \S+ promisc"
 )
 _OF_ADDONS = r"new (?:link|forwarding|queue|vlan) .*|new route .* dev \S+"
 _EPHEMERAL = r"(?:3[2-9]|[4-6]\d)\d{3}"
@@ -57,11 +57,16 @@ _OF_ENDPOINTS = (
 
 
 @cache
-def churn(*, kubernetes: bool, daemons: bool) -> Churn:
-    """What kubelet, kube-proxy and network add-ons do, or routing daemons and virtual switches."""
+def churn(*, kubernetes: bool, daemons: bool, held: frozenset[str] = frozenset()) -> Churn:
+    """What kubelet, kube-proxy and network add-ons do, or routing daemons and virtual switches.
+
+    ``held``: the addresses, without prefix length, that daemons add and remove.
+    """
     of_addons = kubernetes and daemons
     every = ((_OF_KUBERNETES, kubernetes), (_OF_DAEMONS, daemons), (_OF_ADDONS, of_addons))
     objects = [text for text, on in every if on]
+    if daemons and held:
+        objects.append(f"(?:new|gone) address (?:{'|'.join(map(re.escape, sorted(held)))})/.*")
     if not kubernetes:
         return Churn(re.compile("|".join(objects))) if objects else STILL
     return Churn(*map(re.compile, ("|".join(objects), _POD_DEVICES, _OF_ENDPOINTS)))

@@ -12,6 +12,7 @@ from ipaddress import ip_interface
 
 from lab.topology import bird
 from lab.topology.intent import Gateway, Intent, MachineIntent, Route
+from lab.topology.routing import bare, own_addresses
 
 
 def prefix(gateway: Gateway) -> str:
@@ -91,3 +92,12 @@ def _learned(
             yield Route(
                 prefix(gateway), machine.tunnel.name, holder.address, onlink=True, by=bird.NAME
             )
+
+
+def moving_addresses(intent: Intent, machine: MachineIntent) -> frozenset[str]:
+    """The addresses, without prefix length, that daemons add to a machine and remove from it.
+
+    A virtual switch has those of its machine.
+    """
+    virtual = frozenset(bare(one.address) for one in intent.gateways)
+    return virtual | own_addresses(machine) if machine.chassis else virtual

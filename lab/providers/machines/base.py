@@ -53,6 +53,7 @@ from lab.providers.provider import (
 from lab.remote.parallel import on_each
 from lab.remote.shell import Reach
 from lab.state.files import write_private
+from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
@@ -423,7 +424,8 @@ class MachinesProvider(Provider):
             before, after = read_state(made[name]["state"]), read_state(now.get(name, ""))
             if is_same_space(before, after):
                 daemons = name == machine.name and bool(machine.daemons)
-                others = churn(kubernetes=kubernetes, daemons=daemons)
+                held = moving_addresses(intent, machine)
+                others = churn(kubernetes=kubernetes, daemons=daemons, held=held)
                 differs = compare_states(before, after, others)
                 of_cluster = kubernetes and name in pods
                 found[name] = [_in_cluster_pod(one, name) if of_cluster else one for one in differs]

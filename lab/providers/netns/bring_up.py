@@ -35,6 +35,7 @@ from lab.providers.netns.netlink import Socket, attributes
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad, attribute
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Completed
+from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent, MachineIntent, Translation
 from lab.topology.routing import own_addresses
 
@@ -190,7 +191,7 @@ class NetnsBringUp:
         )
 
         pods = {pod.name for machine in self.intent.machines for pod in machine.pods}
-        with_daemons = {one.name for one in self.intent.everything() if one.daemons}
+        with_daemons = {one.name: one for one in self.intent.everything() if one.daemons}
 
         def copy() -> dict[str, Completed]:
             for step in (self._make, self._load, self._respond, self._await_links):
@@ -202,10 +203,12 @@ class NetnsBringUp:
         found = {}
         for name in places:
             now = NetnsMachine(name, entry, name in pods).run(STATE_COMMAND, deadline)
+            machine = with_daemons.get(name)
+            held = moving_addresses(self.intent, machine) if machine else frozenset[str]()
             found[name] = compare_states(
                 read_state(made[name].stdout),
                 read_state(now.stdout),
-                churn(kubernetes=False, daemons=name in with_daemons),
+                churn(kubernetes=False, daemons=machine is not None, held=held),
             )
         return found
 

@@ -404,3 +404,14 @@ def test_on_a_machine_with_daemons_only_what_is_theirs_does_not_differ() -> None
     assert [nowhere.object, stray.object] == ["route to 10.8.0.0/24", "route to 10.6.0.0/24"]
     (found,) = compare_states(made, now, churn(kubernetes=True, daemons=True))
     assert found.object == nowhere.object  # an add-on's own have no protocol
+
+
+def test_an_address_that_daemons_do_not_hold_differs_beside_them() -> None:
+    there = [
+        {"family": "inet", "local": local, "prefixlen": length, "scope": "global"}
+        for local, length in (("10.1.0.2", 24), ("10.1.0.9", 24), ("10.1.0.7", 32))
+    ]
+    now = state(links=json.dumps([LINK | {"addr_info": there}]))
+    others = churn(kubernetes=False, daemons=True, held=frozenset({"10.1.0.9"}))
+    (found,) = compare_states(state(), now, others)
+    assert found.mends == "ip address delete 10.1.0.7/32 dev veth1"
