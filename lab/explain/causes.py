@@ -16,6 +16,8 @@ from lab.explain.question import (
     Follow,
     Look,
     asked,
+    at_end,
+    behind_balancer,
     central_machines,
     compare_places,
     deviations,
@@ -140,6 +142,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         followed.add(cell.protocol)
         bracket = follow(cell)
         if bracket is None:
+            found = _of_backends(found, first, intent, compare)
             continue
         path = paths[first][bracket.way]
         if unknown := [one for one in (*places_of([path]), *cluster) if one not in compared]:
@@ -163,6 +166,22 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
             if found[at].finding is None and (alike or at == first):
                 found[at] = replace(found[at], finding=replace(cause, hop=number))
     return tuple(found)
+
+
+def _of_backends(
+    results: list[CellResult], first: int, intent: Intent, compare: Compare
+) -> list[CellResult]:
+    """The results; what differs at an API server that never answered is the cause of such cells."""
+    one = results[first]
+    answered = one.attempts[-1].backends if one.attempts else ()
+    for flow in behind_balancer(intent, one.cell, answered):
+        for cause in at_end(walk(intent, flow)[0], compare)[:1]:
+            alike = {at for at in _failed(results) if results[at].cell.family == one.cell.family}
+            return [
+                replace(each, finding=replace(cause, hop=-1)) if at in alike else each
+                for at, each in enumerate(results)
+            ]
+    return results
 
 
 MOST_MARGINAL = 1_000

@@ -358,7 +358,9 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         others += (one for _, one in needed if one.object not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
     if worst.failed:
-        explained = _with_command(explained, compare)
+        explained = _completed(explained, intent, worst, look, compare)
+        named = {one.sentence for one in explained.findings}
+        elsewhere = tuple(one for one in elsewhere if one.sentence not in named)
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
         _tried([worst.cell], limits, send)
@@ -386,6 +388,37 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     )
 
 
+def behind_balancer(intent: Intent, cell: Cell, answered: Collection[str]) -> Sequence[Flow]:
+    """The requests of the balancer in front of the API servers to those that never answer.
+
+    None for cells of other families.
+    """
+    front = intent.services_node
+    if front is None or cell.family != "api":
+        return ()
+    silent = (intent.machine(name) for name in cell.backends if name not in answered)
+    return [Flow(front.machine, one.address(), front.api_port, "tcp") for one in silent]
+
+
+def _first_wrong(
+    intent: Intent, flows: Iterable[Flow], look: Look, compare: Compare
+) -> Explained | None:
+    """What is wrong on the path of the first request for which anything is."""
+    for flow in flows:
+        path = walk(intent, flow)[0]
+        found = Explainer(intent, look(asked(intent, [path]))).explain(flow)
+        if not found.findings:
+            found = Explained(path, at_end(path, compare))
+        if found.findings:
+            return found
+    return None
+
+
+def at_end(path: Path, compare: Compare) -> tuple[Finding, ...]:
+    """The differences of state of the machine or pod that is asked."""
+    return deviations(path, compare_places(compare, [path.there[-1].place]))
+
+
 _UNREADY = frozenset({"backend-missing", "pod-not-listening"})
 """What follows on a cluster if a pod's container ends, or its node is not ready."""
 
@@ -398,11 +431,16 @@ def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
     return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
 
 
-def _with_command(explained: Explained, compare: Compare) -> Explained:
-    """The first finding with a command instead of the advice to make the lab anew.
+def _completed(
+    explained: Explained, intent: Intent, tried: _Tried, look: Look, compare: Compare
+) -> Explained:
+    """With what is wrong behind a balancer, and a command instead of the advice of a new lab.
 
-    It is the one that undoes the only difference of its machine or pod.
+    The command is the one that undoes the only difference of its machine or pod.
     """
+    if not explained.findings:
+        behind = behind_balancer(intent, tried.cell, tried.answered)
+        explained = _first_wrong(intent, behind, look, compare) or explained
     first = explained.findings[:1]
     if not first or first[0].mends != NEW_LAB:
         return explained
@@ -595,6 +633,8 @@ class _Tried:
     detail: str
     times: int
     failed: int
+    answered: Collection[str]
+    """The endpoints that answered the last of its unexpected probes."""
 
 
 def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_Tried]:
@@ -609,9 +649,11 @@ def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_
     for cell, keys in zip(cells, of_cell, strict=True):
         expectation = expect(cell, limits)
         judged = [judge(cell, expectation, (outcomes[key],)) for key in keys]
-        wrong = [one for one in judged if one.verdict not in GREEN]
-        last = (wrong or judged)[-1]
-        found.append(_Tried(cell, expectation, last.verdict, last.detail, len(keys), len(wrong)))
+        wrong = [at for at, one in enumerate(judged) if one.verdict not in GREEN]
+        last = (wrong or range(len(judged)))[-1]
+        verdict, detail = judged[last].verdict, judged[last].detail
+        answered = outcomes[keys[last]].backends
+        found.append(_Tried(cell, expectation, verdict, detail, len(keys), len(wrong), answered))
     return found
 
 

@@ -228,7 +228,9 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
         words = line.split()
         if not words or " dev lo table local proto kernel" in line:
             continue
-        if ":" in " ".join(words[:2]) or words[0] in {"broadcast", "multicast", "anycast"}:
+        if ":" in " ".join(words[:2]) or words[0] in {"multicast", "anycast"}:
+            continue
+        if words[0] == "broadcast" and "proto kernel" in line:
             continue
         if any(f"proto {one}" in line for one in _LEARNED):
             continue

@@ -291,3 +291,26 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
     )
     assert found.finding is not None
     assert (found.finding.node, found.finding.mends) == ("worker1", advised)
+
+
+def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None:
+    _, intent, matrix = lab("kubeinit")
+    cell = next(one for one in matrix.cells() if one.family == "api")
+    silent = cell.backends[-1]
+
+    def without_one(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        return replace(outcome, backends=cell.backends[:-1])
+
+    seen = whole(intent)
+    socket = StateDifference("socket", "socket tcp 0.0.0.0:6443", "open", "none", "", "")
+    found = explain(
+        [cell],
+        (),
+        intent,
+        Network([cell], (), without_one).send,
+        lambda asked: {name: seen[name] for name in asked},
+        lambda _: (),
+        lambda places: {silent: [socket]} if silent in places else {},
+    )
+    assert found.finding is not None
+    assert (found.finding.node, found.finding.object) == (silent, "socket tcp 0.0.0.0:6443")

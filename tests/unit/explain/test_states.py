@@ -153,6 +153,12 @@ FIXED = {
                    "\tnexthop via 10.1.0.9 dev veth1 weight 5 \n"},
         [("ip route delete 10.9.0.0/24 metric 9 nexthop via 10.1.0.8 dev veth1 weight 1 "
           "nexthop via 10.1.0.9 dev veth1 weight 5")]),
+    "a broadcast route that no address has": (
+        {"routes": "default via 10.1.0.1 dev veth1 \n"
+                   "broadcast 10.1.0.5 dev veth1 table local scope link \n"
+                   "local 10.1.0.2 dev veth1 table local proto kernel scope host src 10.1.0.2 \n"
+                   "broadcast 10.1.0.255 dev veth1 table local proto kernel scope link \n"},
+        ["ip route delete broadcast 10.1.0.5 dev veth1 table local scope link"]),
     "a route with a nexthop's number is deleted by it": (
         {"routes": f"{ROUTES}blackhole 10.3.0.4 nhid 5 dev lo \n"},
         ["ip route delete 10.3.0.4 nhid 5 table main"]),
