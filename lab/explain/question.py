@@ -35,7 +35,9 @@ from lab.topology.walk import walk
 def flow_of(cell: Cell) -> Flow:
     """The request of a cell."""
     target = cell.target
-    forwarded = cell.family == "node-names"
+    # a Windows pod does not complete a partial name: the cluster's DNS server asks another one
+    outside = cell.name_form == "partial" and cell.source.os == "windows"
+    forwarded = cell.family == "node-names" or outside
     return Flow(cell.source.name, target.address, target.port, cell.protocol, forwarded)
 
 

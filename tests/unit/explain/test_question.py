@@ -14,13 +14,14 @@ from lab._errors import LabError, UsageError
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
-from lab.explain.question import Explanation, choose, explain
+from lab.explain.question import Explanation, choose, explain, flow_of
 from lab.facts.node import Counter, NodeFacts
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import to_json, to_text
 from lab.topology import registry
+from lab.topology.walk import walk
 
 LOST = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
 
@@ -314,3 +315,13 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
     )
     assert found.finding is not None
     assert (found.finding.node, found.finding.object) == (silent, "socket tcp 0.0.0.0:6443")
+
+
+def test_partial_name_of_a_windows_pod_is_asked_of_the_server_in_front_of_the_cluster() -> None:
+    _, intent, matrix = lab("kubeinit")
+    partial = [one for one in matrix.cells() if one.name_form == "partial"]
+    asks = {one.source.os: walk(intent, flow_of(one))[0].machines for one in partial}
+    assert {os: "services" in machines for os, machines in asks.items()} == {
+        "linux": False,
+        "windows": True,
+    }
