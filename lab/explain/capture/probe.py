@@ -227,7 +227,9 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     judged = judge(cell, expectation, (outcomes[0],))
     answered = judged.verdict in GREEN and outcomes[0].status == "ok"
     heard = outcomes[0].status not in {"timeout", "error"}
-    matched, seen, conclusion = _seen(where, taken, answered=answered, heard=heard)
+    matched, seen, conclusion = _seen(
+        where, taken, answered=answered, heard=heard, refusal=cell.refusal is not None
+    )
     return Captured(
         cell=cell,
         expectation=expectation,
@@ -258,7 +260,12 @@ def _ends(ways: Iterable[Ways]) -> Mapping[str, set[tuple[str, str, int]]]:
 
 
 def _seen(
-    where: CapturePoint, taken: Sequence[Taken], *, answered: bool, heard: bool
+    where: CapturePoint,
+    taken: Sequence[Taken],
+    *,
+    answered: bool,
+    heard: bool,
+    refusal: bool = False,
 ) -> tuple[Matched, Trace, Conclusion]:
     matched = match(taken, where.asked)
     blind = frozenset(one.tap for one in taken if one.blind)
@@ -267,7 +274,8 @@ def _seen(
         if where.ways
         else by_time(where.taps, where.ends, matched)
     )
-    return matched, seen, conclude(seen, well=answered, owners=where.owners, heard=heard)
+    found = conclude(seen, well=answered, owners=where.owners, heard=heard, refusal=refusal)
+    return matched, seen, found
 
 
 def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask

@@ -392,7 +392,12 @@ class Conclusion:
 
 
 def conclude(
-    trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool = False
+    trace: Trace,
+    *,
+    well: bool,
+    owners: Mapping[str, str],
+    heard: bool = False,
+    refusal: bool = False,
 ) -> Conclusion:
     """What happened to the probe.
 
@@ -406,9 +411,13 @@ def conclude(
         Owner of each MAC, as text.
     heard
         Whether the source got an answer nevertheless, even if not the expected one.
+    refusal
+        Whether an ICMP error is the answer that is expected.
 
     """
     found = _conclude(trace, well=well, owners=owners, heard=heard)
+    if refusal and not heard and found.way == "question":
+        found = _lost_error(trace, found) or found
     change = None if well else find_change(trace)
     if change is None:
         return found
@@ -456,6 +465,19 @@ def _unanswered(trace: Trace, errors: str) -> Conclusion:
     kind: Kind = "refused" if trace.errors else "unanswered"
     missing = _point(trace.back[0], "answer") if trace.back else last
     return Conclusion(kind, f"last seen {last}; no answer came from there{errors}", last, missing)
+
+
+def _lost_error(trace: Trace, found: Conclusion) -> Conclusion | None:
+    """Where an ICMP error that was sent back got lost; None if there is none, or it came back."""
+    seen = {one.tap: one for one in trace.errors if one.frame.direction != "other"}
+    back = [at for at, row in enumerate(trace.there) if row.tap in seen]
+    if not back or back[0] == 0:
+        return None
+    error = seen[trace.there[back[0]].tap]
+    last = Point(error.tap, "out" if error.frame.direction == "out" else "in")
+    missing = Point(trace.there[back[0] - 1].tap, None)
+    sentence = f"{found.sentence}, last seen {last}; it was not seen at {missing.tap}"
+    return replace(found, sentence=sentence, last=last, missing=missing, way="answer")
 
 
 def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:

@@ -16,6 +16,7 @@ from lab.explain.capture.packets import (
     Matched,
     PacketEnds,
     Passed,
+    Refused,
     decode,
     match,
 )
@@ -25,6 +26,7 @@ from lab.explain.capture.trace import (
     Point,
     Sight,
     Trace,
+    _lost_error,
     by_time,
     conclude,
     find_change,
@@ -288,3 +290,22 @@ def test_a_way_is_every_passing_of_a_device(name, cell, there):
     assert ", ".join(f"{one} {one.passing}" for one in way) == there
     turned = [f"{one} {'in' if one.passing == 'out' else 'out'}" for one in reversed(way)]
     assert [f"{one} {one.passing}" for one in back] == turned
+
+
+@pytest.mark.parametrize(
+    ("at_source", "lost"), [("other", True), ("in", False)], ids=["for another MAC", "taken"]
+)
+def test_an_icmp_error_that_is_the_expected_answer_is_followed_back(at_source, lost):
+    case = read(next(path for path in CASES if path.stem == POD_TO_POD))
+    seen, _ = judged(case, taken(case))
+    first, second, third = (row.tap for row in seen.there[:3])
+    directions = ((third, "in"), (second, "out"), (first, at_source))
+    errors = tuple(Refused(tap, Frame(1, way, b"", 0), None, None) for tap, way in directions)
+    found = _lost_error(replace(seen, errors=errors), Conclusion("refused", "said"))
+    assert (found is not None) == lost
+    if found:
+        assert (found.last, found.missing, found.way) == (
+            Point(second, "out"),
+            Point(first, None),
+            "answer",
+        )
