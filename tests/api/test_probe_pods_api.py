@@ -14,7 +14,7 @@ from control_plane import ControlPlane
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import MERGE, Api, namespaced
-from lab.cluster.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE
+from lab.cluster.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE, ready_endpoints
 from lab.cluster.probe_pods import ProbePods
 from lab.matrix.cells import cells
 
@@ -51,6 +51,13 @@ def test_a_service_that_was_changed_stays_so_in_a_test_and_is_made_anew_by_up(ne
     pods.deploy(Deadline(SECONDS))
     other = {"spec": {"selector": {"app": "web"}}}
     api.ask("PATCH", path, Deadline(SECONDS), other, content=MERGE)
+    slices = namespaced("endpointslices", NAMESPACE)
+    Deadline(SECONDS).wait(
+        "waiting until the Service has no backend",
+        lambda: ready_endpoints(api.listing(slices, Deadline(SECONDS)).objects.values()),
+        until=lambda backends: not backends.get("to-master-p1"),
+        every=0.1,
+    )
     before, said = uids(api), list[str]()
     pods.deploy(Deadline(8), said.append, renew=False)
     assert uids(api) == before
