@@ -200,6 +200,14 @@ def test_commands_come_before_and_after_and_stages_wait_for_each_other(bring_up)
     assert list(_record(running)) == ["early", "first", "late"]
 
 
+def test_a_log_that_is_full_is_cut_off_and_its_daemon_runs_on(bring_up):
+    writes = "head -c 70000000 /dev/zero; touch written; exec sleep 1000000"
+    writer = Daemon("writer", "dash", ("sh", "-c", writes), Ready("", ("test", "-e", "written")))
+    running = bring_up(having(worker1=(writer,)))
+    assert running.shell("worker1", "stat -c %s /run/writer/log") == f"{64 << 20}\n"
+    assert running.provider.liveness(running.lab, running.intent).state == "running"
+
+
 def test_missing_programs_are_refused_before_anything_is_made(new_lab):
     lab = new_lab("missing")
     absent = Daemon(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -161,6 +162,11 @@ def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Pope
         raise BrokenError(f"starting {one.words()}", f"'{command[0]}': {error.strerror}") from error
 
 
+_FILE_BYTES = 64 << 20
+"""Most bytes of a daemon's files, its log among them, which are in memory: BIRD writes 7 MB a
+second to it while the kernel refuses its connections."""
+
+
 def _enter_machine(one: _Placed) -> None:
     """In the daemon's process: enter its machine's namespaces and its directory."""
     isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
@@ -168,6 +174,8 @@ def _enter_machine(one: _Placed) -> None:
     os.chdir(one.daemon.directory)
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a full log does not end its daemon
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
 
 
 def _run_all(

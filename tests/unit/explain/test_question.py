@@ -14,7 +14,7 @@ from lab._errors import LabError, UsageError
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
-from lab.explain.question import Explanation, choose, explain, flow_of
+from lab.explain.question import Explanation, choose, explain, flow_of, known
 from lab.facts.node import Counter, NodeFacts
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
@@ -157,6 +157,14 @@ def test_what_is_only_logged_is_no_finding() -> None:
     explanation = World(fault=no_reply, logs=logs).explained("worker1-p1", "win1-p1")
     assert explanation.finding is None
     assert [one.match.id for one in explanation.logged] == ["bird-silent"]
+
+
+def test_only_the_end_of_a_long_log_is_searched_and_lines_are_counted_from_its_beginning() -> None:
+    early, late = f"{LOST}\n", f"other\n{LOST}\n"
+    filler = "x" * 99 + "\n"
+    content = early + filler * ((2 << 20) // 100) + late
+    (found,) = known([Evidence("worker1/bird/log", content.encode())])
+    assert (found.match.times, found.match.number + 1) == (1, content.count("\n"))
 
 
 def test_of_many_log_lines_the_first_are_told() -> None:
