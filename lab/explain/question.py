@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
-from lab._errors import LabError, UsageError
-from lab._log import listed
+from lab._errors import LabError
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.check import NEW_LAB, NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
@@ -19,8 +18,7 @@ from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
 from lab.facts.state import CACHED_MTU
-from lab.matrix.cell import Cell, Endpoint, Expectation
-from lab.matrix.cells import Product
+from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe
 from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, Finding, Verdict, is_command
@@ -160,7 +158,6 @@ _TIMES_SHARED = 1
 """A Service with several backends is tried up to 64 times by its own probe."""
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 _UNSENT = frozenset({"link-down", "route-missing"})
-_NEAR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,79 +208,6 @@ class Explanation:
     def well(self) -> bool:
         """Whether it works as expected and nothing on its path is wrong."""
         return self.verdict in GREEN and self.finding is None
-
-
-def choose(  # noqa: PLR0913  a question has as many parts
-    matrix: Product,
-    source: str,
-    target: str | None,
-    *,
-    protocol: str | None = None,
-    size: str | None = None,
-    doing: str,
-) -> tuple[Cell, ...]:
-    """The cells between two endpoints as named in cell ids, or one cell by id.
-
-    Parameters
-    ----------
-    matrix
-        The cells of the scenario.
-    source
-        The source; a cell id if there is no ``target``.
-    target
-        The target.
-    protocol, size
-        Only cells with this protocol and size.
-    doing
-        The activity, for the error.
-
-    Raises
-    ------
-    UsageError
-        If there are none; with the nearest endpoint names.
-
-    """
-    asking = {one.name: one for grid in matrix.grids for one in grid.sources}
-    if target is None:
-        if source in asking:
-            why = f"DST is missing: '{source}' is an endpoint, not the id of a cell"
-            raise UsageError(doing, why, f"name the target after '{source}'")
-        return (_by_id(matrix, source, doing),)
-    if source not in asking:
-        raise _nobody(doing, source, f"no cell has the source '{source}'", asking.values())
-    there = list(_from(matrix, source))
-    of_pair = [one for one in there if one.target.name == target]
-    if not of_pair:
-        why = f"no cell is from '{source}' to '{target}'"
-        raise _nobody(doing, target, why, [one.target for one in there], source)
-    wanted = tuple(
-        one for one in of_pair if protocol in {None, one.protocol} and size in {None, one.size}
-    )
-    if not wanted:
-        had = ", ".join(f"{one.protocol.upper()} {one.size}" for one in of_pair)
-        raise UsageError(doing, "no cell has this protocol and size", f"the matrix has {had}")
-    return wanted
-
-
-def _by_id(matrix: Product, cell_id: str, doing: str) -> Cell:
-    cell = matrix.find(cell_id)
-    if cell is None:
-        example = next(matrix.cells()).id
-        raise UsageError(
-            doing,
-            "unknown cell id",
-            f"give an id as 'lab test' prints it, such as '{example}', or SRC and DST",
-        )
-    return cell
-
-
-def _from(matrix: Product, source: str) -> Iterator[Cell]:
-    for grid in matrix.grids:
-        for asking in grid.sources:
-            for asked_for in grid.targets if asking.name == source else ():
-                if source not in asked_for.never:
-                    path = asked_for.path(asking)
-                    yield from (grid.cell(path, one) for one in grid.variants_of(asked_for))
 
 
 def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the lab
@@ -667,31 +591,3 @@ def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_
         answered = outcomes[keys[last]].backends
         found.append(_Tried(cell, expectation, verdict, detail, len(keys), len(wrong), answered))
     return found
-
-
-def _nobody(
-    doing: str, name: str, why: str, there: Iterable[Endpoint], source: str = ""
-) -> UsageError:
-    """The error for an unknown name; an address or an extended name is resolved."""
-    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
-
-    ends = [*there]
-    known = {one.name for one in ends}
-    near = list(dict.fromkeys(one.name for one in ends if _is(one, name)))[:_NEAR]
-    near = near or get_close_matches(name, known, n=_NEAR)
-    meant = " or ".join(f"'{one}'" for one in near)
-    hint = f"did you mean {meant}? " if near else ""
-    if name == source:
-        why = "source and target are the same"
-    return UsageError(doing, why, f"{hint}there are {listed(sorted(known))}")
-
-
-def _is(one: Endpoint, name: str) -> bool:
-    """Whether a name that is in no cell is the endpoint's address or an alternative name."""
-    host, _, port = name.lower().rstrip(".").partition(":")
-    if port and port == str(one.port) and one.kind == "nodeport":
-        return host in {one.address, one.name.partition(":")[0]}
-    plain = one.name.rstrip(".")
-    return name.lower().rstrip(".") == plain or (
-        host in {plain, one.address} and port in {"", str(one.port)} and one.kind != "nodeport"
-    )

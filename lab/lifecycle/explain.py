@@ -10,12 +10,13 @@ from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
 from lab.explain.objects import of_objects
-from lab.explain.question import LOOK_SECONDS, Explanation, choose, explain
+from lab.explain.question import LOOK_SECONDS, Explanation, explain
 from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
+from lab.matrix.choose import choose_cells
 from lab.matrix.verdict import Finding
 from lab.suites.session import LabView, bound
 
@@ -40,7 +41,7 @@ class ExplainQuestion:
 
     def cells(self, matrix: Product, doing: str) -> tuple[Cell, ...]:
         """Its cells. Raises UsageError, with the nearest name, if there are none."""
-        return choose(
+        return choose_cells(
             matrix, self.source, self.target, protocol=self.protocol, size=self.size, doing=doing
         )
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import UsageError
 from lab._log import say
-from lab.explain.question import choose
 from lab.matrix.cells import product
+from lab.matrix.choose import choose_cells
 from lab.matrix.run import run
 from lab.matrix.verdict import GREEN, CellResult
 from lab.providers.provider import Machine
@@ -108,7 +108,7 @@ class HeldLab:
         BrokenError when the lab's machines do not exist.
         """
         doing = f"probing '{target}' from '{source}' in lab '{self.name}'"
-        cells = choose(
+        cells = choose_cells(
             product(self.suite.plan, self.intent),
             source,
             target,

@@ -14,10 +14,11 @@ from lab._errors import LabError, UsageError
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
-from lab.explain.question import Explanation, choose, explain, flow_of, known
+from lab.explain.question import Explanation, explain, flow_of, known
 from lab.facts.node import Counter, NodeFacts
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
+from lab.matrix.choose import choose_cells
 from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import to_json, to_text
 from lab.topology import registry
@@ -43,7 +44,7 @@ class World:
     def explained(self, source: str, target: str) -> Explanation:
         plan, intent, matrix = lab(self.scenario)
         limits = registry.limits(plan)
-        cells = choose(matrix, source, target, doing="explaining")
+        cells = choose_cells(matrix, source, target, doing="explaining")
         seen = whole(intent)
         for name, what in self.change.items():
             seen[name] = replace(seen[name], **what)  # type: ignore[arg-type]
@@ -187,7 +188,7 @@ def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> N
 def test_counters_are_asked_where_no_state_differs() -> None:
     looks = {"worker1": ("eth0 sent packets", 9), "win1": ("eth0 received packets", 0)}
     _, intent, matrix = lab("overlay")
-    cells = choose(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
     first = iter([True])
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
@@ -223,21 +224,21 @@ def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
     ports = (t.path(g.sources[0]).target for g in matrix.grids for t in g.targets)
     port = next(one.port for one in ports if one.name == "master:to-win1-p1")
     with pytest.raises(UsageError) as refused:
-        choose(matrix, source, target.format(port=port), doing="explaining")
+        choose_cells(matrix, source, target.format(port=port), doing="explaining")
     assert refused.value.hint.startswith(meant)
 
 
 def test_source_and_target_must_differ() -> None:
     _, _, matrix = lab("overlay")
     with pytest.raises(UsageError) as refused:
-        choose(matrix, "master-p1", "master-p1", doing="explaining")
+        choose_cells(matrix, "master-p1", "master-p1", doing="explaining")
     assert refused.value.happened == "source and target are the same"
     assert "'to-master-p1'" in refused.value.hint
 
 
 def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
     looks = iter(range(9))
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
@@ -254,7 +255,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
 
 def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
     buffer = StateDifference("sysctl", "setting net/ipv4/tcp_rmem", "4096", "256", "", "")
     seen = whole(intent)
     found = explain(
@@ -284,7 +285,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
     fixes: list[str], advised: str
 ) -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose(matrix, "worker1-p1", "to-win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "to-win1-p1", doing="explaining")[:1]
     seen = whole(intent)
     none = replace(seen["worker1"].translations, services=())
     seen["worker1"] = replace(seen["worker1"], translations=none)
