@@ -163,7 +163,7 @@ def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Pope
 
 
 _FILE_BYTES = 64 << 20
-"""Most bytes of a daemon's files, its log among them, which are in memory: BIRD writes 7 MB a
+"""Most bytes of a daemon's files, its log among them, which are in memory: BIRD wrote 8 MB a
 second to it while the kernel refuses its connections."""
 
 
