@@ -270,15 +270,6 @@ def _blocks(path: Path) -> int:
     return 0 if stat.S_ISDIR(found.st_mode) else found.st_blocks
 
 
-def fsync(path: Path) -> None:
-    """Flush a file or a directory to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def remove(path: Path) -> None:
     """Remove a directory, or a file in its place."""
     with guarded(f"removing '{path}'"):

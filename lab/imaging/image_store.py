@@ -34,7 +34,6 @@ from lab.imaging.golden import (
     CollectedEntries,
     GoldenImage,
     entries,
-    fsync,
     guarded,
     make_own,
     read_json,
@@ -47,6 +46,7 @@ from lab.imaging.job import UNFINISHED, BuildJob, Built, Installer, Say
 from lab.imaging.recipe import Kind, Recipe
 from lab.imaging.windows.settings import Firmware
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.state.directory import fsync
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import holder, lab_lock

@@ -145,14 +145,11 @@ class OpenLab:
         """Reconnect the machine."""
         reconnect.join_again(self.store, self.provider, self.handle, self.intent, machine)
 
-    def record(
-        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
-    ) -> Path:
+    def record(self, run: RunResult, intent: Intent | None = None) -> Path:
         """Record a run in the journal, then write its files; return their directory.
 
         Its id sorts after those of the lab's other runs, even if the clock went back.
 
-        ``junit``: the JUnit file that pytest wrote, which is copied; None if there is none.
         ``intent``: the Intent that was tested; None for the planned one. Pods of a cluster have
         other addresses than planned.
 
@@ -176,11 +173,17 @@ class OpenLab:
         intent = intent or self.intent
         write_private(directory / RESULT, to_text(run, intent))
         write_private(directory / REPORT, to_html(run, picture_of(intent)))
-        if junit is not None and junit != directory / JUNIT:
+        return directory
+
+    def record_junit(self, directory: Path, junit: Path) -> None:
+        """Copy the JUnit file that pytest wrote into the directory of its run.
+
+        Raises StateError when it cannot be copied.
+        """
+        if junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
                 text = junit.read_text(encoding="utf-8")
             write_private(directory / JUNIT, text)
-        return directory
 
 
 def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:

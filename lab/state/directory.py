@@ -263,8 +263,19 @@ def nights_directory(state: Path) -> Path:
     return state / "nightly"
 
 
+def fsync(path: Path) -> None:
+    """Flush a file or a directory to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:
     """Create the directory with mode 0700, and missing parents; an existing one is unchanged.
+
+    A new one is on the disk at the end.
 
     ``elsewhere``: hint if it cannot be created; see :func:`~lab.state.failure.file_failure`.
 
@@ -272,4 +283,7 @@ def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:
     """
     with guarded_files(f"making the directory '{directory}'", elsewhere):
         directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=PRIVATE, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode=PRIVATE, exist_ok=True)
+            with suppress(PermissionError):  # a parent that the caller may write, but not read
+                fsync(directory.parent)

@@ -7,13 +7,13 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 from lab._errors import UsageError
-from lab.state.directory import is_trusted
+from lab.state.directory import fsync, is_trusted
 from lab.state.failure import guarded_files
 
 PRIVATE = 0o600
@@ -108,7 +108,7 @@ def _open_directory(name: str, parent: int) -> int:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write the file; a reader sees the old text or the new one, never a part.
+    """Write the file to the disk; a reader sees the old text or the new one, never a part.
 
     Raises StateError when it cannot be written; the old file is then unchanged.
     """
@@ -125,6 +125,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     opened: in a shared directory, another user may have put it there. A link at ``path`` itself is
     replaced.
 
+    At the end, the file and its name are on the disk: after a loss of power there is the old file
+    or the new one.
+
     Raises OSError when it cannot be written; the old file is then unchanged.
     """
     with ExitStack() as drafts:
@@ -140,12 +143,15 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(number, "wb") as file:
             yield file
             file.flush()
+            os.fsync(number)
             if draft is None and not _link(number, path):  # path exists: link a draft, then rename
                 draft = path.with_name(f"{_hidden(path)}{os.urandom(8).hex()}")
                 drafts.callback(draft.unlink, missing_ok=True)
                 _link(number, draft)
         if draft:
             draft.replace(path)
+    with suppress(PermissionError):  # a directory that the caller may write, but not read
+        fsync(path.parent)
 
 
 def _hidden(path: Path) -> str:

@@ -213,8 +213,10 @@ class Store:
     # Runs
 
     def record_run(self, run: RunRow) -> None:
-        """Write a run, and that its lab was used."""
+        """Write a run, and that its lab was used; a loss of power does not undo it."""
         doing = f"recording the run '{run.id}'"
+        with self._guarded(doing):
+            self._connection.execute("PRAGMA synchronous = FULL")
         with self.change(doing):
             self._write(
                 doing, "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [values_of(run)]
@@ -428,7 +430,7 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         # In WAL mode, NORMAL loses nothing if a process is killed, only on a power loss, which a
-        # lab of namespaces does not survive either.
+        # lab of namespaces does not survive either; its runs do, see record_run.
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
         connection.close()

@@ -114,10 +114,11 @@ class SuiteLab(Protocol):
     def join_again(self, machine: str) -> None:
         """Reconnect the machine."""
 
-    def record(
-        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
-    ) -> Path:
+    def record(self, run: RunResult, intent: Intent | None = None) -> Path:
         """Store a run of ``intent`` and write its reports; return their directory."""
+
+    def record_junit(self, directory: Path, junit: Path) -> None:
+        """Copy the JUnit file that pytest wrote into the directory of its run."""
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from lab.matrix.sampling import STRATEGIES, Choice, Strategy
 from lab.matrix.verdict import GREEN
 from lab.scenario.families import families_on_request
 from lab.scenario.terms import Family
+from lab.state.failure import file_failure
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
 from lab.suites.session import LabSession, SuiteLab
 
@@ -229,12 +230,32 @@ class LabUnderTest:
                 for name, value in added.items():
                     add(name, value or "every cell")
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store the run with JUnit, hand it over, and set the exit code of ``lab``."""
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Store the run, let pytest write its own files, and set the exit code of ``lab``.
+
+        The run comes first: no verdict is lost if JUnit or pytest's cache cannot be written.
+        """
         if self.session.run is not None:
             self._record(session.config)
-        elif self.refused is None and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        result = None
+        try:
+            try:
+                result = yield
+            except UnicodeError:  # text of an earlier, damaged cache; JUnit is complete
+                say("note: pytest's cache was damaged, so '--lf' does not know this run")
+            self._record_junit(session.config)
+        except OSError as error:
+            doing = f"writing JUnit and pytest's cache for lab '{self.session.lab.name}'"
+            self._refuse_kept(file_failure(doing, error, elsewhere=""))
+        except LabError as error:
+            self._refuse_kept(error)
+        self._set_exit_code(session)
+        return result
+
+    def _set_exit_code(self, session: pytest.Session) -> None:
+        nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+        if nothing and self.refused is None and self.session.run is None:
             self._refuse(
                 BROKEN,
                 f"testing lab '{self.session.lab.name}': no cell was chosen of "
@@ -258,15 +279,25 @@ class LabUnderTest:
     def _record(self, config: pytest.Config) -> None:
         run = self.session.run
         assert run is not None
-        junit = config.getoption("xmlpath", None)
         try:
-            written = Path(junit).absolute() if junit else None
-            directory = self.session.lab.record(run, written, self.session.intent)
+            directory = self.session.lab.record(run, self.session.intent)
         except LabError as error:
             self._refuse(error.exit_code, str(error))
             return
         self.session.directory = directory
         config.hook.pytest_lab_recorded(run=run, directory=directory)
+
+    def _record_junit(self, config: pytest.Config) -> None:
+        junit = config.getoption("xmlpath", None)
+        if junit and self.session.directory is not None:
+            self.session.lab.record_junit(self.session.directory, Path(junit).absolute())
+
+    def _refuse_kept(self, error: LabError) -> None:
+        """Refuse, and say where the run is if it is stored."""
+        if self.session.directory is not None:
+            kept = f"the run is stored in '{self.session.directory}'"
+            error.hint = f"{error.hint}; {kept}" if error.hint else kept
+        self._refuse(error.exit_code, str(error))
 
     def _sampled(self) -> str:
         """A clause with the size of the whole matrix; empty if the cells are all of it."""

@@ -24,9 +24,10 @@ from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, ContainerImage, Manifest
 from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, seal
 from lab.imaging import medium as iso
-from lab.imaging.golden import fsync, guarded, remove
+from lab.imaging.golden import guarded, remove
 from lab.remote.programs import MORE_ROOM
 from lab.scenario.terms import Os
+from lab.state.directory import fsync
 from lab.state.lock import lab_lock
 
 LABEL = "HYBRIDBUNDLE"

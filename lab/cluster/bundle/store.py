@@ -29,7 +29,6 @@ from lab.imaging.golden import (
     PARTIAL,
     CollectedEntries,
     entries,
-    fsync,
     guarded,
     make_own,
     remove,
@@ -39,6 +38,7 @@ from lab.imaging.golden import (
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.terms import Os
+from lab.state.directory import fsync
 from lab.state.files import open_regular, read_regular
 from lab.state.lock import HeldError, holder, lab_lock
 

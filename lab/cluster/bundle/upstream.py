@@ -30,12 +30,13 @@ from lab.cluster.bundle.manifest import (
 )
 from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.imaging.download import Web, fetch, listed
-from lab.imaging.golden import fsync, guarded
+from lab.imaging.golden import guarded
 from lab.imaging.job import Say
 from lab.inventory.inventory import Inventory
 from lab.scenario.findings import cut
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED, unsupported
+from lab.state.directory import fsync
 
 INSTEAD = (
     "check 'mirrors' and 'proxies' of the inventory, or make the bundle from a directory: "

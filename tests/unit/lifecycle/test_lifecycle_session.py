@@ -67,7 +67,9 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk, tmp_path):
     desk.up()
     junit = tmp_path / "pytest.xml"
     junit.write_text("<testsuites/>")
-    directory = desk.opened().record(run_result(), junit)
+    opened = desk.opened()
+    directory = opened.record(run_result())
+    opened.record_junit(directory, junit)
     assert directory == desk.store.lab_directory("overlay") / "runs" / "20261121-101500-7f3a"
     assert json.loads((directory / "result.json").read_text())["scenario"] == "overlay"
     assert (directory / "report.html").read_text().startswith("<!doctype html>")
@@ -114,7 +116,7 @@ def test_a_junit_file_that_pytest_wrote_in_place_stays(desk):
     junit = desk.store.run_directory("overlay", run_result().run) / "junit.xml"
     junit.parent.mkdir(parents=True)
     junit.write_text("<testsuites/>")
-    lab.record(run_result(), junit)
+    lab.record_junit(lab.record(run_result()), junit)
     assert junit.read_text() == "<testsuites/>"
 
 

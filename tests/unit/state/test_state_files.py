@@ -234,6 +234,38 @@ def test_a_file_is_replaced_whole_on_file_systems_of_both_kinds(
     assert (path.read_text(), elsewhere.read_text()) == ("new", "old")
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_end(
+    tmp_path, monkeypatch, there
+):
+    """A loss of power at any moment leaves the old file or the new one, and never an empty one."""
+    path, calls = tmp_path / "file", []
+    if there:
+        path.write_text("old")
+
+    def traced(name):
+        call = getattr(os, name)
+
+        def trace(*arguments, **more):
+            content = None
+            if name == "fsync":
+                found = os.fstat(arguments[0])
+                content = "directory" if stat.S_ISDIR(found.st_mode) else found.st_size
+            calls.append((name, content))
+            return call(*arguments, **more)
+
+        monkeypatch.setattr(os, name, trace)
+
+    for name in ("fsync", "link", "rename", "replace"):
+        traced(name)
+    with replacing(path) as file:
+        file.write(b"new")
+    assert calls[0] == ("fsync", 3)
+    assert calls[-1] == ("fsync", "directory")
+    assert {name for name, _ in calls[1:-1]} <= {"link", "rename", "replace"}
+    assert len(calls) > 2
+
+
 def test_directories_are_removed_however_deep_they_are_nested(tmp_path, monkeypatch):
     """More levels than Python's stack, and longer than any path that the kernel takes."""
     kept = tmp_path / "kept"

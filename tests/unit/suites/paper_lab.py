@@ -106,7 +106,9 @@ class PaperLab:
     repeat_with: str = ""
     running: bool = True
     held: int = 0
-    recorded: list[tuple[RunResult, Path | None, str]] = field(default_factory=list)
+    recorded: list[RunResult] = field(default_factory=list)
+    junits: list[tuple[Path, Path, str]] = field(default_factory=list)
+    """Directory of the run, JUnit file and its text."""
 
     @property
     def handle(self) -> LabHandle:
@@ -129,13 +131,13 @@ class PaperLab:
         yield
         self.held -= 1
 
-    def record(
-        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
-    ) -> Path:
+    def record(self, run: RunResult, intent: Intent | None = None) -> Path:
         self.tested = intent
-        text = junit.read_text(encoding="utf-8") if junit else ""
-        self.recorded.append((run, junit, text))
+        self.recorded.append(run)
         return self.directory / run.run
+
+    def record_junit(self, directory: Path, junit: Path) -> None:
+        self.junits.append((directory, junit, junit.read_text(encoding="utf-8")))
 
 
 class PaperLabs:

@@ -94,7 +94,7 @@ def outer(pytester):
 def test_cells_ask_the_addresses_that_the_pods_really_have(outer, tmp_path):
     labs = clustered(tmp_path, PaperCluster())
     assert outer(labs).ret == 0
-    run = labs.lab.recorded[0][0]
+    run = labs.lab.recorded[0]
     targets = {result.cell.target.address for result in run.results}
     assert "10.244.0.99" in targets
     drawn = {pod.address for one in labs.lab.tested.machines for pod in one.pods}
@@ -108,7 +108,7 @@ def test_failed_check_fails_the_run_as_an_item_of_its_own(outer, tmp_path):
     result = outer(labs)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*workloads/win1/host-path: no value"])
-    assert not labs.lab.recorded[0][0].green()
+    assert not labs.lab.recorded[0].green()
 
 
 def test_checks_can_be_chosen_alone_and_are_not_made_when_they_are_not(outer, tmp_path):

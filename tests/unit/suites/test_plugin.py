@@ -115,7 +115,7 @@ def test_what_is_found_on_the_path_is_told_with_the_failure(outer, pytester):
     cause = "on win1, the machine itself: asking 'win1': no route to host; it should be: "
     result.stdout.fnmatch_lines([f"fail: {BROKEN}", f"cause:    {cause}*"])
     assert len(labs.lab.provider.looked_at) == 1
-    ((run, _, _),) = labs.lab.recorded
+    (run,) = labs.lab.recorded
     (found,) = run.results
     assert found.finding is not None
     assert (found.finding.kind, found.finding.node) == ("machine-silent", "win1")
@@ -299,8 +299,9 @@ def test_junit_has_one_case_a_cell_with_its_record(outer, pytester):
 def test_run_is_recorded_with_its_junit_and_handed_over(outer, pytester):
     labs = PaperLabs(pytester.path, windows_rules_off=("WIN-HOST-SERVICE",))
     result = outer(*SUITE, "--junitxml", "out.xml", labs=labs)
-    ((run, junit, text),) = labs.lab.recorded
-    assert junit == pytester.path / "out.xml"
+    (run,) = labs.lab.recorded
+    ((directory, junit, text),) = labs.lab.junits
+    assert (directory, junit) == (pytester.path / run.run, pytester.path / "out.xml")
     assert "</testsuites>" in text
     assert labs.taken == [(run, pytester.path / run.run)]
     assert (run.lab, run.scenario, run.topology) == ("paper", "overlay", "overlay")
@@ -308,6 +309,35 @@ def test_run_is_recorded_with_its_junit_and_handed_over(outer, pytester):
     assert run.windows_rules_off == ("WIN-HOST-SERVICE",)
     assert run.started.endswith("+00:00")
     result.stdout.fnmatch_lines([f"run stored in {pytester.path / run.run}"])
+
+
+def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
+    labs = PaperLabs(pytester.path, one_silent)
+    result = outer(*SUITE, "--junitxml=/dev/full", labs=labs)
+    (run,) = labs.lab.recorded
+    assert labs.taken == [(run, pytester.path / run.run)]
+    assert result.ret == FullError.exit_code
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: writing JUnit and pytest's cache for lab 'paper': *: the disk is full",
+            f"*the run is stored in '{pytester.path / run.run}'",
+        ]
+    )
+    result.stdout.fnmatch_lines([f"run stored in {pytester.path / run.run}"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_a_damaged_cache_of_pytest_does_not_change_a_verdict(outer, pytester):
+    failed = pytester.path / ".pytest_cache/v/cache/lastfailed"
+    failed.parent.mkdir(parents=True)
+    failed.write_text(r'{"a test named \ud800": true}')
+    labs = PaperLabs(pytester.path, one_silent)
+    result = outer(*SUITE, "--junitxml=out.xml", labs=labs)
+    assert (len(labs.lab.recorded), len(labs.lab.junits), result.ret) == (1, 1, 1)
+    result.stderr.fnmatch_lines(
+        ["note: pytest's cache was damaged, so '--lf' does not know this run"]
+    )
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
 def test_quiet_mode_prints_nothing_and_loses_nothing(outer, pytester):
