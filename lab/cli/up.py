@@ -23,7 +23,7 @@ def command(request: LabRequest, dry_run: bool, as_json: bool) -> None:
     """Bring SCENARIO up as a lab.
 
     SCENARIO is the name of a shipped one, the path of a file, or a spec string of Kubeinit's, such
-    as "k8s-libvirt-1-2-2,compute.os=linux". Bringing up a lab that is up does nothing. If the
+    as "k8s-libvirt-1-2-2,compute.os=windows". Bringing up a lab that is up does nothing. If the
     scenario has changed, or an earlier bring-up was interrupted, only the remaining steps run.
 
     Machines are network namespaces on this machine, unless the inventory has hypervisors: see

@@ -17,7 +17,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     """Check scenario files; print every error as FILE:LINE:COLUMN.
 
     A FILE may also be the name of a scenario that hybridlab ships, such as "overlay", or a spec
-    string of Kubeinit's, such as "k8s-libvirt-1-2-2,compute.os=linux".
+    string of Kubeinit's, such as "k8s-libvirt-1-2-2,compute.os=windows".
     """
     from lab.scenario.loader import check, describe, meant
     from lab.topology import registry

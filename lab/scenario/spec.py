@@ -1,7 +1,9 @@
-"""Kubeinit's spec strings, ``k8s-libvirt-1-2-2,compute.os=linux``, as scenarios. Pure.
+"""Kubeinit's spec strings, ``k8s-libvirt-1-2-2,compute-02.os=windows``, as scenarios. Pure.
 
-The numbers count controllers, computes and hypervisors. An option applies to a group of nodes, or
-to one node by name. An error says at which character the wrong part starts.
+The numbers count controllers, computes and hypervisors; every node is Linux unless an option says
+otherwise, as in Kubeinit. An option applies to a group of nodes, or to one node by name. Kubeinit's
+own variables are options too: ``cluster_nodes_spec=[[when_group=compute_nodes,os=windows]]``. An
+error says at which character the wrong part starts.
 
 Addresses are Kubeinit's: nodes in 10.0.0.0/24 from the first address on, controllers before
 computes; the services node has the name server's address, .253; the gateway .254 (from its
@@ -21,12 +23,32 @@ from lab.scenario.findings import FileFinding, alternatives, cut, did_you_mean, 
 from lab.scenario.scenario import MAX_HYPERVISORS, hypervisor_name
 
 FORM = "DISTRIBUTION-DRIVER-CONTROLLERS-COMPUTES-HYPERVISORS[,GROUP.KEY=VALUE]..."
-EXAMPLE = "k8s-libvirt-1-2-2,compute.os=linux"
+EXAMPLE = "k8s-libvirt-1-2-2,compute.os=windows"
 DISTRIBUTION, DRIVER = "k8s", "libvirt"
 OTHERS = ("okd", "ocp", "rke", "eks", "kid", "cdk")
 """Other distributions that Kubeinit deploys."""
 GROUPS = ("controller", "compute", "services")
 KEYS = ("os", "memory", "vcpus", "disk", "hypervisor")
+NODES_SPEC = "cluster_nodes_spec"
+NODES_EXAMPLE = f"{NODES_SPEC}=[[when_group=compute_nodes,os=windows]]"
+_NODE_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "controller_nodes": ("controller",),
+    "compute_nodes": ("compute",),
+    "cluster_nodes": ("controller", "compute"),
+}
+"""Kubeinit's groups of nodes; ``cluster_nodes`` is its default for ``when_group``."""
+_NODE_KEYS = {"os": "os", "vcpus": "vcpus", "ram": "memory", "disk": "disk"}
+"""Kubeinit's keys of nodes, and those of this module."""
+_VARIABLES = {
+    "controller_node_ram_size": ("controller_nodes", "ram"),
+    "controller_node_disk_size": ("controller_nodes", "disk"),
+    "compute_node_ram_size": ("compute_nodes", "ram"),
+    "compute_node_disk_size": ("compute_nodes", "disk"),
+    "cluster_node_vcpus": ("cluster_nodes", "vcpus"),
+}
+"""Kubeinit's variables with one value for a group (its group_vars/kubeinit_defaults.yml)."""
+_LAUNCHED_FROM = ("h", "c")
+"""A sixth part, which Kubeinit ignores: its CI runs Ansible on the host or in a container."""
 MAX_API_SERVERS = 5
 """etcd's documentation recommends no more members; HAProxy shows each within 64 tries."""
 MAX_COMPUTES = 200
@@ -37,6 +59,7 @@ _COUNTS = (
     ("computes", 0, MAX_COMPUTES),
     ("hypervisors", 1, MAX_HYPERVISORS),
 )
+_KIB_IN_MIB = 1 << 10
 _KIB_IN_GIB = 1 << 20
 _LINE = 120
 """Longest string under which errors are marked with ``^``."""
@@ -100,15 +123,23 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
         if not letter.isprintable():
             what = f"the character U+{ord(letter):04X} is not a part of a spec"
             return None, (_Part(letter, col).wrong(what, "delete it"),)
-    head, *options = _Part(written, 1).split(",")
+    head, *options = _entries(_Part(written, 1))
     findings = [*_head(head)]
     if findings:
         return None, tuple(findings)
-    controllers, computes, hypervisors = (_number(part.text) for part in head.split("-")[2:])
+    controllers, computes, hypervisors = (_number(part.text) for part in head.split("-")[2:5])
     spec = Spec(written, controllers, computes, hypervisors)
     asked: dict[str, dict[str, Value]] = {}
     for option in options:
-        findings += _option(option, spec, asked)
+        variable, sign, _ = option.text.partition("=")
+        value = _Part(option.text[len(variable) + 1 :], option.col + len(variable) + 1)
+        if sign and variable == NODES_SPEC:
+            findings += _nodes_spec(value, spec, asked)
+        elif sign and variable in _VARIABLES:
+            group, key = _VARIABLES[variable]
+            findings += _setting(_NODE_GROUPS[group], key, value, spec, asked)
+        else:
+            findings += _option(option, spec, asked)
     if findings:
         return None, tuple(findings)
     return Spec(written, controllers, computes, hypervisors, asked), ()
@@ -130,6 +161,18 @@ def nodes(group: str, count: int) -> tuple[str, ...]:
     return tuple(f"{group}-{number:02}" for number in range(1, count + 1))
 
 
+def _entries(part: _Part) -> tuple[_Part, ...]:
+    """The part split at its commas; those within brackets do not count."""
+    depth, start = 0, 0
+    entries: list[_Part] = []
+    for index, letter in enumerate(part.text):
+        depth = max(0, depth + (letter in "[{") - (letter in "]}"))
+        if letter == "," and not depth:
+            entries.append(_Part(part.text[start:index], part.col + start))
+            start = index + 1
+    return (*entries, _Part(part.text[start:], part.col + start))
+
+
 def _shown(written: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in written)
 
@@ -146,8 +189,9 @@ def _head(head: _Part) -> Iterator[FileFinding]:
         end = _Part("", head.col + len(head.text))
         lacking = " and no ".join(names[len(parts) :])
         yield end.wrong(f"there is no {lacking}", f"write {quoted('k8s-libvirt-1-2-2')}")
-    elif len(parts) > len(names):
-        extra = parts[len(names)]
+    extras = parts[len(names) :]
+    if len(extras) > 1 or any(extra.text not in _LAUNCHED_FROM for extra in extras):
+        extra = extras[0]
         what = f"{quoted(extra.text)} is an extra part"
         yield extra.wrong(what, "end with the number of hypervisors; options begin with a comma")
 
@@ -180,7 +224,9 @@ def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> It
     shape = re.fullmatch(r"([^.=]*)\.([^.=]*)=(.*)", option.text)
     if shape is None:
         what = f"{quoted(option.text)} is not an option"
-        yield option.wrong(what, f"write GROUP.KEY=VALUE, such as {quoted('compute.os=linux')}")
+        example = f"write GROUP.KEY=VALUE, such as {quoted('compute.os=windows')}"
+        variable = option.text.partition("=")[0]
+        yield option.wrong(what, did_you_mean(variable, (NODES_SPEC, *_VARIABLES), example))
         return
     group, key, value = (_Part(shape[n], option.col + shape.start(n)) for n in (1, 2, 3))
     singles = (*nodes("controller", spec.controllers), *nodes("compute", spec.computes))
@@ -201,6 +247,106 @@ def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> It
         yield value.wrong(*found)
     else:
         asked.setdefault(group.text, {})[key.text] = found
+
+
+def _nodes_spec(
+    value: _Part, spec: Spec, asked: dict[str, dict[str, Value]]
+) -> Iterator[FileFinding]:
+    """Read Kubeinit's list of settings; a later one overrides an earlier one, as in Kubeinit.
+
+    Each is a list of KEY=VALUE, as in Kubeinit's announcement of Windows, or a YAML mapping.
+    """
+    entries = _within(_unquoted(value), "[")
+    for entry in entries or ():
+        pairs = _within(entry, "[{")
+        if pairs is None:
+            what = f"{quoted(entry.text)} is not a setting in brackets of its own"
+            yield entry.wrong(what, f"write {NODES_EXAMPLE}")
+            continue
+        yield from _node_setting(pairs, spec, asked)
+    if entries is None:
+        yield value.wrong(f"{quoted(value.text)} is not a list", f"write {NODES_EXAMPLE}")
+
+
+def _node_setting(
+    pairs: tuple[_Part, ...], spec: Spec, asked: dict[str, dict[str, Value]]
+) -> Iterator[FileFinding]:
+    groups = _NODE_GROUPS["cluster_nodes"]
+    settings: list[tuple[str, _Part]] = []
+    for pair in pairs:
+        shape = re.fullmatch(r"([^=:]*)[=:](.*)", pair.text)
+        if shape is None:
+            yield pair.wrong(f"{quoted(pair.text)} is not KEY=VALUE", f"write {NODES_EXAMPLE}")
+            continue
+        key, value = (_unquoted(_Part(shape[n], pair.col + shape.start(n))) for n in (1, 2))
+        if key.text in _NODE_KEYS:
+            settings.append((key.text, value))
+        elif key.text != "when_group":
+            keys = ("when_group", *_NODE_KEYS)
+            what = f"{quoted(key.text)} is not a key of {NODES_SPEC} that lab reads"
+            yield key.wrong(
+                what, did_you_mean(key.text, keys, f"the keys are {alternatives(keys)}")
+            )
+        elif value.text in _NODE_GROUPS:
+            groups = _NODE_GROUPS[value.text]
+        else:
+            groups = ()
+            what = f"{quoted(value.text)} is not a group of cluster nodes in Kubeinit"
+            known = f"the groups are {alternatives(_NODE_GROUPS)}"
+            yield value.wrong(what, did_you_mean(value.text, _NODE_GROUPS, known))
+    for name, value in settings:
+        yield from _setting(groups, name, value, spec, asked)
+
+
+def _setting(
+    groups: tuple[str, ...],
+    key: str,
+    value: _Part,
+    spec: Spec,
+    asked: dict[str, dict[str, Value]],
+) -> Iterator[FileFinding]:
+    """Give groups of nodes a value of Kubeinit's."""
+    converted = _from_kubeinit(key, value.text)
+    for group in groups:
+        found = converted
+        if isinstance(converted, str):
+            found = _value(_NODE_KEYS[key], converted, group, spec)
+        if isinstance(found, tuple):
+            yield value.wrong(*found)
+            return
+        asked.setdefault(group, {})[_NODE_KEYS[key]] = found
+
+
+def _from_kubeinit(key: str, text: str) -> str | tuple[str, str]:
+    """A value of Kubeinit's as this module writes it, or the error and a hint."""
+    if key == "ram":
+        if text.isascii() and text.isdecimal():
+            return f"{_number(text) // _KIB_IN_MIB}MiB"
+        return f"{quoted(text)} is not a number of KiB", 'write it like "16777216", for 16 GiB'
+    if key == "disk":
+        if re.fullmatch("[0-9]{1,7}G", text):
+            return f"{text}iB"
+        return f"{quoted(text)} is not a size of a disk in Kubeinit", 'write it like "30G"'
+    return "linux" if (key, text) == ("os", "debian") else text
+
+
+def _within(part: _Part, opening: str) -> tuple[_Part, ...] | None:
+    """The entries between the part's brackets; None if it has none of these brackets."""
+    start = len(part.text) - len(part.text.lstrip())
+    text = part.text.strip()
+    closing = {"[": "]", "{": "}"}.get(text[:1], "")
+    if len(text) < len("[]") or text[0] not in opening or not text.endswith(closing):
+        return None
+    return _entries(_Part(text[1:-1], part.col + start + 1))
+
+
+def _unquoted(part: _Part) -> _Part:
+    """The part without the spaces and quotes around it."""
+    text = part.text.strip(" ")
+    col = part.col + len(part.text) - len(part.text.lstrip(" "))
+    if len(text) >= len("''") and text[0] in "\"'" and text[-1] == text[0]:
+        return _Part(text[1:-1], col + 1)
+    return _Part(text, col)
 
 
 def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, str]:
@@ -310,7 +456,7 @@ def _nodes(spec: Spec) -> Iterator[tuple[str, str, str, IPv4Address]]:
 
 def _node(name: str, group: str, role: str, address: IPv4Address, spec: Spec) -> Iterator[str]:
     asked = spec.of(group, name)
-    os = asked.get("os", "windows" if group == "compute" else "linux")
+    os = asked.get("os", "linux")
     yield from (f"name: {name}", f"os: {os}", f"role: {role}", f"address: {address}")
     if os == "windows":
         yield f"image: {WINDOWS_IMAGE}"

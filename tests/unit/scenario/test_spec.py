@@ -40,8 +40,8 @@ def test_nodes_have_kubeinits_names_order_and_addresses():
     scenario = made("k8s-libvirt-1-2-2")
     assert [(one.name, one.os, one.role, str(one.address)) for one in scenario.nodes] == [
         ("controller-01", "linux", "control-plane", "10.0.0.1"),
-        ("compute-01", "windows", "worker", "10.0.0.2"),
-        ("compute-02", "windows", "worker", "10.0.0.3"),
+        ("compute-01", "linux", "worker", "10.0.0.2"),
+        ("compute-02", "linux", "worker", "10.0.0.3"),
         ("services", "linux", "services", "10.0.0.253"),
     ]
     assert scenario.name == "k8s-libvirt-1-2-2"
@@ -60,6 +60,43 @@ def test_an_option_of_one_node_goes_before_its_groups():
         "windows-server-2022",
     )
     assert scenario.name == "k8s-libvirt-1-2-2"
+
+
+WRITTEN_AS_IN_KUBEINIT = {
+    "the list of its announcement": "cluster_nodes_spec=[[when_group=compute_nodes,os=windows]],"
+    "compute_node_ram_size=16777216",
+    "a quoted list": "cluster_nodes_spec='[[when_group=compute_nodes,os=windows,ram=16777216]]'",
+    "YAML": "cluster_nodes_spec=[{when_group: compute_nodes, os: windows, ram: 16777216}]",
+    "JSON": 'cluster_nodes_spec=[{"when_group": "compute_nodes", "os": "windows"}, '
+    '{"when_group":"compute_nodes","ram":16777216}]',
+    "a later setting": "cluster_nodes_spec=[[os=debian,ram=16777216],[when_group=compute_nodes,"
+    "os=windows]],controller_node_ram_size=1048576",
+}
+
+
+@pytest.mark.parametrize("options", WRITTEN_AS_IN_KUBEINIT.values(), ids=WRITTEN_AS_IN_KUBEINIT)
+def test_kubeinits_own_variables_give_the_same_nodes_as_in_kubeinit(options):
+    scenario = made(f"k8s-libvirt-3-2-1,{options}")
+    ours = made("k8s-libvirt-3-2-1,compute.os=windows,compute.memory=16GiB")
+    assert [one.os for one in scenario.nodes] == [*["linux"] * 3, "windows", "windows", "linux"]
+    for name in ("compute-01", "compute-02"):
+        assert node(scenario, name).replace(line=0) == node(ours, name).replace(line=0)
+
+
+def test_kubeinits_sizes_and_processors_reach_their_groups():
+    scenario = made(
+        "k8s-libvirt-1-1-1,controller_node_disk_size=25G,compute_node_disk_size=30G,"
+        "controller_node_ram_size=25165824,cluster_node_vcpus=8"
+    )
+    controller, compute, services = scenario.nodes
+    assert (controller.disk_gib, controller.memory_mib, controller.vcpus) == (25, 24_576, 8)
+    assert (compute.disk_gib, compute.memory_mib, compute.vcpus) == (30, None, 8)
+    assert (services.disk_gib, services.memory_mib, services.vcpus) == (None, None, None)
+
+
+@pytest.mark.parametrize("sixth", ["h", "c"])
+def test_where_kubeinits_ci_is_launched_from_makes_no_difference(sixth):
+    assert made(f"k8s-libvirt-1-2-2-{sixth}").nodes == made("k8s-libvirt-1-2-2").nodes
 
 
 def test_every_option_arrives():

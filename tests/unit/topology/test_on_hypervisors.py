@@ -15,7 +15,7 @@ from lab.topology import registry
 from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import FLOOD, Intent, MachineIntent
 
-SPECS = ("kubeinit", "k8s-libvirt-1-2-1", "k8s-libvirt-2-7-3,compute.os=linux")
+SPECS = ("kubeinit", "k8s-libvirt-1-2-1,compute.os=windows", "k8s-libvirt-2-7-3")
 
 
 def built(wanted: str) -> tuple[Plan, Intent]:
