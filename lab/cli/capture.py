@@ -70,7 +70,6 @@ def command(name: str, output: Path | None, as_json: bool, **asked: Any) -> int:
 
     with terminable(), made_empty(output):
         opened = api.open_any(name)
-        say(opened.banner)
         found = capture_cell(opened, CaptureRequest(**asked), say)
         directory = keep(opened, found, output)
     if MACHINES in opened.provider.abilities:

@@ -41,6 +41,17 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
         return []
 
 
+def runs(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Ids of the kept runs of the lab that has been typed, the latest first."""
+    from lab.lifecycle import api
+
+    try:
+        directories = api.runs(api.lab_name(_typed(ctx, "name")))
+    except (LabError, OSError):
+        return []
+    return _beginning((os.path.basename(path) for path in reversed(directories)), begun)  # noqa: PTH119
+
+
 def labs_and_scenarios(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     """Labs and shipped scenarios."""
     return _beginning((*labs(ctx, param, begun), *scenarios(ctx, param, begun)), begun)

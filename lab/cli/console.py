@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import say
 from lab.cli.complete import machines
 from lab.cli.options import lab_argument, output_option
 from lab.cli.output import echo, echo_raw, write_file
@@ -40,7 +39,6 @@ def _opened(name: str, machine: str, doing: str) -> tuple[RealMachines, OpenLab]
     opened = open_any(name)
     provider = real_machines(opened.provider, doing)
     machine_name(opened, machine, doing)
-    say(opened.banner)
     return provider, opened
 
 

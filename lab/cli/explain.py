@@ -34,7 +34,6 @@ def command(name: str, as_json: bool, **named: Any) -> int:
     from lab.reports.explanation import to_json, to_text
 
     opened = api.open_any(name)
-    say(opened.banner)
     found = explain_cell(opened, ExplainQuestion(**named), say)
     if as_json:
         echo_json(to_json(name, found), indent=1)

@@ -83,7 +83,6 @@ def fault_command(
         raise click.UsageError(
             "'--random' chooses the machine, too: leave '--node' and '--peer' out"
         )
-    say(api.banner(name))
     opened = api.open_any(name)
     if fault is None:
         assert seed is not None, "asked above"
@@ -110,7 +109,6 @@ def _list(name: str | None, as_json: bool) -> None:
         from lab.lifecycle import api
         from lab.lifecycle.faults import possible
 
-        say(api.banner(name))
         where = possible(api.open_any(name), say)
     if as_json:
         echo_json([_plain(one, where) for one in faults().values()])
@@ -157,7 +155,6 @@ def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bo
 
     if fault is None and (node or peer):
         raise click.UsageError("'--node' and '--peer' say which FAULT is meant: name it")
-    say(api.banner(name))
     only = None if fault is None else FaultRequest(fault, node, peer)
     done = heal(api.open_any(name), say, only)
     if as_json:

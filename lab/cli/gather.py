@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from lab._log import say
 from lab.cli.options import lab_argument, output_option
 from lab.cli.output import echo
 
@@ -25,5 +24,4 @@ def command(name: str, output: Path | None) -> None:
     from lab.lifecycle.evidence import gather
 
     opened = open_any(name)
-    say(opened.banner)
     echo(gather(opened, output or Path()))

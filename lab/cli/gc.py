@@ -51,7 +51,6 @@ def command(
     """
     from lab.lifecycle import api
 
-    say(api.banner())
     old = api.prune(keep_runs, keep_nights, yes, say)
     result = api.collect(older_than, yes, all_users, say)
     if as_json:

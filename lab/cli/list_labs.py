@@ -15,7 +15,6 @@ def command(as_json: bool) -> None:
     """List the labs that are up, half up, or left behind."""
     from lab.lifecycle import api
 
-    say(api.banner())
     found = api.list_labs()
     if as_json:
         echo_json(found)

@@ -42,7 +42,6 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     from lab.providers.provider import MACHINES
 
     opened = open_any(name)
-    say(opened.banner)
     doing = f"reading the logs of lab '{name}'"
     names = [one.name for one in opened.intent.machines]
     asked = [machine_name(opened, machine, doing)] if machine else names

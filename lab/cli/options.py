@@ -114,11 +114,27 @@ def lab_argument(*, required: bool = True) -> Callable[[_Command], _Command]:
 
 
 def _named(_ctx: click.Context, _param: click.Parameter, written: str | None) -> str | None:
-    if written is None:
-        return None
+    if written is None or written.startswith("-"):  # an option that is passed on
+        return written
     from lab.lifecycle.api import lab_name
 
     return lab_name(written)
+
+
+def _all_named(
+    _ctx: click.Context, _param: click.Parameter, written: tuple[str, ...]
+) -> tuple[str, ...]:
+    from lab.lifecycle.api import lab_name
+
+    if "" in written:
+        raise click.BadParameter("the value is empty; write one.")
+    return tuple(lab_name(name) for name in written)
+
+
+labs_argument = click.argument(
+    "names", metavar="[LAB]...", nargs=-1, shell_complete=labs, callback=_all_named
+)
+"""Gives a command any number of labs; its function gets their names as ``names``."""
 
 
 def _use(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:

@@ -7,38 +7,35 @@ from pathlib import Path
 
 import click
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, PreflightError
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import labs, runs
 from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 
 @click.command("report")
 @lab_argument()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=runs)
+@click.option("--open", "in_browser", is_flag=True, help="Open the report in a browser, too.")
 @json_option("Print the run's whole result as JSON.")
-def report_command(name: str, run: str | None, as_json: bool) -> None:
+def report_command(name: str, run: str | None, in_browser: bool, as_json: bool) -> None:
     """Print the path of a run's HTML report: the last run's, or that of RUN.
 
-    RUN is a run's id. Reports are kept after the lab is down.
-    """
+    RUN is a run's id; LAB~1 is the run before the last of LAB, LAB~2 the one before that, and so
+    on. Reports are kept after the lab is down.
+
+    \b
+      lab report overlay --open
+      lab report overlay~1
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
+    from lab.lifecycle.runs import chosen_run
     from lab.reports.result import expanded_text
 
-    runs = api.runs(name)
+    name, directory = chosen_run(name, run)
     say(api.banner(name))
-    found = [one for one in runs if run in {None, Path(one).name}]
-    if not found:
-        doing = f"looking for a report of lab '{name}'"
-        if run is None:
-            raise UsageError(doing, "it has not been tested yet", f"lab test {name}")
-        raise UsageError(
-            doing,
-            f"it has no run '{run}'",
-            f"one of: {', '.join(Path(one).name for one in runs)}" if runs else f"lab test {name}",
-        )
-    wanted = Path(found[-1]) / ("result.json" if as_json else "report.html")
+    wanted = directory / ("result.json" if as_json else "report.html")
     try:
         text = wanted.read_text(encoding="utf-8")
         shown = expanded_text(text) if as_json else f"{wanted}\n"
@@ -54,6 +51,23 @@ def report_command(name: str, run: str | None, as_json: bool) -> None:
             f"lab test {name}, or another run",
         ) from error
     echo(shown, nl=False)
+    if in_browser:
+        _open(directory / "report.html")
+
+
+def _open(report: Path) -> None:
+    """Open a report in the user's browser.
+
+    Raises PreflightError if there is none.
+    """
+    import webbrowser
+
+    if not webbrowser.open(report.as_uri()):
+        raise PreflightError(
+            f"opening '{report}'",
+            "no browser was found on this machine",
+            "set $BROWSER to the command of one, or copy the file to where there is one",
+        )
 
 
 @click.command("diff")

@@ -38,7 +38,7 @@ def command(
 
     pytest's own options choose cells, as in "lab test". The report is kept: "lab report LAB".
     The lab is taken down however the run ends, including on Ctrl-C; with --keep it stays if the
-    run is not green.
+    run is not green. Standard output has the result of the test alone.
 
     \b
       lab run overlay
@@ -63,11 +63,15 @@ def command(
         code = 3
         with terminable():
             try:
-                up.bring_up(prepared)
+                _, sentence = up.bring_up(prepared)
+                if sentence:
+                    say(sentence)
                 code = ctx.invoke(test.command, name=lab, selection=selection, as_json=as_json)
             finally:
                 if api.is_known(lab) and not (keep and code):
-                    ctx.invoke(down.down_command, name=lab)
+                    _, sentence = down.take_down(lab)
+                    if sentence:
+                        say(sentence)
     except LabError as error:
         if not bisect:
             raise

@@ -23,7 +23,6 @@ def shell_command(name: str, machine: str) -> int:
     from lab.providers.provider import MACHINES
 
     opened = open_any(name)
-    say(opened.banner)
     with opened.reached():
         place = opened.provider.machine(opened.handle, opened.intent, machine)
         if MACHINES not in opened.provider.abilities:
@@ -65,5 +64,4 @@ def exec_command(name: str, machine: str, words: tuple[str, ...], print_only: bo
         if print_only:
             echo(place.command_line(words))
             return 0
-        say(opened.banner)
         return place.attach(words)

@@ -33,7 +33,6 @@ def ssh_command(name: str, machine: str, words: tuple[str, ...]) -> int:
     from lab.lifecycle.api import open_any
 
     opened = open_any(name)
-    say(opened.banner)
     return log_in(opened, machine, words, f"logging in to '{machine}' of lab '{name}'")
 
 
@@ -53,7 +52,6 @@ def ssh_config(name: str) -> None:
 
     opened = open_any(name)
     files = write_ssh_files(opened, f"writing ssh's configuration for lab '{name}'")
-    say(opened.banner)
     say(f"the same is in '{files.config}'; 'Include' it in ~/.ssh/config, or use 'ssh -F'")
     echo(files.text, nl=False)
 
@@ -76,7 +74,6 @@ def ansible_inventory(name: str) -> None:
 
     opened = open_any(name)
     document = ansible(opened, f"writing Ansible's inventory of lab '{name}'")
-    say(opened.banner)
     writer = YAML(typ="safe")
     writer.default_flow_style = False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
@@ -102,7 +99,6 @@ def kubeconfig_command(name: str, output: Path | None) -> None:
     from lab.lifecycle.api import open_any
 
     opened = open_any(name)
-    say(opened.banner)
     exported = access.export(opened)
     if output:
         access.write(exported.access, output)

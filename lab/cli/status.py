@@ -12,67 +12,91 @@ from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
+    from lab.lifecycle.status import LabStatus
     from lab.matrix.verdict import Finding
 
 
 @click.command("status")
-@lab_argument()
+@lab_argument(required=False)
 @click.option("--deep", is_flag=True, help="Compare the state of every machine with the scenario.")
-@json_option()
-def command(name: str, deep: bool, as_json: bool) -> int:
+@json_option("Print JSON: an array without LAB.")
+def command(name: str | None, deep: bool, as_json: bool) -> int:
     """Show the state of LAB: the journal's record, checked against what is there.
+
+    Without LAB, the state of every lab of "lab list" is shown.
 
     With --deep, links, routes, tunnels, firewall rules, services and programs of every machine
     are compared with what the scenario asks for, and each difference is listed.
 
     The exit code is 0 for a lab that is up, 1 if --deep finds a difference, and 3 for a lab that
-    is not up.
+    is not up; of several labs, the largest.
     """
     from lab.lifecycle import api
 
-    found = api.lab_status(name)
-    say(api.banner(name))
-    up = found.state == "up"
-    differences = _differences(name) if deep and up else ()
-    code = 3 if not up else 1 if differences else 0
+    found = (api.lab_status(name),) if name else api.list_labs()
+    shown = [_compared(status, deep) for status in found]
     if as_json:
-        from lab.reports.explanation import finding_json
-
-        compared = {"differences": [finding_json(name, one) for one in differences]}
-        echo_json(asdict(found) | (compared if deep and up else {}))
-        return code
-    detail = f": {found.detail}" if found.detail else ""
-    echo(f"lab '{found.name}' is {found.state}{detail}")
-    echo(f"  scenario   {found.scenario or 'unknown'}")
-    echo(f"  provider   {found.provider}")
-    echo(f"  created    {ago(found.created)}")
-    echo(f"  directory  {found.directory}")
-    if found.again and found.state != "up":
-        echo(f"  up again   {found.again}")
-    for hypervisor, machines in found.hypervisors.items():
-        standing = ", ".join(machines) or "nothing runs on it"
-        echo(f"  hypervisor {hypervisor}: {standing}")
-    for step in found.steps:
-        echo(f"  step       {step.name}: {step.state}")
-    for fault in found.faults:
-        peer = f", peer {fault.peer}" if fault.peer else ""
-        half = "" if fault.whole else ", perhaps in part"
-        since = f"{fault.name} was put into {fault.node}{peer}{half}, {ago(fault.at)}"
-        echo(f"  fault      {since}; 'lab heal {found.name}' removes it")
-    for run in found.runs[-3:]:
-        counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
-        echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
-    if deep and up and not differences:
-        echo("  compared   every machine is as intended")
-    for one in differences:
-        echo(f"  difference {one.line}")
-        echo(f"    see:     {one.shown_by(name)}")
-        echo(f"    fix:     {one.fixed_by(name)}")
-    return code
+        documents = [_json(status, differences) for status, differences in shown]
+        echo_json(documents[0] if name else documents)
+    elif not shown:
+        say("there are no labs; 'lab up overlay' makes one")
+    else:
+        for place, (status, differences) in enumerate(shown):
+            if place:
+                echo()
+            _show(status, differences)
+    return max((_exit_code(status, differences) for status, differences in shown), default=0)
 
 
-def _differences(name: str) -> tuple[Finding, ...]:
+def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Finding, ...] | None]:
+    """The status and, of a lab that is up and with ``deep``, its differences."""
     from lab.lifecycle import api
     from lab.lifecycle.explain import find_differences
 
-    return find_differences(api.open_any(name), say)
+    if not deep or status.state != "up":
+        return status, None
+    return status, find_differences(api.open_any(status.name), say)
+
+
+def _exit_code(status: LabStatus, differences: tuple[Finding, ...] | None) -> int:
+    if status.state != "up":
+        return 3
+    return 1 if differences else 0
+
+
+def _json(status: LabStatus, differences: tuple[Finding, ...] | None) -> dict[str, object]:
+    if differences is None:
+        return asdict(status)
+    from lab.reports.explanation import finding_json
+
+    return asdict(status) | {"differences": [finding_json(status.name, one) for one in differences]}
+
+
+def _show(status: LabStatus, differences: tuple[Finding, ...] | None) -> None:
+    detail = f": {status.detail}" if status.detail else ""
+    echo(f"lab '{status.name}' is {status.state}{detail}")
+    echo(f"  scenario   {status.scenario or 'unknown'}")
+    echo(f"  provider   {status.provider}")
+    echo(f"  created    {ago(status.created)}")
+    echo(f"  directory  {status.directory}")
+    if status.again and status.state != "up":
+        echo(f"  up again   {status.again}")
+    for hypervisor, machines in status.hypervisors.items():
+        standing = ", ".join(machines) or "nothing runs on it"
+        echo(f"  hypervisor {hypervisor}: {standing}")
+    for step in status.steps:
+        echo(f"  step       {step.name}: {step.state}")
+    for fault in status.faults:
+        peer = f", peer {fault.peer}" if fault.peer else ""
+        half = "" if fault.whole else ", perhaps in part"
+        since = f"{fault.name} was put into {fault.node}{peer}{half}, {ago(fault.at)}"
+        echo(f"  fault      {since}; 'lab heal {status.name}' removes it")
+    for run in status.runs[-3:]:
+        counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
+        echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
+    if differences == ():
+        echo("  compared   every machine is as intended")
+    for difference in differences or ():
+        echo(f"  difference {difference.line}")
+        echo(f"    see:     {difference.shown_by(status.name)}")
+        echo(f"    fix:     {difference.fixed_by(status.name)}")

@@ -68,7 +68,7 @@ class Keeper:
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
-@lab_argument()
+@lab_argument(required=False)
 @click.argument(
     "selection",
     nargs=-1,
@@ -93,7 +93,7 @@ class Keeper:
 @json_option("Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
 def command(
-    name: str,
+    name: str | None,
     selection: tuple[str, ...],
     full: bool,
     sample: str | None,
@@ -105,7 +105,7 @@ def command(
 ) -> int:
     """Run the connectivity matrix of LAB, every cell a pytest item.
 
-    pytest's own options are passed on and choose cells:
+    LAB may be left out if there is only one. pytest's own options are passed on and choose cells:
 
     \b
       lab test overlay -k "win1 and tcp"
@@ -141,6 +141,9 @@ def command(
     from lab.state.failure import NO_ROOM
     from lab.suites import plugin
 
+    if name is None or name.startswith("-"):  # an option of pytest
+        selection = (*((name,) if name else ()), *selection)
+        name = api.only_lab("testing the only lab")
     if any(word == "--lab" or word.startswith("--lab=") for word in selection):
         raise UsageError(
             f"testing lab '{name}'",
@@ -149,7 +152,6 @@ def command(
         )
     Path.cwd()  # pytest needs a current directory that exists
     opened = api.open_any(name)
-    say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
     own = _has_files(selection)

@@ -12,6 +12,7 @@ from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.lifecycle.api import LabRequest, Prepared
+    from lab.lifecycle.up import UpResult
 
 
 @click.command("up")
@@ -34,7 +35,11 @@ def command(request: LabRequest, dry_run: bool, as_json: bool) -> None:
 
     prepared = api.prepare(request)
     if not dry_run:
-        bring_up(prepared, as_json)
+        result, sentence = bring_up(prepared)
+        if as_json:
+            echo_json(result)
+        elif sentence:
+            echo(sentence)
         return
     announce(prepared)
     decisions = api.preview(prepared)
@@ -51,18 +56,17 @@ def announce(prepared: Prepared) -> None:
         say(line)
 
 
-def bring_up(prepared: Prepared, as_json: bool = False) -> None:
-    """Bring a lab up, and print what was done."""
+def bring_up(prepared: Prepared) -> tuple[UpResult, str]:
+    """Bring a lab up; return the result, and a sentence about it if anything was done."""
     from lab.lifecycle import api
 
     announce(prepared)
     result = api.bring_up(prepared, say)
-    if as_json:
-        echo_json(result)
-    elif result.changed:
-        plan = prepared.compiled.plan
-        echo(
-            f"lab '{result.lab}' is up: {quantity(len(plan.nodes), 'node')}, "
-            f"{quantity(len(plan.pods()), 'pod')}, "
-            f"{quantity(len(plan.services), 'Service')}, in {result.seconds:.2f} s"
-        )
+    if not result.changed:
+        return result, ""
+    plan = prepared.compiled.plan
+    return result, (
+        f"lab '{result.lab}' is up: {quantity(len(plan.nodes), 'node')}, "
+        f"{quantity(len(plan.pods()), 'pod')}, "
+        f"{quantity(len(plan.services), 'Service')}, in {result.seconds:.2f} s"
+    )

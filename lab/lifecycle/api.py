@@ -74,8 +74,13 @@ class Prepared:
     request: up.UpRequest
 
     def notes(self) -> tuple[str, ...]:
-        """Notes for the user: keys that this provider ignores, and what is unverified."""
+        """Notes for the user: keys of their own file that are ignored, and what is unverified."""
         if MACHINES not in self.provider.abilities:
+            from lab.scenario.loader import is_shipped  # noqa: PLC0415  prepared ones have it
+
+            wanted = self.compiled.wanted
+            if isinstance(wanted, Path) and is_shipped(wanted):
+                return ()  # a shipped file has keys for every provider
             ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
             note = f"note: {ignored} of nodes: for real machines only, ignored by"
             return (f"{note} '{self.provider.name}'",) if ignored else ()
@@ -267,6 +272,22 @@ def runs(name: str) -> tuple[str, ...]:
         return kept
 
 
+def only_lab(doing: str) -> str:
+    """The name of the only lab that is not down.
+
+    Raises UsageError if there is none, or several.
+    """
+    with opened_store() as store:
+        labs = [row.name for row in store.labs()]
+    if len(labs) == 1:
+        return labs[0]
+    raise UsageError(
+        doing,
+        f"no lab is named, and there are {len(labs)}" if labs else "there are no labs",
+        f"name one of {', '.join(labs)}" if labs else "'lab up overlay' makes one",
+    )
+
+
 def is_known(name: str) -> bool:
     """Whether the journal has a lab of this name that is not down."""
     with opened_store() as store:
@@ -307,15 +328,10 @@ def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> gc.Surplus:
         return gc.prune(store, keep_runs, keep_nights, say, yes=yes)
 
 
-def banner(name: str | None = None) -> str:
-    """The first line of output of a command about one lab, or about all labs.
-
-    If a full disk prevents reading the journal, it is the default banner: 'lab down' must still
-    work.
-    """
-    row = None
-    with suppress(FullError), opened_store() as store:
-        row = store.lab(name) if name else None
+def banner(name: str) -> str:
+    """One sentence about a lab, up or down: which provider, and what is emulated."""
+    with opened_store() as store:
+        row = store.lab(name)
     if row is not None and row.status != "down" and BANNER in row.options:
         return str(row.options[BANNER])
     return providers().banner(row.provider if row else DEFAULT)

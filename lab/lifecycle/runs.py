@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError, did_you_mean
+from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
 from lab.lifecycle.names import LONGEST, check_name
 from lab.lifecycle.session import RESULT
@@ -49,6 +51,31 @@ def find_run(wanted: str, state: Path) -> RunResult:
     raise UsageError(doing, *_missing(wanted, path, state))
 
 
+def chosen_run(written: str, run: str | None) -> tuple[str, Path]:
+    """The lab that ``written`` means, and the directory of one of its runs in the journal.
+
+    ``written``: ``LAB`` for the last run, or ``LAB~1`` for the one before that and so on. ``run``:
+    the id of a run of the lab, instead.
+
+    Raises UsageError when there is no such lab or run.
+    """
+    doing = f"looking for a report of lab '{written}'"
+    by_age = _BACK.fullmatch(written)
+    lab, back = (by_age["lab"], by_age["back"]) if by_age else (written, None)
+    directories = [Path(directory) for directory in api.runs(lab)]
+    if run is None:
+        return lab, _by_age(doing, lab, directories, int(back or 0))
+    if back is not None:
+        raise UsageError(doing, "a run is named twice", f"'{written}', or '{lab} {run}'")
+    for directory in directories:
+        if directory.name == run:
+            return lab, directory
+    names = ", ".join(directory.name for directory in directories)
+    raise UsageError(
+        doing, f"it has no run '{run}'", f"one of: {names}" if names else f"lab test {lab}"
+    )
+
+
 def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
     if path.is_dir():
         below = sorted(path.glob(f"*/{RESULT}"), key=lambda file: file.parent.name)
@@ -70,7 +97,11 @@ def _is_name(text: str) -> bool:
 
 
 def _of_lab(doing: str, state: Path, lab: str, back: int) -> Path:
-    runs = _runs(state, lab)
+    return _by_age(doing, lab, _runs(state, lab), back) / RESULT
+
+
+def _by_age(doing: str, lab: str, runs: Sequence[Path], back: int) -> Path:
+    """The run so many before the last; ``runs`` are the lab's, oldest first."""
     if not runs:
         raise UsageError(doing, f"lab '{lab}' has not been tested yet", f"lab test {lab}")
     if back >= len(runs):
@@ -81,7 +112,7 @@ def _of_lab(doing: str, state: Path, lab: str, back: int) -> Path:
             f"lab '{lab}' has {there}, so the oldest is '{lab}~{len(runs) - 1}'",
             f"one of its latest: {listed}",
         )
-    return runs[-1 - back] / RESULT
+    return runs[-1 - back]
 
 
 def _runs(state: Path, lab: str) -> list[Path]:

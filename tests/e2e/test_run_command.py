@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -14,9 +15,9 @@ RED = ("run", "overlay", "--windows-rule-off", "WIN-NODEPORT-SELF", "-k", "nodep
 
 
 def test_a_green_run_leaves_its_report_and_no_lab(lab):
-    said = lab.run("run", "overlay", "-k", "pod-pod/master-p1/worker1-p1").stdout
-    assert "4 pass" in said
-    assert said.endswith("lab 'overlay' is down\n")
+    done = lab.run("run", "overlay", "-k", "pod-pod/master-p1/worker1-p1")
+    assert "4 pass" in done.stdout
+    assert done.stderr.endswith("lab 'overlay' is down\n")
     assert_nothing_is_left(lab.state)
     report = Path(lab.run("report", "overlay").stdout.strip())
     assert "pod-pod" in report.read_text(encoding="utf-8")
@@ -30,6 +31,12 @@ def test_a_red_run_is_exit_one_and_keeps_its_lab_if_asked(lab):
     again = lab.run("run", "overlay", code=2).stderr
     assert "lab 'overlay' already exists" in again
     assert "lab 'overlay' is up" in lab.run("status", "overlay").stdout
+
+
+def test_standard_output_has_the_result_alone(lab):
+    done = lab.run("run", "overlay", "-k", "pod-pod/master-p1/worker1-p1", "--json")
+    assert len(json.loads(done.stdout)["cells"]) == 4
+    assert (f"{done.stdout}{done.stderr}").count("netns: ") == 2  # in the story, in the result
 
 
 def test_bisecting_skips_what_cannot_be_judged(lab):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lab_command import Lab, assert_nothing_is_left, processes_with
 
-from lab.scenario.loader import shipped
+from lab.scenario.loader import find, shipped
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +50,64 @@ def run_cells(lab: Lab, scenario: str) -> dict[str, Any]:
     return result
 
 
-def test_first_line_names_the_provider_and_what_is_emulated(lab):
-    for words in (("up", "overlay"), ("status", "overlay"), ("down", "overlay")):
-        first = lab.run(*words).stderr.splitlines()[0]
-        assert first.startswith("netns: ")
-        assert "win1" in first
-        assert "emulated" in first
+def test_up_test_and_report_say_once_what_is_emulated_and_others_do_not(lab):
+    def count(*words: str) -> int:
+        done = lab.run(*words)
+        lines = (*done.stdout.splitlines(), *done.stderr.splitlines())
+        return sum("netns" in line and "win1" in line and "emulated" in line for line in lines)
+
+    one = "pod-pod/master-p1/worker1-p1/tcp-small"
+    assert count("up", "overlay") == count("test", "overlay", "-k", one) == 1
+    assert count("report", "overlay") == 1
+    others = ("status", "overlay"), ("list",), ("exec", "overlay", "win1", "true")
+    assert [count(*words) for words in (*others, ("down", "overlay"))] == [0, 0, 0, 0]
+
+
+def test_keys_of_real_machines_are_noted_in_a_users_own_file_alone(lab, tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(find("overlay").read_text().replace("name: overlay", "name: own", 1))
+    for scenario, noted in (("overlay", False), (str(own), True)):
+        said = lab.run("up", scenario, "--dry-run").stderr
+        assert ("note: 'image' of nodes" in said) == noted
+
+
+def test_labs_are_taken_down_by_name_and_all_at_once(lab):
+    for name in ("a", "b", "c", "d"):
+        lab.run("up", "overlay", "--name", name)
+    said = lab.run("status").stdout
+    assert [name for name in "abcd" if f"lab '{name}' is up" in said] == ["a", "b", "c", "d"]
+    lab.run("down", code=2)
+    done = lab.run("down", "a", "no-such-lab", "b", code=2)
+    assert done.stdout == "lab 'a' is down\nlab 'b' is down\n"
+    assert "no-such-lab" in done.stderr
+    removed = json.loads(lab.run("down", "--all", "--json").stdout)
+    assert [result["lab"] for result in removed] == ["c", "d"]
+    assert json.loads(lab.run("status", "--json").stdout) == []
+
+
+def test_the_only_lab_need_not_be_named_to_be_tested(lab):
+    cell = ("-k", "pod-pod/master-p1/worker1-p1/tcp-small")
+    assert "'lab up overlay' makes one" in lab.run("test", *cell, code=2).stderr
+    lab.run("up", "overlay")
+    assert "1 pass" in lab.run("test", *cell).stdout
+    lab.run("up", "overlay", "--name", "other")
+    assert "name one of other, overlay" in lab.run("test", *cell, code=2).stderr
+
+
+def test_an_earlier_report_is_named_by_its_age_and_opens_in_a_browser(lab, tmp_path):
+    lab.run("up", "overlay")
+    for _ in range(2):
+        lab.run("test", "overlay", "-k", "pod-pod/master-p1/worker1-p1/tcp-small")
+    last, before = (lab.run("report", name).stdout for name in ("overlay", "overlay~1"))
+    assert last > before
+    assert lab.run("report", "overlay", Path(before).parent.name).stdout == before
+    assert "only 2 runs" in lab.run("report", "overlay~2", code=2).stderr
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >{tmp_path}/opened\n')
+    browser.chmod(0o755)
+    words = lab.command("report", "overlay~1", "--open")
+    assert lab.call(words, BROWSER=str(browser)).returncode == 0
+    assert (tmp_path / "opened").read_text().strip() == Path(before.strip()).as_uri()
 
 
 def test_second_up_changes_nothing_and_says_so(overlay):

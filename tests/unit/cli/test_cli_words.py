@@ -39,7 +39,7 @@ def refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
         (("capture", "overlay", "a", "b", "-o", ""), "--output"),
         (("nightly", "--output", ""), "--output"),
         (("gather", "overlay", "--output="), "--output"),
-        (("down", ""), "LAB"),
+        (("down", ""), "[LAB]..."),
         (("bundle", "create", "--from", ""), "--from"),
     ],
     ids=" ".join,
