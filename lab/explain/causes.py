@@ -30,7 +30,7 @@ from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.run import group, retry_order
-from lab.matrix.verdict import GREEN, OBJECT, CellResult, Finding
+from lab.matrix.verdict import OBJECT, CellResult, Finding
 from lab.topology.intent import Intent
 from lab.topology.path import Path
 from lab.topology.walk import walk
@@ -103,11 +103,7 @@ def _objects(intent: Intent, compare: Compare) -> Sequence[StateDifference]:
 
 def _failed(results: Sequence[CellResult]) -> list[int]:
     """Indices of the failures without a cause."""
-    return [
-        at
-        for at, one in enumerate(results)
-        if one.verdict not in {*GREEN, "probe-error"} and one.finding is None
-    ]
+    return [at for at, result in enumerate(results) if result.unexplained]
 
 
 def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, and how long

@@ -210,18 +210,28 @@ class Explanation:
         return self.verdict in GREEN and self.finding is None
 
 
-def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the lab
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """The ways to ask a lab."""
+
+    send: Send
+    look: Look
+    read: Read
+    compare: Compare = lambda _: {}
+    follow: Follow = lambda _: None
+
+
+def explain(
     cells: Sequence[Cell],
     limits: Sequence[Limit],
     intent: Intent,
-    send: Send,
-    look: Look,
-    read: Read,
-    compare: Compare = lambda _: {},
-    follow: Follow = lambda _: None,
+    lab: Witnesses,
     since: float = 0,
 ) -> Explanation:
     """Explain the first of the cells with an unexpected result; if there is none, the first cell.
+
+    Failures come before unexpected passes, whose rule is the explanation: their path is not
+    inspected.
 
     Parameters
     ----------
@@ -231,67 +241,70 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         What is expected not to work.
     intent
         The lab's Intent, bound to what is known only at run time.
-    send
-        Sends probes.
-    look
-        Observes machines.
-    read
-        Reads their logs.
-    compare
-        Compares their state with how the lab makes it, if the checks find nothing.
-    follow
-        Finds out where a probe is lost.
+    lab
+        The ways to ask it.
     since
         When everything worked last, in seconds since 1970; log lines before that are not shown.
 
     """
-    tried = _tried(cells, limits, send)
-    worst = next((one for one in tried if one.failed), tried[0])
+    tried = _tried(cells, limits, lab.send)
+    failed = [one for one in tried if one.failed]
+    failures = (one for one in failed if one.verdict != "unexpected-pass")
+    worst = next(failures, (failed or tried)[0])
+    if worst.verdict == "unexpected-pass":  # nothing is wrong but the rule
+        return worst.explained(Explained(walk(intent, flow_of(worst.cell))[0], ()))
+    return _inspect(worst, limits, intent, lab, since)
+
+
+def _inspect(
+    worst: _Tried, limits: Sequence[Limit], intent: Intent, lab: Witnesses, since: float
+) -> Explanation:
+    """Explain a cell by what is wrong on its path."""
     flow, works = flow_of(worst.cell), worst.expectation.works
     paths = walk(intent, flow)
     scope = asked(intent, paths)
-    seen = look(scope)
+    seen = lab.look(scope)
     explained = Explainer(intent, seen).explain(flow, works=works)
-    bracket = follow(worst.cell) if worst.failed else None
+    bracket = lab.follow(worst.cell) if worst.failed else None
     elsewhere: tuple[Finding, ...] = ()
     if worst.failed and not explained.findings and bracket is None:
-        _tried([worst.cell], limits, send)
-        explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
+        _tried([worst.cell], limits, lab.send)
+        explained = Explained(explained.path, lost(explained.path, seen, lab.look(scope)))
     if all(one.kind in LEARNED | COUNTED for one in explained.findings):
         # Even if every probe was answered: another machine with a MAC of the path takes its packets
         # sometimes.
         rest = {one.name: () for one in intent.everything() if one.name not in scope}
-        whole = Explainer(intent, {**look(rest), **seen})
+        whole = Explainer(intent, {**lab.look(rest), **seen})
         further = whole.explain(flow, works=works)
         explained = further if further.findings else explained
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
     unready = _unready(explained, paths) if worst.failed and intent.kubernetes else ()
-    if unready and (found := _deviating(paths, compare_places(compare, unready))):
+    if unready and (found := _deviating(paths, compare_places(lab.compare, unready))):
         explained = replace(found, findings=(*found.findings, *explained.findings))
     elif worst.failed and _in_doubt(explained, bracket):
-        explained, beside = _with_deviations(explained, paths, compare, bracket)
+        explained, beside = _with_deviations(explained, paths, lab.compare, bracket)
         elsewhere = (*elsewhere, *beside)
     elif bracket:
         nearest = sorted(explained.findings, key=lambda one: order(one, explained.path, bracket))
         explained = replace(explained, findings=tuple(nearest))
     if worst.failed and intent.kubernetes:
-        objects = compare_places(compare, [CLUSTER]).get(CLUSTER, ())
+        objects = compare_places(lab.compare, [CLUSTER]).get(CLUSTER, ())
         needed, others = of_objects(explained.path, objects, intent.control_plane())
         causes = with_objects(explained.path, explained.findings, needed, bracket)
         named = {one.object for one in causes}
         others += (one for _, one in needed if one.object not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
     if worst.failed:
-        explained = _completed(explained, intent, worst, look, compare)
+        explained = _completed(explained, intent, worst, lab.look, lab.compare)
         named = {one.sentence for one in explained.findings}
         elsewhere = tuple(one for one in elsewhere if one.sentence not in named)
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
-        _tried([worst.cell], limits, send)
-        differs = deviations(explained.path, compare_places(compare, places_of(paths)))
-        counted = _dropped(explained.path, dict(_risen(seen, look(scope))))
+        _tried([worst.cell], limits, lab.send)
+        differs = deviations(explained.path, compare_places(lab.compare, places_of(paths)))
+        counted = _dropped(explained.path, dict(_risen(seen, lab.look(scope))))
         marginal = (
             # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
             *(one for one in counted if not one.object.startswith("tunnel ")),
@@ -299,18 +312,12 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         )
         elsewhere = (*elsewhere, *(one for one in differs if not drops_some(one)))
     ill = worst.failed or explained.findings
-    return Explanation(
-        worst.cell,
-        worst.expectation,
-        worst.verdict,
-        worst.detail,
-        worst.times,
-        worst.failed,
-        explained,
-        elsewhere,
-        known(read(explained.path.machines), since) if ill else (),
-        bracket,
-        marginal,
+    return replace(
+        worst.explained(explained),
+        elsewhere=elsewhere,
+        logged=known(lab.read(explained.path.machines), since) if ill else (),
+        bracket=bracket,
+        marginal=marginal,
     )
 
 
@@ -571,6 +578,13 @@ class _Tried:
     failed: int
     answered: Collection[str]
     """The endpoints that answered the last of its unexpected probes."""
+
+    def explained(self, explained: Explained) -> Explanation:
+        """The explanation, with a path and what is wrong on it."""
+        return Explanation(
+            *(self.cell, self.expectation, self.verdict, self.detail, self.times, self.failed),
+            explained,
+        )
 
 
 def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_Tried]:

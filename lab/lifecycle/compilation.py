@@ -39,26 +39,28 @@ class Compiled:
     limits: tuple[Limit, ...]
 
 
-def compile_scenario(
+def compile_scenario(  # noqa: PLR0913  a lab is made from as many decisions
     scenario: str | Path,
     only: str | None = None,
     node_mtu: int | None = None,
     pods: object = "namespaces",
     *,
     real: bool = False,
+    original: str = "",
 ) -> Compiled:
     """Read a scenario by name, path or spec string and decide everything.
 
     ``scenario``: a shipped scenario's name, the path of a file, or a spec string. ``only``:
     ``"linux"`` or ``"windows"`` to leave out the nodes of the other system. ``node_mtu``: bytes;
     upper limit of the node network's MTU, set by the hypervisors. ``pods``: ``"kubernetes"`` or
-    ``"namespaces"``. ``real``: whether the machines are real, on real hypervisors.
+    ``"namespaces"``. ``real``: whether the machines are real, on real hypervisors. ``original``:
+    the file that ``scenario`` is a copy of.
 
     Raises ScenarioError with every finding at once. Raises UsageError for an unknown scenario, or
     when no node is left.
     """
     wanted = scenario if isinstance(scenario, Path) else meant(scenario)
-    read = load(wanted, topology_check=registry.check)
+    read = load(wanted, topology_check=registry.check, original=original)
     if only is not None:
         read = keep_only(read, only)
     if node_mtu is not None and node_mtu < read.network.mtu:
@@ -165,6 +167,7 @@ def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled:
         node_mtu if isinstance(node_mtu, int) else None,
         row.options.get("pods"),
         real=MACHINES in provider.abilities,
+        original=row.scenario_path,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
@@ -10,7 +10,7 @@ from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
 from lab.explain.objects import of_objects
-from lab.explain.question import LOOK_SECONDS, Explanation, explain
+from lab.explain.question import LOOK_SECONDS, Explanation, Witnesses, explain
 from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
@@ -18,6 +18,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
 from lab.matrix.choose import choose_cells
 from lab.matrix.verdict import Finding
+from lab.providers.provider import Evidence
 from lab.suites.session import LabView, bound
 
 Say = Callable[[str], None]
@@ -80,17 +81,15 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                     say(f"cannot tell where packets are lost: {error.cause}")
                     return None
 
+            def read(places: Collection[str]) -> Iterable[Evidence]:
+                deadline = Deadline(LOOK_SECONDS)
+                return opened.provider.logs(opened.handle, intent, places, deadline)
+
             return explain(
                 cells,
                 opened.limits,
                 intent,
-                view.send,
-                view.look,
-                lambda asked: opened.provider.logs(
-                    opened.handle, intent, asked, Deadline(LOOK_SECONDS)
-                ),
-                compare,
-                follow,
+                Witnesses(view.send, view.look, read, compare, follow),
                 opened.worked(),
             )
 

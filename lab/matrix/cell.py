@@ -82,11 +82,28 @@ class Expectation:
     """How it fails if it is not expected to work: a :data:`~lab.scenario.scenario.Refusal`."""
     promised: bool = False
     """Whether Kubernetes specifies that the cell does not work; False for a known limit."""
+    exception: int = 0
+    """The number of the scenario's exception that it comes from, from 1; 0 for any other rule."""
 
     @classmethod
     def of_limit(cls, limit: Limit) -> Expectation:
         """The expectation of a known limit."""
-        return cls(False, limit.id, limit.reason, limit.source, limit.refusal)
+        return cls(
+            *(False, limit.id, limit.reason, limit.source, limit.refusal),
+            exception=limit.exception,
+        )
+
+    @property
+    def unmet(self) -> str:
+        """``exception 1 (firewalled.yaml:47) no longer holds``; of another limit, its id."""
+        if self.exception:
+            return f"exception {self.exception} ({self.source}) no longer holds"
+        return f"known limit {self.rule} no longer holds"
+
+    @property
+    def advice(self) -> str:
+        """What to do if it no longer holds; empty unless it is the user's own exception."""
+        return "remove it or narrow its 'when'" if self.exception else ""
 
 
 Variant = tuple[Protocol, Size, str]

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from lab._log import quantity
 from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.facts.questions import ENTER_POD, WITH_PROXY, from_node
@@ -138,9 +139,26 @@ class CellResult:
     on the path of a passed one; None if none was found, or the path was not inspected."""
 
     @property
+    def unexplained(self) -> bool:
+        """Whether it is a failure whose cause has to be searched, or was not found."""
+        return self.verdict in {"fail", "flaky"} and self.finding is None
+
+    @property
     def cause(self) -> str:
-        """The cause of a red cell, in one line; ``none found on its path`` if it is unknown."""
+        """The cause of a red cell, in one line; ``none found on its path`` if it is unknown.
+
+        That of an unexpected pass is its rule.
+        """
+        if self.verdict == "unexpected-pass":
+            return self.expectation.unmet
         return self.finding.line if self.finding else "none found on its path"
+
+    def cause_of(self, cells: int) -> str:
+        """The cause, with the number of red cells that have it."""
+        if self.verdict != "unexpected-pass":
+            return f"{self.cause}: {quantity(cells, 'cell')}"
+        work = f"{self.cause}: {cells:,} {'cell works' if cells == 1 else 'cells work'}"
+        return "; ".join(filter(None, (work, self.expectation.advice)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,10 @@ def _rule(expectation: Expectation) -> Iterator[str]:
 
 def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
     path = explanation.explained.path
+    if explanation.verdict == "unexpected-pass":
+        rule = explanation.expectation
+        yield f"  {': '.join(filter(None, (rule.unmet, rule.advice)))}"
+        return
     hops = quantity(len(path.hops), "hop")
     way = f"{hops}, to where it ends: {path.end}" if path.end else f"{hops}, there and back"
     if explanation.verdict in GREEN:
@@ -239,8 +243,8 @@ class Cause:
     """Red cells with the same first fault on their paths, or with no fault found."""
 
     line: str
-    """``on worker2, tunnel flannel.4096: VNI 4097; it should be: VNI 4096 (wrong-vni)``; empty
-    if no cause was found."""
+    """``on worker2, tunnel flannel.4096: VNI 4097; it should be: VNI 4096 (wrong-vni)``, or the
+    rule of unexpected passes; empty if no cause was found."""
     cells: tuple[CellResult, ...]
     """In the run's order."""
     groups: tuple[Group, ...]
@@ -251,7 +255,7 @@ class Cause:
     @property
     def sentence(self) -> str:
         """The line and its number of cells."""
-        return f"{self.line}: {quantity(len(self.cells), 'cell')}"
+        return self.cells[0].cause_of(len(self.cells))
 
     @property
     def example(self) -> CellResult:
@@ -314,4 +318,4 @@ def _cause(
 
 
 def _line(result: CellResult) -> str:
-    return result.finding.line if result.finding else ""
+    return result.cause if result.finding or result.verdict == "unexpected-pass" else ""

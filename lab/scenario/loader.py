@@ -47,16 +47,19 @@ def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001 
     return ()
 
 
-def load(wanted: Wanted, *, topology_check: rules.Check = no_topology_check) -> Scenario:
+def load(
+    wanted: Wanted, *, topology_check: rules.Check = no_topology_check, original: str = ""
+) -> Scenario:
     """Load a scenario.
 
-    ``wanted``: the file, spec string or text. Messages show a path as given here.
+    ``wanted``: the file, spec string or text. Messages show a path as given here. ``original``: the
+    file that it is a copy of, which its exceptions cite.
     ``topology_check``: finds errors in the topology and its parameters, as problems by key path,
     such as ``("topology", "vni")``. It is not called if a part that it may read is broken.
 
     Raises ScenarioError with every finding, in file order.
     """
-    scenario, findings = check(wanted, topology_check=topology_check)
+    scenario, findings = check(wanted, topology_check=topology_check, original=original)
     if scenario is None or findings:
         raise ScenarioError(f"reading scenario {quoted(wanted)}", describe(wanted, findings))
     return scenario
@@ -81,7 +84,7 @@ def text_of(wanted: Wanted) -> str:
 
 
 def check(
-    wanted: Wanted, *, topology_check: rules.Check = no_topology_check
+    wanted: Wanted, *, topology_check: rules.Check = no_topology_check, original: str = ""
 ) -> tuple[Scenario | None, tuple[FileFinding, ...]]:
     """The scenario, with stand-ins for broken parts, and all findings; None if it is unreadable."""
     document, findings = _document(wanted)
@@ -94,7 +97,7 @@ def check(
     problems = [*shaped.problems]
     scenario = shaped.model
     if scenario is not None:
-        scenario = _with_places(scenario, Path(str(wanted)).name, document)
+        scenario = _with_places(scenario, Path(original or str(wanted)).name, document)
         problems += rules.problems(scenario, shaped.tainted, topology_check)
     return scenario, (*findings, *(document.finding(problem) for problem in problems))
 
@@ -112,7 +115,8 @@ def _with_places(scenario: Scenario, file: str, document: Document) -> Scenario:
         exceptions=tuple(
             limit.replace(
                 id=f"{scenario.name}-exception-{index + 1}",
-                source=f"{file}, line {line('exceptions', index)}",
+                source=f"{file}:{line('exceptions', index)}",
+                exception=index + 1,
             )
             for index, limit in enumerate(scenario.exceptions)
         ),

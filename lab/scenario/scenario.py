@@ -484,7 +484,9 @@ class Limit(Section):
         description="Why, in one sentence.", examples=["the router drops fragments"]
     )
     source: Unwritten[str] = ""
-    """Where it is documented."""
+    """Where it is documented: for an exception, file and line of the scenario."""
+    exception: Unwritten[int] = 0
+    """Its number among the scenario's exceptions, from 1; 0 for a topology's limit."""
 
 
 class Scenario(Section):

@@ -456,12 +456,7 @@ def _placed(
         return view.compare(places, ends().left())
 
     found = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
-    left = sum(
-        one.verdict not in {*GREEN, "probe-error"}
-        and one.finding is None
-        and one.cell.id not in followed
-        for one in found
-    )
+    left = sum(result.unexplained and result.cell.id not in followed for result in found)
     if left:
         say(f"no time to follow {left} failures; 'lab explain {lab}' follows one of them")
     return found

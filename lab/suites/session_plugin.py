@@ -220,9 +220,13 @@ class LabUnderTest:
         if run is not None and run.coverage is not None:
             added |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
         if run is not None:
-            red = Counter(one.cause for one in run.results if one.verdict not in GREEN)
-            causes = (f"{line}: {quantity(count, 'cell')}" for line, count in red.most_common())
-            added |= {f"cause_{place}": cause for place, cause in enumerate(causes, 1)}
+            red = [result for result in run.results if result.verdict not in GREEN]
+            examples = {result.cause: result for result in red}
+            counts = Counter(result.cause for result in red)
+            added |= {
+                f"cause_{place}": examples[line].cause_of(count)
+                for place, (line, count) in enumerate(counts.most_common(), 1)
+            }
         if run is not None and run.failover is not None:
             added |= _failover_properties(run.failover)
         for _, one in config.pluginmanager.list_name_plugin():

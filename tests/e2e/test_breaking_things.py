@@ -7,6 +7,8 @@ import json
 import pytest
 from lab_command import Lab
 
+from lab.scenario.loader import find
+
 pytestmark = pytest.mark.slow
 
 
@@ -91,3 +93,22 @@ def test_windows_rule_switched_off_makes_its_cells_unexpected_passes(lab):
         assert cells, rule
         assert {cell["verdict"] for cell in cells} == {"unexpected-pass"}
         lab.run("down", "overlay")
+
+
+def test_an_exception_whose_cells_work_is_one_group_and_no_packet_is_followed(lab, tmp_path):
+    file = tmp_path / "firewalled.yaml"
+    text = find("overlay").read_text().replace("name: overlay", "name: firewalled", 1)
+    when = "exceptions:\n  - when: {families: [nodeport], entry_node: worker1, source: win1*}\n"
+    file.write_text(f"{text}{when}    fails: timeout\n    reason: it is so\n")
+    lab.run("up", str(file))
+    lab.run("exec", "firewalled", "worker2", "--", "ip", "link", "set", "eth0", "down")
+    done = lab.run("test", "firewalled", "-k", "nodeport and (win1 or worker2)", code=1)
+    line = len(text.splitlines()) + 2
+    rule = f"exception 1 (firewalled.yaml:{line}) no longer holds: "
+    assert done.stdout.count(rule) == 1
+    assert "(node-link-down)" in done.stdout
+    assert "none found" not in done.stdout
+    explained = lab.run("explain", "firewalled", "win1-p1", "worker1:to-win1-p2", code=1).stdout
+    assert f"from:   firewalled.yaml:{line}\n" in explained
+    assert explained.endswith("no longer holds: remove it or narrow its 'when'\n")
+    assert "lab gather" not in explained

@@ -13,7 +13,7 @@ from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
-from lab.explain.question import _rank, explain, flow_of, order
+from lab.explain.question import Witnesses, _rank, explain, flow_of, order
 from lab.facts.ruleset import StateDifference
 from lab.matrix.judge import expect
 from lab.matrix.verdict import DEVIATION, Finding
@@ -134,11 +134,13 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         [CELL],
         (),
         INTENT,
-        lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
-        lambda scope: {name: one for name, one in whole(INTENT).items() if name in scope},
-        lambda _: (),
-        compare,
-        lambda _: bracket,
+        Witnesses(
+            lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
+            lambda scope: {name: one for name, one in whole(INTENT).items() if name in scope},
+            lambda _: (),
+            compare,
+            lambda _: bracket,
+        ),
     )
     assert (found.finding.node if found.finding else None) == accused
     if accused is None:
@@ -166,11 +168,13 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
         [asked],
         (),
         intent,
-        lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
-        lambda scope: {name: one for name, one in there.items() if name in scope},
-        lambda _: (),
-        lambda places: {name: [stray] for name in places if name == "master-p1"},
-        lambda _: Bracket("lost", 0, frozenset({"master-p1"}), before=("master", "worker1")),
+        Witnesses(
+            lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
+            lambda scope: {name: one for name, one in there.items() if name in scope},
+            lambda _: (),
+            lambda places: {name: [stray] for name in places if name == "master-p1"},
+            lambda _: Bracket("lost", 0, frozenset({"master-p1"}), before=("master", "worker1")),
+        ),
     )
     assert [one.kind for one in found.explained.findings] == kinds
 

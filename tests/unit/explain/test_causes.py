@@ -69,7 +69,7 @@ def test_every_failure_has_the_cause_and_nothing_else_has() -> None:
             assert (one.finding.kind, one.finding.node) == ("wrong-vni", "worker1")
 
 
-@pytest.mark.parametrize("verdict", ["known-limit", "probe-error"])
+@pytest.mark.parametrize("verdict", ["known-limit", "probe-error", "unexpected-pass"])
 def test_what_is_no_failure_of_the_network_is_not_looked_at(verdict: Verdict) -> None:
     look = Looker({})
     there = results(verdict)

@@ -22,7 +22,7 @@ from seen_machines import (
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
-from lab.explain.question import asked, explain, flow_of
+from lab.explain.question import Witnesses, asked, explain, flow_of
 from lab.facts import linux, nftables
 from lab.facts.node import Counter, SeenSession
 from lab.facts.translations import Barrier
@@ -133,7 +133,9 @@ def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> N
 
 def explained(name: str, id_: str, look: Callable[..., object]) -> Finding | None:
     """The first finding where every probe times out."""
-    return explain([cell(name, id_)], (), lab(name)[1], timed_out, look, lambda _: ()).finding
+    return explain(
+        [cell(name, id_)], (), lab(name)[1], Witnesses(timed_out, look, lambda _: ())
+    ).finding
 
 
 def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:

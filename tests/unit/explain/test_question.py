@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import pytest
 from seen_machines import lab, whole, with_link
@@ -14,13 +15,14 @@ from lab._errors import LabError, UsageError
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
-from lab.explain.question import Explanation, explain, flow_of, known
+from lab.explain.question import Explanation, Witnesses, explain, flow_of, known
 from lab.facts.node import Counter, NodeFacts
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.choose import choose_cells
 from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import to_json, to_text
+from lab.scenario.scenario import Limit, Match
 from lab.topology import registry
 from lab.topology.walk import walk
 
@@ -52,9 +54,11 @@ class World:
             cells,
             limits,
             intent,
-            Network(cells, limits, self.fault).send,
-            lambda asked: {name: one for name, one in seen.items() if name in asked},
-            self._read,
+            Witnesses(
+                Network(cells, limits, self.fault).send,
+                lambda asked: {name: one for name, one in seen.items() if name in asked},
+                self._read,
+            ),
         )
 
     def _read(self, asked: Collection[str]) -> Iterator[Evidence]:
@@ -85,6 +89,37 @@ def test_a_known_limit_that_holds_is_as_expected_with_its_rule() -> None:
         "    from:   Kubernetes documentation, Networking on Windows",
     ]
     assert to_json("overlay", explanation)["expected"]["rule"] == "WIN-NODEPORT-SELF"
+
+
+def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspected() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")
+    limit = Limit(
+        id="mine-exception-1",
+        when=Match(protocol="udp"),
+        refusal="timeout",
+        reason="it is so",
+        source="mine.yaml:47",
+        exception=1,
+    )
+
+    def tcp_fails(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        return silent(outcome) if cell.protocol == "tcp" else outcome
+
+    def inspect(*_: object) -> NoReturn:
+        raise AssertionError("the path was inspected")
+
+    send = Network(cells, ()).send
+    found = explain(cells, [limit], intent, Witnesses(send, inspect, inspect, inspect, inspect))
+    assert (found.verdict, found.well) == ("unexpected-pass", False)
+    advice = "  exception 1 (mine.yaml:47) no longer holds: remove it or narrow its 'when'"
+    assert told(found)[4:] == [advice]
+    assert to_json("overlay", found)["expected"]["exception"] == 1
+    seen = whole(intent)
+    cells = tuple(reversed(cells))
+    send = Network(cells, (), tcp_fails).send
+    failed = explain(cells, [limit], intent, Witnesses(send, lambda _: seen, lambda _: ()))
+    assert (failed.verdict, failed.cell.protocol) == ("fail", "tcp"), "a failure comes first"
 
 
 def test_what_kubernetes_promises_to_refuse_is_as_expected_and_no_finding() -> None:
@@ -198,7 +233,9 @@ def test_counters_are_asked_where_no_state_differs() -> None:
             seen[name] = replace(seen[name], counters=there)
         return {name: seen[name] for name in asked}
 
-    found = explain(cells, (), intent, Network(cells, (), no_reply).send, look, lambda _: ())
+    found = explain(
+        cells, (), intent, Witnesses(Network(cells, (), no_reply).send, look, lambda _: ())
+    )
     assert found.finding is not None
     assert (found.finding.kind, found.finding.node) == ("lost-between", "win1")
 
@@ -247,7 +284,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
         seen["win1"] = replace(seen["win1"], counters=counters)
         return {name: seen[name] for name in asked}
 
-    found = explain(cells, (), intent, Network(cells).send, look, lambda _: ())
+    found = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
     assert found.well
     assert [(one.kind, one.node) for one in found.marginal] == [("packets-dropped", "win1")]
     assert "marginal: on win1, card eth0: eth0 received dropped" in to_text("overlay", found)
@@ -262,10 +299,12 @@ def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() ->
         cells,
         (),
         intent,
-        Network(cells).send,
-        lambda asked: {name: seen[name] for name in asked},
-        lambda _: (),
-        lambda places: {"worker1-p1": [buffer]} if "worker1-p1" in places else {},
+        Witnesses(
+            Network(cells).send,
+            lambda asked: {name: seen[name] for name in asked},
+            lambda _: (),
+            lambda places: {"worker1-p1": [buffer]} if "worker1-p1" in places else {},
+        ),
     )
     assert found.well
     assert (found.finding, found.marginal) == (None, ())
@@ -294,10 +333,12 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
         cells,
         (),
         intent,
-        Network(cells, (), no_reply).send,
-        lambda asked: {name: seen[name] for name in asked},
-        lambda _: (),
-        lambda places: {"worker1": differs} if "worker1" in places else {},
+        Witnesses(
+            Network(cells, (), no_reply).send,
+            lambda asked: {name: seen[name] for name in asked},
+            lambda _: (),
+            lambda places: {"worker1": differs} if "worker1" in places else {},
+        ),
     )
     assert found.finding is not None
     assert (found.finding.node, found.finding.mends) == ("worker1", advised)
@@ -317,10 +358,12 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
         [cell],
         (),
         intent,
-        Network([cell], (), without_one).send,
-        lambda asked: {name: seen[name] for name in asked},
-        lambda _: (),
-        lambda places: {silent: [socket]} if silent in places else {},
+        Witnesses(
+            Network([cell], (), without_one).send,
+            lambda asked: {name: seen[name] for name in asked},
+            lambda _: (),
+            lambda places: {silent: [socket]} if silent in places else {},
+        ),
     )
     assert found.finding is not None
     assert (found.finding.node, found.finding.object) == (silent, "socket tcp 0.0.0.0:6443")

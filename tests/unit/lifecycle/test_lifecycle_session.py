@@ -35,6 +35,13 @@ def test_a_lab_is_opened_from_the_text_it_was_made_from(desk):
     assert "no packet is sent" in lab.banner
 
 
+def test_an_exception_cites_the_file_that_the_user_wrote_and_not_the_copy(desk):
+    text = OVERLAY + "exceptions: [{when: {protocol: udp}, fails: timeout, reason: it is so}]\n"
+    desk.up(scenario_text=text, scenario_path="/home/a/firewalled.yaml")
+    limit, *_ = open_lab("overlay", desk.providers, desk.store).limits
+    assert limit.source == f"firewalled.yaml:{len(text.splitlines())}"
+
+
 def test_a_lost_copy_of_the_scenario_is_put_back(desk):
     desk.up(scenario_text=OVERLAY)
     copy = desk.store.lab_directory("overlay") / "scenario.yaml"

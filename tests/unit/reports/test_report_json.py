@@ -133,7 +133,9 @@ def test_the_keys_of_format_3_are_these_in_this_order():
         "finding",
     ]  # fmt: skip
     assert list(cell["source"]) == ["name", "kind", "os", "node", "address", "port"]
-    assert list(cell["expectation"]) == ["works", "rule", "reason", "source", "refusal", "promised"]
+    assert list(cell["expectation"]) == [
+        *("works", "rule", "reason", "source", "refusal", "promised", "exception")
+    ]
     assert list(cell["attempts"][0]) == [
         "key", "status", "detail", "source_seen", "backends", "answer", "latency_ms",
         "other_sources", "throughput",

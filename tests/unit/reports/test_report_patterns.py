@@ -276,6 +276,47 @@ def test_the_page_tells_each_cause_once_and_the_rare_one_too():
     assert page.count("<dt>Cause</dt><dd>none found on its path</dd>") == 1
 
 
+def unexpected(exception: int) -> RunResult:
+    """Failures with a cause, and all cells of one limit working; also found on the same path."""
+    run = explained()
+    limited = [result for result in healthy().results if result.verdict == "known-limit"]
+    passes = tuple(
+        replace(
+            result,
+            verdict="unexpected-pass",
+            finding=DOWN,
+            expectation=replace(result.expectation, exception=exception, source="mine.yaml:47"),
+        )
+        for result in limited
+    )
+    return replace(run, results=(*run.results, *passes))
+
+
+@pytest.mark.parametrize(
+    ("exception", "sentence"),
+    [
+        (
+            2,
+            (
+                "exception 2 (mine.yaml:47) no longer holds: 24 cells work; "
+                "remove it or narrow its 'when'"
+            ),
+        ),
+        (0, "known limit WIN-NODEPORT-SELF no longer holds: 24 cells work"),
+    ],
+)
+def test_unexpected_passes_are_one_group_a_rule_that_names_it(exception, sentence):
+    run = unexpected(exception)
+    failed, passed = red_causes(run.results)
+    assert (failed.line, passed.sentence) == (LINE, sentence)
+    assert {result.verdict for result in failed.cells} == {"fail"}
+    assert len(passed.cells) == 24
+    assert f"  * {sentence}" in plain_lines(run)
+    page = to_html(run, picture_of(intent_of()))
+    title = f"{sentence[0].upper()}{sentence[1:]}".replace("'", "&#39;")
+    assert page.count(f"{title}</h3>") == 1
+
+
 def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
     assert DOWN.shown_by("mine") == "lab exec mine worker2 -- ip link show dev eth0"
     assert DOWN.fixed_by("mine").startswith("lab exec mine worker2 -- sh -c 'ip link set dev eth0")

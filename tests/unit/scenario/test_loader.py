@@ -117,7 +117,7 @@ def test_what_is_written_arrives_converted():
     assert other.id == "everything-exception-2"
     assert other.when.name_form == "partial"
     assert limit.refusal == "timeout"
-    assert limit.source == "everything.yaml, line 70"
+    assert limit.source == "everything.yaml:70"
     assert limit.when == Match(
         families=("nodeport",),
         protocol="tcp",
