@@ -23,6 +23,7 @@ from lab.explain.faults.registry import faults
 from lab.inventory.inventory import Inventory
 from lab.matrix.cells import families
 from lab.scenario.shape import schema
+from lab.scenario.topics import TOPICS
 from lab.topology.registry import schemas
 
 ROOT = Path(__file__).parents[1]
@@ -255,6 +256,20 @@ def check_page() -> Iterator[str]:
     yield from table(("check", "compares", "kinds of differences"), rows)
 
 
+def topic_page() -> Iterator[str]:
+    yield "# What is not modelled\n"
+    yield "What clusters have and a lab does not, and what is nearest to it. A scenario that names"
+    yield "one of them gets this as the hint of its error.\n"
+    for heading, modelled in (("Not modelled", False), ("Under another name", True)):
+        yield f"## {heading}\n"
+        rows = (
+            (literal(topic.name), literal(topic.what), literal(topic.nearest).replace('"', "`"))
+            for topic in TOPICS
+            if topic.modelled is modelled
+        )
+        yield from table(("what", "that is", "nearest" if not modelled else "here"), rows)
+
+
 def pages() -> Mapping[str, Iterable[str]]:
     return {
         "commands.md": command_pages(),
@@ -272,6 +287,7 @@ def pages() -> Mapping[str, Iterable[str]]:
         "families.md": family_page(),
         "faults.md": fault_page(),
         "checks.md": check_page(),
+        "not-modelled.md": topic_page(),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 from lab._log import quantity
+from lab.scenario import topics
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.reserved import HYPERVISOR_CIDR, OUTSIDE_CIDR, POD_RANGE_RESERVED
 from lab.scenario.scenario import Scenario, node_names, pods_per_node, probe_pods
@@ -195,7 +196,8 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
         name = quoted(group.name)
         if address not in cidr:
             what = f"{address} of {name} is outside the node network {cidr}"
-            hint = f"write one from {fits[0]} to {fits[1]}"
+            hint = f"write one from {fits[0]} to {fits[1]}: a lab has one node network only; "
+            hint += f"see {topics.PAGE}"
             yield Problem(key, what, hint)
         elif address == router:
             hint = f"write one from {fits[0]} to {fits[1]}"

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lab.scenario.topics import topic_of
+
 Key = tuple[str | int, ...]
 """A key path in the file: ``("nodes", 3, "address")``."""
 
@@ -91,8 +93,15 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def did_you_mean(word: str, words: Iterable[str], otherwise: str) -> str:
-    """``did you mean "overlay"?``, or ``otherwise`` if no word is similar."""
+def did_you_mean(word: str, words: Iterable[str], otherwise: str, value: str = "") -> str:
+    """What is said of :mod:`lab.scenario.topics`, else ``did you mean "overlay"?``.
+
+    ``value``: if the word is a key, its value. ``otherwise`` if neither is a topic's and no word is
+    similar.
+    """
+    topic = topic_of(word) or topic_of(value)
+    if topic:
+        return topic.answer
     near = nearest(word, words)
     return f"did you mean {quoted(near)}?" if near else otherwise
 

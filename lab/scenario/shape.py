@@ -28,6 +28,7 @@ from lab.scenario.findings import (
     quoted,
 )
 from lab.scenario.scenario import Scenario
+from lab.scenario.topics import Topic, topic_of_list
 from lab.scenario.values import FILE
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -236,9 +237,9 @@ class Words:
         return Problem(key, f"the list {self._name(key)} is empty", "name at least one in it")
 
     def _extra(self, key: Key) -> Problem:
-        near = self._near(key)
-        known = ", ".join(keys(self._published, key[:-1]))
-        hint = f"did you mean {quoted(near)}?" if near else f"its keys are {known}"
+        known = keys(self._published, key[:-1])
+        listed = f"its keys are {', '.join(known)}"
+        hint = did_you_mean(str(key[-1]), known, listed, self._document.texts.get(key, ""))
         what = f"unknown key {quoted(key[-1])} in {self._place(key[:-1])}"
         return Problem(key, what, hint, at_key=True)
 
@@ -266,9 +267,20 @@ class Words:
                 return Problem(key, what, f"put it in quotes: {quoted(written)}")
         elif wanted == "a list":
             return Problem(key, what, self._language.listing)
+        elif topic := self._topic_of_list(key):
+            return Problem(key, what, f"{self._like(key)}; {topic.answer}")
         elif wanted == "true or false":
             return Problem(key, what, "write true or false, without quotes")
         return Problem(key, what, self._like(key))
+
+    def _topic_of_list(self, key: Key) -> Topic | None:
+        """What a list means at a key that holds one value."""
+        items = self._document.at(key)
+        if not isinstance(items, list):
+            return None
+        return topic_of_list(
+            ".".join(map(str, key)), [item for item in items if isinstance(item, str)]
+        )
 
     def _found(self, key: Key) -> str:
         """A description of the value at a key, for its author."""
@@ -347,8 +359,7 @@ def shaped(document: Document, model: type[Model], kind: FileKind) -> Shaped[Mod
             errors = _causes(error.errors(include_url=False, include_input=False))
         published = of(model)
         problems += Words(published, document, kind).problems(errors)
-        # no rule reads an unknown key
-        tainted |= {error["loc"] for error in errors if error["type"] != "extra_forbidden"}
+        tainted |= {error["loc"] for error in errors}
         _mend(tree, {error["loc"] for error in errors}, published)
     return Shaped(None, (*problems,), frozenset(tainted))
 

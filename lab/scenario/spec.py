@@ -306,15 +306,16 @@ def _setting(
     asked: dict[str, dict[str, Value]],
 ) -> Iterator[FileFinding]:
     """Give groups of nodes a value of Kubeinit's."""
-    converted = _from_kubeinit(key, value.text)
+    text = _from_kubeinit(key, value.text)
+    if isinstance(text, tuple):
+        yield value.wrong(*text)
+        return
     for group in groups:
-        found = converted
-        if isinstance(converted, str):
-            found = _value(_NODE_KEYS[key], converted, group, spec)
-        if isinstance(found, tuple):
-            yield value.wrong(*found)
+        setting = _value(_NODE_KEYS[key], text, group, spec)
+        if isinstance(setting, tuple):
+            yield value.wrong(*setting)
             return
-        asked.setdefault(group, {})[_NODE_KEYS[key]] = found
+        asked.setdefault(group, {})[_NODE_KEYS[key]] = setting
 
 
 def _from_kubeinit(key: str, text: str) -> str | tuple[str, str]:

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from lab.scenario import topics
 from lab.scenario.findings import quoted
 from lab.scenario.versions import SUPPORTED
 
@@ -114,6 +115,7 @@ def domain(value: object) -> str:
 def cidr(value: object) -> IPv4Network:
     """An IPv4 range whose host bits are zero."""
     written = text(value).strip()
+    _refuse_several(written)
     _refuse_ipv6(written, "10.244.0.0/16")
     if re.fullmatch(ADDRESS, written):
         what = f"{quoted(written)} has no prefix length"
@@ -228,6 +230,15 @@ def _amount(value: object, pattern: str, units: dict[str, int], example: str) ->
     return int(number) * units[written.removeprefix(number)]
 
 
+def _refuse_several(written: str) -> None:
+    ranges = [part.strip() for part in written.split(",")]
+    if len(ranges) > 1:
+        topic = topics.IPV6 if ":" in written else topics.POOLS
+        first = next((part for part in ranges if "." in part), "10.244.0.0/16")
+        what = f"{quoted(written)} is more than one range"
+        raise wrong(what, f"write one, such as {quoted(first)}; {topic.brief}")
+
+
 def _refuse_ipv6(written: str, example: str) -> None:
     host = written.partition("/")[0].partition("%")[0]
     try:
@@ -235,8 +246,8 @@ def _refuse_ipv6(written: str, example: str) -> None:
     except ValueError:
         six = False
     if six:
-        what = f"{quoted(written)} is IPv6, which the lab does not support yet"
-        raise wrong(what, f"write an IPv4 one, such as {quoted(example)}")
+        what = f"{quoted(written)} is IPv6"
+        raise wrong(what, f"write an IPv4 one, such as {quoted(example)}; {topics.IPV6.brief}")
 
 
 FILE = "file"

@@ -14,6 +14,7 @@ from lab.plan.plan import Plan
 from lab.scenario.findings import Problem, did_you_mean, quoted
 from lab.scenario.scenario import Limit, Scenario
 from lab.scenario.terms import Os
+from lab.scenario.topics import topic_of
 from lab.topology import windows_limits
 from lab.topology.hypervisors import spread
 from lab.topology.intent import Intent
@@ -216,12 +217,14 @@ def _check_parameters(scenario: Scenario, topology: Topology) -> Iterator[Proble
         if key in known:
             if not known[key].fits(value):
                 what = f"{quoted(value)} {known[key].wrong}"
-                yield Problem(("topology", key), what, known[key].hint)
+                topic = topic_of(str(value))
+                hint = f"{known[key].hint}; {topic.answer}" if topic else known[key].hint
+                yield Problem(("topology", key), what, hint)
         else:
             allowed = ", ".join(known) or "none"
             yield Problem(
                 ("topology", key),
                 f'topology "{topology.kind}" has no parameter {quoted(key)}',
-                did_you_mean(key, known, f"its parameters are: {allowed}"),
+                did_you_mean(key, known, f"its parameters are: {allowed}", str(value)),
                 at_key=True,
             )
