@@ -72,6 +72,9 @@ def new_program(tmp_path, monkeypatch):
     return make
 
 
+_MS_PRIVATE = 1 << 18  # what the host unmounts stays mounted here, and shows no difference
+
+
 @pytest.fixture(scope="session")
 def mounts() -> Callable[[], Counter[str]]:
     """Ask it twice: what the second answer has and the first has not, tests have mounted between.
@@ -84,6 +87,6 @@ def mounts() -> Callable[[], Counter[str]]:
         isolation.unshare(isolation.CLONE_NEWNS)
     except PermissionError:
         return Counter
-    isolation.mount("none", "/", "", isolation.MS_REC | isolation.MS_PRIVATE)
+    isolation.mount("none", "/", "", isolation.MS_REC | _MS_PRIVATE)
     own = Path("/proc/thread-self/mounts")
     return lambda: Counter(own.read_text(encoding="utf-8").splitlines())

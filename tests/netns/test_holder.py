@@ -121,6 +121,58 @@ def _is_inside(pid: str, holder: int) -> bool:
         return False
 
 
+_UNMOUNTED_OUTSIDE = """
+import subprocess, sys
+from pathlib import Path
+from lab._deadline import Deadline
+from lab.providers.netns import holders, isolation
+from lab.providers.nspawn.holder import KIND
+from lab.providers.provider import LabHandle
+
+directory, disk = Path(sys.argv[2]), Path(sys.argv[3])
+subprocess.run(["mount", "-t", "tmpfs", "of-the-host", disk], check=True)
+kinds = {"lab": holders.LAB_HOLDER, "containers": KIND}
+entry = holders.start_holder(
+    LabHandle("unmounted", directory, "0123456789abcdef"), sys.executable, kinds[sys.argv[1]]
+)
+
+def start(_):
+    isolation.unshare(isolation.CLONE_NEWNS)
+    return subprocess.Popen(["sleep", "60"], start_new_session=True).pid
+
+inner = entry.call("starting a daemon", start, Deadline(5))
+places = {
+    "host": "/proc/self/mountinfo",
+    "holder": f"/proc/{entry.pid}/mountinfo",
+    "daemon": f"/proc/{entry.pid}/root/proc/{inner}/mountinfo",
+}
+def mounted():
+    return sorted(name for name, path in places.items() if "of-the-host" in Path(path).read_text())
+before = mounted()
+subprocess.run(["umount", disk], check=True)
+print(before, mounted())
+"""
+
+
+@pytest.mark.parametrize("kind", ["lab", "containers"])
+def test_what_the_host_unmounts_disappears_in_the_lab(kind, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(  # a mount namespace with shared mounts, as systemd makes them
+        [
+            *("unshare", "--mount", "--propagation=shared", "--pid", "--fork", "--kill-child"),
+            *("--mount-proc", *([] if os.geteuid() == 0 else ["--map-root-user"])),
+            *(sys.executable, "-c", _UNMOUNTED_OUTSIDE, kind, str(tmp_path), str(disk)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )
+    assert done.stdout == "['daemon', 'holder', 'host'] []\n", done.stderr
+
+
 def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(lab, tmp_path):
     liar = tmp_path / "refused.py"
     liar.write_text(

@@ -20,7 +20,7 @@ MS_NODEV = 4
 MS_NOEXEC = 8
 MS_BIND = 4096
 MS_REC = 16384
-MS_PRIVATE = 1 << 18
+MS_SLAVE = 1 << 19
 MNT_DETACH = 2
 
 _PR_SET_PDEATHSIG = 1
@@ -114,14 +114,15 @@ def isolate(*, network: bool = True) -> None:
 
 
 def furnish(kept: str = "") -> None:
-    """As process 1, set up the new mount namespace: private mounts, /proc and /run.
+    """As process 1, set up the new mount namespace: mounts that stay inside, /proc and /run.
 
+    What the host unmounts disappears here too, so that a lab keeps no disk of the host busy.
     ``kept`` is a directory below /run that stays visible.
 
     Raises OSError when a mount is refused; the file name is the mount.
     """
     resolver = os.path.realpath(RESOLVER_FILE)
-    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    mount("none", "/", "", MS_REC | MS_SLAVE)
     guarded = MS_NOSUID | MS_NODEV
     mount("proc", "/proc", "proc", guarded | MS_NOEXEC)
     keeping = os.open(kept, os.O_PATH | os.O_CLOEXEC) if kept else -1

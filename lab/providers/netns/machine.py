@@ -107,7 +107,14 @@ class NetnsMachine:
         own = namespaces.run_directory(self.name)
         if self.pod:
             bind = f"mount --bind {RESOLV_DIRECTORY}/{self.name} {RESOLVER_FILE}"
-            inside = ["unshare", "--mount", "sh", "-c", f"{bind} && exec {shlex.join(inside)}"]
+            inside = [
+                "unshare",
+                "--mount",
+                "--propagation=slave",
+                "sh",
+                "-c",
+                f"{bind} && exec {shlex.join(inside)}",
+            ]
         elif os.path.isdir(f"/proc/{self.entry.pid}/root{own}"):  # noqa: PTH112  no Path needed
             bind = f"mount --bind {own} /run"
             inside[4:] = ["sh", "-c", f"{bind} && exec {shlex.join(words)}"]

@@ -228,4 +228,13 @@ class PodMachine:
             'mount --bind "$copy" "$(readlink -f /etc/resolv.conf)" && rm "$copy" && exec "$@"'
         )
         go_in = ["nsenter", f"--net={self.carrier.network}", *command]
-        return ["unshare", "--mount", "sh", "-c", lay, str(self.carrier.resolver), *go_in]
+        return [
+            "unshare",
+            "--mount",
+            "--propagation=slave",
+            "sh",
+            "-c",
+            lay,
+            str(self.carrier.resolver),
+            *go_in,
+        ]

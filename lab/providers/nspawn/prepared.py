@@ -166,6 +166,9 @@ def _check_room(draft: Path, manifest: Manifest) -> None:
         )
 
 
+_OWN_MOUNTS = ("unshare", "--mount", "--propagation=slave", "--")
+
+
 @contextmanager
 def _containerd(draft: Path) -> Iterator[str]:
     """Run containerd on the draft's store, in a new mount namespace; yields its socket."""
@@ -181,7 +184,7 @@ def _containerd(draft: Path) -> Iterator[str]:
     words = (f"--root={draft / STORE}", f"--state={draft / 'state'}", f"--address={socket}")
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603  the bundle's own program
-            ("unshare", "--mount", "--", program, f"--config={config}", *words),  # noqa: S607
+            (*_OWN_MOUNTS, program, f"--config={config}", *words),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
