@@ -105,9 +105,9 @@ e2e-libvirt: ## real clusters on virtual machines; the first run builds what it 
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m 'cluster or topologies'
 
-conformance: ## Kubernetes' own network tests on a cluster of system containers: OUTPUT=
+conformance: ## Kubernetes' own network tests on a cluster of system containers: FOCUS=, OUTPUT=
 	@tools/setup develop nspawn
-	@.venv/bin/python tests/nspawn/conformance.py $${OUTPUT:+--output "$$OUTPUT"}
+	@.venv/bin/python tests/nspawn/conformance.py $${FOCUS:+--focus "$$FOCUS"} $${OUTPUT:+--output "$$OUTPUT"}
 
 test-nspawn-host: ## system containers on a host with systemd, in an emulated machine
 	@tools/setup develop libvirt

@@ -17,7 +17,7 @@ PACKAGES = ("iptables", "nftables", "conntrack", "netbase", "coreutils", "dash")
 PROTOCOLS = "/etc/protocols"
 CLIENT_PACKAGES = (
     *("coreutils", "dash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2"),
-    *("grep", "hostname", "libc-bin", "mawk"),
+    *("grep", "hostname", "libc-bin", "mawk", "wget"),
 )
 """Packages for the images of Kubernetes' own tests."""
 CALICO_PACKAGES = (
@@ -85,7 +85,7 @@ def clients(deadline: Deadline) -> tuple[Entry, ...]:
     return (*shell(deadline), *with_libraries(programs, deadline))
 
 
-_CLIENTS = ("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc")
+_CLIENTS = ("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc", "wget")
 
 
 def unpacked(into: Path, deadline: Deadline) -> dict[str, Path]:
