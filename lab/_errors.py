@@ -21,6 +21,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+PREFIX = "error: "
+"""Begins every error that a command prints."""
 _WORD = re.compile(r"""\S{400,}?(?=['"):;,.]*(?:\s|$))""")
 """A word too long to read: longer than any file name (255), and than most paths."""
 _SHOWN = 60
@@ -54,6 +56,11 @@ class LabError(Exception):
         """What happened, in one line."""
         return first_line(readable(f"{self.doing}: {self.happened}"))
 
+    @property
+    def shown(self) -> str:
+        """The whole message, as commands print it."""
+        return f"{PREFIX}{self}"
+
     def __str__(self) -> str:
         text = readable(f"{self.doing}: {self.happened}")
         return f"{text}\n  try: {readable(self.hint)}" if self.hint else text
@@ -78,6 +85,11 @@ class FileError(UsageError):
         """The first finding, and the number of others."""
         more = len(self.lines) - 1
         return f"{self.lines[0]} (and {more} more)" if more else self.lines[0]
+
+    @property
+    def shown(self) -> str:
+        """The findings, which editors read as FILE:LINE:COLUMN, then their number."""
+        return "\n".join((*self.lines, f"{PREFIX}{self.doing}: {self.happened}"))
 
     def __str__(self) -> str:
         return "\n".join((*self.lines, f"{self.doing}: {self.happened}"))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lab._errors import first_line
+from lab._errors import LabError
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]"
@@ -53,10 +53,10 @@ def leave_cause(line: str) -> None:
             Path(path).write_text(f"{clean(line)}\n", encoding="utf-8", errors="replace")
 
 
-def complain(error: str) -> None:
-    """Print why there is no run, and leave its first line as the cause of the failure."""
-    say(f"ERROR: {error}")
-    leave_cause(first_line(error))
+def complain(error: LabError) -> None:
+    """Print an error, and leave its cause as that of the command's failure."""
+    say(error.shown)
+    leave_cause(error.cause)
 
 
 @contextmanager

@@ -46,8 +46,8 @@ class Commands(click.Group):
             meant = self.elsewhere.get(args[0])
             near = [meant] if meant else difflib.get_close_matches(args[0], known, n=1)
             path = ctx.command_path
-            hint = f'did you mean "{path} {near[0]}"?' if near else f'see "{path} --help"'
-            raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
+            hint = f'; did you mean "{path} {near[0]}"?' if near else ""
+            raise click.UsageError(f'there is no command "{args[0]}"{hint}', ctx) from None
         if found and not ctx.resilient_parsing:
             _refuse_empty(found, ctx, name, rest)
         return name, found, rest

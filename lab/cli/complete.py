@@ -85,6 +85,13 @@ def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> lis
     return _beginning(faults(), begun)
 
 
+def faults_put_in(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """The faults that the lab has."""
+    opened = _opened(ctx)
+    rows = opened.store.live_faults(opened.name, opened.handle.token) if opened else ()
+    return _beginning((row.name for row in rows), begun)
+
+
 def fault_nodes(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Machines of the lab that can have the fault."""
     return _beginning((site.node for site in _sites(ctx)), begun)
@@ -133,6 +140,16 @@ def targets(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
     )
 
 
+def selections(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """Ids of the lab's cells, and markers after ``-m``: families, protocols, sizes, systems."""
+    if (_words(ctx, param.name or "") or [""])[-1] != "-m":
+        return cells(ctx, param, begun)
+    from lab.suites.connectivity import MARKERS
+
+    earlier, space, last = begun.rpartition(" ")  # as in "nodeport and la"
+    return [f"{earlier}{space}{marker}" for marker in _beginning(MARKERS, last)]
+
+
 def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Ids of the lab's cells; of a large matrix only once family and source are typed."""
     family, _, rest = begun.partition("/")
@@ -168,6 +185,11 @@ def _typed(ctx: click.Context, name: str) -> str:
         return str(found)
     arguments = [one.name for one in ctx.command.params if isinstance(one, click.Argument)]
     return dict(zip(arguments, ctx.args, strict=False)).get(name, "")
+
+
+def _words(ctx: click.Context, name: str) -> list[str]:
+    """What has been typed for an argument of any number of words."""
+    return [*(ctx.params.get(name) or ())]
 
 
 def _opened(ctx: click.Context) -> OpenLab | None:

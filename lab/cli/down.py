@@ -53,7 +53,7 @@ def down_command(names: tuple[str, ...], all_labs: bool, as_json: bool) -> None:
     elif as_json and results:
         echo_json(results[0])
     for other in errors[1:]:
-        complain(str(other))
+        complain(other)
     if errors:
         raise errors[0]
 

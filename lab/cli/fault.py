@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import say
-from lab.cli.complete import fault_names, fault_nodes, fault_peers
+from lab.cli.complete import fault_names, fault_nodes, fault_peers, faults_put_in
 from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
@@ -136,7 +136,7 @@ def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
 
 @click.command("heal")
 @lab_argument()
-@click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
+@click.argument("fault", metavar="[FAULT]", required=False, shell_complete=faults_put_in)
 @click.option("--node", default="", help="Only FAULT on this machine.")
 @click.option("--peer", default="", help="Only FAULT with this other end.")
 @json_option()

@@ -12,8 +12,8 @@ from importlib import import_module
 
 import click
 
-from lab._errors import BrokenError, LabError, UsageError, readable
-from lab._log import leave_cause, say
+from lab._errors import BrokenError, LabError, UsageError
+from lab._log import complain, say
 from lab.cli.commands import Commands
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -214,6 +214,13 @@ def command() -> None:
     """  # noqa: D301  \b tells click not to rewrap
 
 
+def _usage_error(error: click.ClickException) -> UsageError:
+    """The error of click as one of ours."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    path = ctx.command_path if ctx else "lab"
+    return UsageError(path, error.format_message().rstrip("."), f"{path} --help")
+
+
 def _is_directory_deleted() -> bool:
     try:
         os.getcwd()  # noqa: PTH109  no path is wanted
@@ -235,14 +242,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = command.main(arguments, prog_name="lab", standalone_mode=False)
     except LabError as error:
-        say(str(error))
-        leave_cause(error.cause)
+        complain(error)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        message = io.StringIO()
-        error.show(message)
-        say(readable(message.getvalue().rstrip()))
-        leave_cause(readable(error.format_message()))
+        complain(_usage_error(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before click handles it
         sys.exit(INTERRUPTED)

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from lab._log import quantity, say
-from lab.cli.complete import providers
+from lab.cli.complete import labs, providers
 from lab.cli.output import echo
 
 
 @click.command("repro")
-@click.argument("run")
+@click.argument("run", shell_complete=labs)
 @click.argument("cell")
 @click.option(
     "--provider",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._errors import LabError, UsageError
-from lab._log import say
+from lab._log import complain, say
 from lab.cli import down, test, up
+from lab.cli.complete import selections
 from lab.cli.options import json_option, scenario_options, windows_rule_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,13 @@ _SKIP = 125
 @click.command("run", context_settings={"ignore_unknown_options": True})
 @scenario_options
 @windows_rule_option
-@click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
+@click.argument(
+    "selection",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[PYTEST OPTIONS]...",
+    shell_complete=selections,
+)
 @click.option("--keep", is_flag=True, help="Leave the lab up if it is not green.")
 @click.option("--bisect", is_flag=True, help="Exit with 125 if no cell could be judged.")
 @json_option("Print the whole result as JSON.")
@@ -75,6 +82,6 @@ def command(
     except LabError as error:
         if not bisect:
             raise
-        say(str(error))
+        complain(error)
         return _SKIP
     return code if code in {0, 1} or not bisect else _SKIP

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._errors import UsageError
-from lab._log import say
-from lab.cli.complete import cells
+from lab._log import listed, quantity, say
+from lab.cli.complete import selections
 from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo
 
@@ -38,16 +39,42 @@ class Keeper:
         import pytest
 
         pytest.hookimpl(tryfirst=True)(Keeper.pytest_internalerror)
+        pytest.hookimpl(wrapper=True)(Keeper.pytest_cmdline_parse)
+        pytest.hookimpl(wrapper=True, tryfirst=True)(Keeper.pytest_cmdline_main)
         self.opened = opened
         self.run: RunResult | None = None
         self.directory: Path | None = None
         self.stopped: BaseException | None = None
-        self.usage = True
-        """True until pytest has parsed its options."""
+        self.own: dict[str, str] = {}
+        """The worst outcome of each test that is not of the matrix, by file and name."""
 
-    def pytest_cmdline_main(self) -> None:
-        """Record that pytest has parsed its options."""
-        self.usage = False
+    def pytest_cmdline_parse(self) -> Generator[None, object, object]:
+        """Raise a wrong option of pytest as a UsageError."""
+        return (yield from self._usage_as_ours())
+
+    def pytest_cmdline_main(self) -> Generator[None, object, object]:
+        """Raise what pytest refuses later as a UsageError, too."""
+        return (yield from self._usage_as_ours())
+
+    def _usage_as_ours(self) -> Generator[None, object, object]:
+        import pytest
+
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            raise UsageError(
+                f"testing lab '{self.opened.name}'",
+                f"pytest: {_sentence(str(error))}",
+                "lab test --help, or pytest --help for pytest's own options",
+            ) from error
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count the user's own tests."""
+        if not report.nodeid.startswith(f"{self.opened.name}::"):
+            file, _, name = report.location
+            test = f"{Path(file).name}::{name}"
+            before = self.own.get(test, "passed")
+            self.own[test] = report.outcome if before == "passed" else before
 
     def pytest_lab_open(self) -> OpenLab:
         """Return the open lab, so that it is not opened twice."""
@@ -74,7 +101,7 @@ class Keeper:
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="[PYTEST OPTIONS]...",
-    shell_complete=cells,
+    shell_complete=selections,
 )
 @click.option("--full", is_flag=True, help="Probe every cell, however many there are.")
 @click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to probe.")
@@ -156,28 +183,28 @@ def command(
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
     own = _has_files(selection)
     keeper = Keeper(replace(opened, held_alone=failover, repeat_with=repeat_with))
+    arguments = [
+        *("-p", "hybridlab"),  # also if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
+        *("--lab", name, "--pyargs", "lab.suites"),
+        # rewriting the asserts of this package takes half a second, and
+        # pytest-benchmark creates a directory in the current one
+        *(() if own else ("--assert=plain", "-p", "no:benchmark")),
+        *_asking(full, sample, seed),
+        *(("--lab-failover",) if failover else ()),
+        "--noconftest",  # the suite has none; one in this directory is unrelated
+        *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
+        *("-o", f"cache_dir={directory / 'pytest-cache'}"),
+        f"--junitxml={junit}",
+        *(() if verbose or own or _lists(selection) else ("--lab-quiet",)),
+        *selection,
+    ]
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         opened.require_running()
         check_room(directory, _KEPT_BYTES)
         try:
-            code = pytest.main(
-                [
-                    *("-p", "hybridlab"),  # also if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
-                    *("--lab", name, "--pyargs", "lab.suites"),
-                    # rewriting the asserts of this package takes half a second, and
-                    # pytest-benchmark creates a directory in the current one
-                    *(() if own else ("--assert=plain", "-p", "no:benchmark")),
-                    *_asking(full, sample, seed),
-                    *(("--lab-failover",) if failover else ()),
-                    "--noconftest",  # the suite has none; one in this directory is unrelated
-                    *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
-                    *("-o", f"cache_dir={directory / 'pytest-cache'}"),
-                    f"--junitxml={junit}",
-                    *(() if verbose or own or _lists(selection) else ("--lab-quiet",)),
-                    *selection,
-                ],
-                plugins=[keeper],
-            )
+            # pytest's own words are no part of a result
+            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+                code = pytest.main(arguments, plugins=[keeper])
         except OSError as error:
             if error.errno in NO_ROOM:  # pytest's own files: the error does not say which disk
                 check_room(directory, _KEPT_BYTES)
@@ -189,7 +216,16 @@ def command(
     if keeper.run is not None and keeper.directory is not None:
         with suppress(BrokenPipeError):  # a reader that closes the pipe changes no verdict
             _show(keeper.run, keeper.directory, as_json)
-    return UsageError.exit_code if keeper.usage else int(code)
+    if failed := [test for test, outcome in keeper.own.items() if outcome == "failed"]:
+        own_tests = quantity(len(keeper.own), "own test")
+        line = f"{len(failed):,} of {own_tests} failed: {listed(failed)}"
+        (say if as_json else echo)(line)
+    return int(code)
+
+
+def _sentence(text: str) -> str:
+    """What is wrong, from a message of argparse, which begins with the usage."""
+    return text.rpartition(": error: ")[2].partition("\n")[0]
 
 
 def _asking(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:

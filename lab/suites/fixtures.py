@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from lab._deadline import Deadline
-from lab._errors import UsageError
+from lab._errors import LabError, UsageError
 from lab._log import say
 from lab.matrix.cells import product
 from lab.matrix.choose import choose_cells
@@ -29,6 +30,26 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS = 60.0
 
 
+_Returned = TypeVar("_Returned")
+_Arguments = ParamSpec("_Arguments")
+
+
+def _own_frames_hidden(
+    function: Callable[_Arguments, _Returned],
+) -> Callable[_Arguments, _Returned]:
+    """The function; an error of it ends pytest's traceback at the test that called it."""
+
+    @wraps(function)
+    def hidden(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Returned:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **options)
+        except LabError as error:
+            raise error.with_traceback(None) from None
+
+    return hidden
+
+
 @dataclass(frozen=True, slots=True)
 class LabPlace:
     """A node, another machine, or a pod of the lab."""
@@ -39,6 +60,7 @@ class LabPlace:
     """Without prefix length; for a node, its address on the node network."""
     machine: Machine
 
+    @_own_frames_hidden
     def run(self, *command: str, timeout: float = _COMMAND_SECONDS) -> Completed:
         """Run a command; the result has ``code``, ``stdout`` and ``stderr``.
 
@@ -77,6 +99,7 @@ class HeldLab:
             pod.name for one in self.intent.machines for pod in one.pods if pod.role == "probe"
         )
 
+    @_own_frames_hidden
     def node(self, name: str) -> LabPlace:
         """The node or other machine of this name.
 
@@ -86,6 +109,7 @@ class HeldLab:
         found = machines[self._known("machine", name, machines)]
         return LabPlace(name, found.os, found.address(), self._machine(name))
 
+    @_own_frames_hidden
     def pod(self, name: str) -> LabPlace:
         """The pod of this name.
 
@@ -95,6 +119,7 @@ class HeldLab:
         host, pod = pods[self._known("pod", name, pods)]
         return LabPlace(name, host.os, pod.address.partition("/")[0], self._machine(name))
 
+    @_own_frames_hidden
     def probe(
         self, source: str, target: str, protocol: str = "tcp", size: str = "small"
     ) -> CellResult:

@@ -99,29 +99,41 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if name is None:
         if not _asks_for_suite(config):
             return None
-        complain(
-            f"collecting '{PACKAGE}': no lab is named\n"
-            f"  try: pytest --lab NAME --pyargs {PACKAGE} ('lab list' names the labs)"
+        return _refuse(
+            UsageError(
+                f"collecting '{PACKAGE}'",
+                "no lab is named",
+                f"pytest --lab NAME --pyargs {PACKAGE} ('lab list' names the labs)",
+            )
         )
-        return UsageError.exit_code
     return _open(config, name)
 
 
+def _refuse(error: LabError) -> int:
+    complain(error)
+    return error.exit_code
+
+
 def _open(config: pytest.Config, name: str) -> int | None:
-    if config.getoption("numprocesses", None) or config.getoption("dist", "no") != "no":
-        complain(
-            f"testing lab '{name}': pytest-xdist would probe every cell in each of its processes; "
-            "one process already probes many cells at a time\n"
-            "  try: the same without -n, --dist and --tx (or -p no:xdist)"
+    parallel = config.getoption("numprocesses", None) or config.getoption("dist", "no") != "no"
+    if parallel and _asks_for_suite(config):
+        return _refuse(
+            UsageError(
+                f"testing lab '{name}'",
+                "pytest-xdist would probe every cell in each of its processes; one process already "
+                "probes many cells at a time",
+                "the same without -n, --dist and --tx (or -p no:xdist)",
+            )
         )
-        return UsageError.exit_code
     junit = config.getoption("xmlpath", None)
     if junit and (why := _unwritable(Path(os.path.expandvars(junit)).expanduser())):
-        complain(
-            f"testing lab '{name}': '{junit}' cannot be written: {why}\n"
-            "  try: another file for --junitxml; nothing was probed"
+        return _refuse(
+            UsageError(
+                f"testing lab '{name}'",
+                f"'{junit}' cannot be written: {why}",
+                "another file for --junitxml; nothing was probed",
+            )
         )
-        return UsageError.exit_code
     from lab.suites.session_plugin import (  # noqa: PLC0415  only where a lab is asked for
         LabUnderTest,
         choice_of,
@@ -132,8 +144,7 @@ def _open(config: pytest.Config, name: str) -> int | None:
         if config.getoption("--lab-failover"):
             lab.session.require_failover()
     except LabError as error:
-        complain(str(error))
-        return error.exit_code
+        return _refuse(error)
     config.pluginmanager.register(lab, _UNDER_TEST)
     return None
 

@@ -19,7 +19,7 @@ from typing import Literal, TextIO
 
 import pytest
 
-from lab._errors import LabError, UsageError
+from lab._errors import LabError, MatrixError, UsageError
 from lab._log import complain, quantity, say
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import STRATEGIES, Choice, Strategy
@@ -118,7 +118,6 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
 
 
 SUITE = Path(__file__).parent
-BROKEN = 3
 
 
 class LabUnderTest:
@@ -166,7 +165,13 @@ class LabUnderTest:
         try:
             return (yield)
         except pytest.UsageError as error:
-            self._refuse(UsageError.exit_code, "\n".join(str(part) for part in error.args))
+            self._refuse(
+                UsageError(
+                    f"choosing tests of lab '{self.session.lab.name}'",
+                    "; ".join(str(part) for part in error.args if part),
+                    "'--collect-only -q' lists the cells",
+                )
+            )
             return None
 
     @pytest.hookimpl(tryfirst=True)
@@ -192,7 +197,7 @@ class LabUnderTest:
             if session.config.getoption("--lab-failover"):
                 self.session.fail_over()
         except LabError as error:
-            self._refuse(error.exit_code, str(error))
+            self._refuse(error)
             return True
         gc.freeze()
         if left := len(chosen) - len(self.session.found):
@@ -261,10 +266,11 @@ class LabUnderTest:
         nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
         if nothing and self.refused is None and self.session.run is None:
             self._refuse(
-                BROKEN,
-                f"testing lab '{self.session.lab.name}': no cell was chosen of "
-                f"{len(self.session.cells):,}{self._sampled()}\n"
-                "  try: a wider -k or -m; '--collect-only -q' lists the cells",
+                MatrixError(
+                    f"testing lab '{self.session.lab.name}'",
+                    f"no cell was chosen of {len(self.session.cells):,}{self._sampled()}",
+                    "a wider -k or -m; '--collect-only -q' lists the cells",
+                )
             )
         if self.refused is not None:
             session.exitstatus = self.refused
@@ -286,7 +292,7 @@ class LabUnderTest:
         try:
             directory = self.session.lab.record(run, self.session.intent)
         except LabError as error:
-            self._refuse(error.exit_code, str(error))
+            self._refuse(error)
             return
         self.session.directory = directory
         config.hook.pytest_lab_recorded(run=run, directory=directory)
@@ -301,16 +307,16 @@ class LabUnderTest:
         if self.session.directory is not None:
             kept = f"the run is stored in '{self.session.directory}'"
             error.hint = f"{error.hint}; {kept}" if error.hint else kept
-        self._refuse(error.exit_code, str(error))
+        self._refuse(error)
 
     def _sampled(self) -> str:
         """A clause with the size of the whole matrix; empty if the cells are all of it."""
         size = self.session.product.size
         return "" if len(self.session.cells) == size else f", which are a sample of {size:,}"
 
-    def _refuse(self, code: int, text: str) -> None:
-        self.refused = code
-        complain(text)
+    def _refuse(self, error: LabError) -> None:
+        self.refused = error.exit_code
+        complain(error)
 
 
 def _failover_properties(found: Failover) -> dict[str, str]:

@@ -80,6 +80,18 @@ def test_the_shell_offers_what_the_lab_has(lab, mine):
     ]
     peers = ("fault", "of-mine", "route-missing", "--node", "worker1", "--peer")
     assert offered(lab, *peers, "w") == ["worker2"]
+    assert offered(lab, "test", "of-mine", "-m", "hair") == ["hairpin"]
+    assert offered(lab, "run", "overlay", "-m", "win") == ["windows"]
+    assert offered(lab, "test", "of-mine", "-m", "dns\\ and\\ lar") == ["dns and large"]
+    assert offered(lab, "heal", "of-mine", "") == []
+    lab.run("fault", "of-mine", "wrong-vni", "--node", "worker1")
+    assert offered(lab, "heal", "of-mine", "") == ["wrong-vni"]
+    lab.run("heal", "of-mine")
+    lab.run("test", "of-mine", "-k", cells[0])
+    assert [Path(lab.run("report", "of-mine").stdout).parent.name] == offered(
+        lab, "report", "of-mine", ""
+    )
+    assert offered(lab, "repro", "of") == ["of-mine"]
     assert offered(lab, "up", "overlay", "--provider", "n")[0] == "netns"
     assert offered(lab, "plan", "overlay", "--provider", "lib") == ["libvirt"]
     assert offered(lab, "up", "overlay", "--provider", "fa") == []

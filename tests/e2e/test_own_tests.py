@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from lab_command import Lab
+from lab_command import ENOUGH_SECONDS, Lab
 
 EXAMPLE = Path(__file__).parents[2] / "examples/own-tests"
 
@@ -34,6 +35,56 @@ def test_own_tests_are_green_red_with_a_fault_and_run_beside_the_matrix(lab):
     beside = lab.run("test", "overlay", str(EXAMPLE / "test_network.py"), *words)
     assert "30 passed, 1 skipped" in beside.stdout
     assert "24 of 2,300 cells: 24 pass" in beside.stdout
+
+
+MINE = """
+def test_right(probe):
+    assert probe("worker1-p1", "worker2-p1").verdict == "pass"
+
+def test_typo(probe):
+    probe("worker1-p1", "worker2-p7")
+"""
+
+
+def test_a_mistyped_name_is_a_sentence_and_failures_are_in_the_last_line(lab, tmp_path):
+    lab.run("up", "overlay", "--only", "linux")
+    mine = tmp_path / "test_mine.py"
+    mine.write_text(MINE)
+    done = run_pytest(lab, "overlay", str(mine), "-n", "2", "-q")
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    assert "probing 'worker2-p7' from 'worker1-p1' in lab 'overlay': " in done.stdout
+    assert "did you mean" in done.stdout
+    assert len(done.stdout.splitlines()) < 20
+    words = ("test", "overlay", str(mine), "-k", "test_mine or master-p1/worker1-p1/tcp-small")
+    last = lab.run(*words, code=1).stdout.splitlines()[-1]
+    assert last == "1 of 2 own tests failed: test_mine.py::test_typo"
+    done = lab.run(*words, "--json", code=1)
+    assert {cell["verdict"] for cell in json.loads(done.stdout)["cells"]} == {"pass"}
+    assert "own tests failed" in done.stderr
+
+
+def test_an_editor_debugs_own_tests_by_the_pages_configuration(lab, tmp_path):
+    page = (EXAMPLE.parents[1] / "docs/how-to/own-tests.md").read_text()
+    text = page.partition('```json title=".vscode/launch.json"\n')[2].partition("```")[0]
+    (launch,) = json.loads(text)["configurations"]
+    lab.run("up", "overlay", "--only", "linux")
+    mine = tmp_path / "test_mine.py"
+    mine.write_text(MINE)
+    words = [word.replace("${file}", str(mine)) for word in launch["args"]]
+    python = [sys.executable, "-m", launch["module"], "-p", "no:cacheprovider", *words]
+    assert "1 failed, 1 passed" in lab.call(python).stdout
+    done = subprocess.run(
+        [*python, "--pdb"],
+        input="print('at', 6 * 7)\nquit\n",
+        env=lab.environment(),
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH_SECONDS,
+        check=False,
+    )
+    assert "at 42" in done.stdout
+    assert f"{mine}(6)test_typo()" in done.stdout, "the debugger stands in the test"
 
 
 @pytest.mark.parametrize(("name", "code"), [("nowhere", 2), ("../overlay", 2)])

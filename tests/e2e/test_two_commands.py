@@ -94,6 +94,28 @@ def test_the_only_lab_need_not_be_named_to_be_tested(lab):
     assert "name one of other, overlay" in lab.run("test", *cell, code=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("test", "overlay", "--bogus"), "pytest: unrecognized arguments: --bogus"),
+        (("test", "overlay", "-k", "a and ("), "Wrong expression passed to '-k': a and ("),
+        (("test", "overlay", "no-such-file"), "not found: no-such-file"),
+        (("test", "overlay", "-p", "nothing"), "No module named 'nothing'"),
+        (("test", "overlay", "--sample", "some"), "'some' is not one of 'full'"),
+        (("up", "no-such-scenario"), "no shipped scenario and no file has this name"),
+        (("nothing",), 'there is no command "nothing"'),
+    ],
+    ids=lambda words: "-".join(words) if isinstance(words, tuple) else "",
+)
+def test_a_mistake_is_one_sentence_with_one_prefix(overlay, words, sentence):
+    done = overlay.run(*words, code=2)
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert sentence in first
+    assert [line[:7] for line in others] in ([], ["  try: "])
+    assert done.stdout == ""
+
+
 def test_an_earlier_report_is_named_by_its_age_and_opens_in_a_browser(lab, tmp_path):
     lab.run("up", "overlay")
     for _ in range(2):

@@ -582,7 +582,7 @@ def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path):
     assert cause(log).startswith(f'{scenario}:1:1: the scenario has no "summary"')
     assert cause(log) == ""
     assert nightly.run_lab(("plan",), log, Deadline(60), never) == 2
-    assert cause(log) == "Missing argument 'SCENARIO'."
+    assert cause(log) == "lab plan: Missing argument 'SCENARIO'"
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["hears SIGTERM", "does not"])

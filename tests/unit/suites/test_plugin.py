@@ -319,7 +319,7 @@ def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
     assert result.ret == FullError.exit_code
     result.stderr.fnmatch_lines(
         [
-            "ERROR: writing JUnit and pytest's cache for lab 'paper': *: the disk is full",
+            "error: writing JUnit and pytest's cache for lab 'paper': *: the disk is full",
             f"*the run is stored in '{pytester.path / run.run}'",
         ]
     )
@@ -361,13 +361,13 @@ def test_quiet_mode_prints_nothing_and_loses_nothing(outer, pytester):
 EARLY = {
     "no such lab": (
         ("--lab", "other", "--pyargs", "lab.suites"),
-        ("ERROR: opening lab 'other': there is no such lab\n  try: lab up overlay\n",),
+        ("error: opening lab 'other': there is no such lab\n  try: lab up overlay\n",),
     ),
-    "no lab is named": (("--pyargs", "lab.suites"), ("ERROR: collecting 'lab.suites': no lab is",)),
-    "no lab, by directory": ((DIRECTORY,), ("ERROR: collecting 'lab.suites': no lab is named\n",)),
+    "no lab is named": (("--pyargs", "lab.suites"), ("error: collecting 'lab.suites': no lab is",)),
+    "no lab, by directory": ((DIRECTORY,), ("error: collecting 'lab.suites': no lab is named\n",)),
     "processes of xdist": (
         ("-p", "xdist.plugin", *SUITE, "-n2"),
-        ("ERROR: testing lab 'paper': pytest-xdist would probe", "without -n"),
+        ("error: testing lab 'paper': pytest-xdist would probe", "without -n"),
     ),
     "xdist by its other option": (("-p", "xdist.plugin", *SUITE, "--dist=load"), ("without -n",)),
     "no such strategy": (
@@ -377,7 +377,7 @@ EARLY = {
     **{
         f"JUnit in {file}": (
             (*SUITE, f"--junitxml={file}"),
-            (f"ERROR: testing lab 'paper': '{file}' cannot be written: ", "nothing was probed"),
+            (f"error: testing lab 'paper': '{file}' cannot be written: ", "nothing was probed"),
         )
         for file in ("/proc/none/out.xml", "/proc/out.xml", "/dev/null/x")
     },
@@ -413,26 +413,26 @@ def test_python_does_not_warn_of_threads_that_fork(pytester):
 NO_NFT = PreflightError("probing", "no nft", "apt install nftables")
 NEWER = StateError("opening the journal", "it is from a newer version")
 LATE: dict[str, tuple[tuple[str, ...], dict[str, Any], int, str]] = {
-    "preflight": ((), {"error": NO_NFT}, 4, f"ERROR: {NO_NFT}"),
-    "state": ((), {"error": NEWER}, 4, f"ERROR: {NEWER}"),
-    "down": ((), {"running": False}, 3, "ERROR: looking for the machines of lab 'paper': absent"),
-    "breaks": ((), {"broken": True}, 3, "ERROR: probing lab 'paper': the holder is gone"),
+    "preflight": ((), {"error": NO_NFT}, 4, f"error: {NO_NFT}"),
+    "state": ((), {"error": NEWER}, 4, f"error: {NEWER}"),
+    "down": ((), {"running": False}, 3, "error: looking for the machines of lab 'paper': absent"),
+    "breaks": ((), {"broken": True}, 3, "error: probing lab 'paper': the holder is gone"),
     "no cells": (
         (),
         {"plan": replace(blueprint()[0], families=())},
         3,
-        "ERROR: making the matrix*no cells at all",
+        "error: making the matrix*no cells at all",
     ),
-    "none chosen": (("-k", "nobody"), {}, 3, "ERROR: testing lab 'paper': no cell was chosen*"),
+    "none chosen": (("-k", "nobody"), {}, 3, "error: testing lab 'paper': no cell was chosen*"),
     "none chosen of a sample": (
         ("--lab-sample", "os-pairs", "-k", "nobody"),
         {},
         3,
         f"*which are a sample of {TOTAL:,}*",
     ),
-    "wrong -k": (("-k", "(win1"), {}, 2, "ERROR: *"),
-    "wrong path": (("no/such/file",), {}, 2, "ERROR: *"),
-    "full disk": ((), {}, FullError.exit_code, "ERROR: checking disk space in *MiB are needed*"),
+    "wrong -k": (("-k", "(win1"), {}, 2, "error: *"),
+    "wrong path": (("no/such/file",), {}, 2, "error: *"),
+    "full disk": ((), {}, FullError.exit_code, "error: checking disk space in *MiB are needed*"),
 }
 
 
