@@ -59,7 +59,8 @@ class Running:
             with namespaces.inside(source):
                 return _asked(address, port, kind, source_port, seconds)
 
-        return self.entry.call(f"asking from {source}", inside, Deadline(seconds + 20))
+        deadline = Deadline(seconds + 20)
+        return self.entry.call(f"asking from {source}", inside, deadline, answer=str)
 
     def shell(self, machine: str, command: str) -> str:
         done = self.provider.machine(self.lab, self.intent, machine).run(

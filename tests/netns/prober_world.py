@@ -112,9 +112,10 @@ class World:
         self.run(f"kill -{sign} $(cat /run/{name}.pid)")
         _close(self._started.pop())
 
-    def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T], answer: type[T]) -> T:
         """Run a function inside, in a child process; return its result or raise its exception."""
-        return self._entry.call("running a test", lambda _: function(), Deadline(120))
+        deadline = Deadline(120)
+        return self._entry.call("running a test", lambda _: function(), deadline, answer=answer)
 
     def probe(
         self,
@@ -126,7 +127,9 @@ class World:
     ) -> dict[int, Outcome]:
         """Send probes from inside."""
         settings = ProbeSettings(timeout, in_flight)
-        return self.call(lambda: prober.probe(namespaces.enter, probes, settings, progress))
+        return self.call(
+            lambda: prober.probe(namespaces.enter, probes, settings, progress), dict[int, Outcome]
+        )
 
     def ask(self, source: str, address: str, **facts: Any) -> Outcome:
         """The outcome of one probe."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.providers.netns import holders
 from lab.providers.netns.holders import HolderEntry, Tell, start_time
+from lab.remote.shell import Completed
 
 LONG = f"60.{os.getpid()}"
 """Seconds to sleep, as nothing else on this machine has them in its command line."""
@@ -32,12 +34,13 @@ def entry(new_lab):
 
 
 def test_what_a_function_returns_comes_back(entry):
-    assert entry.call(
-        "x", lambda _: {"pid": os.getpid() > 1, "big": "a" * 300_000}, Deadline(5)
-    ) == {
-        "pid": True,
-        "big": "a" * 300_000,
-    }
+    made = ("a" * 300_000, Completed(3, "\udcff", ""))
+    answer = tuple[str, Completed]
+    assert entry.call("x", lambda _: made, Deadline(5), answer=answer) == made
+
+
+def test_what_nobody_wants_does_not_come_back(entry):
+    assert entry.call("x", lambda _: object(), Deadline(5)) is None
 
 
 def test_what_it_raises_comes_back_as_itself(entry):
@@ -50,22 +53,29 @@ def test_what_it_raises_comes_back_as_itself(entry):
     assert "in fail" in "".join(raised.value.__notes__)
 
 
-def test_an_error_that_cannot_travel_comes_back_as_text(entry):
-    class OddError(Exception):
-        def __init__(self, a: str, b: str) -> None:
-            super().__init__(f"{a}{b}")
+def test_the_systems_errors_come_back_with_number_and_file(entry):
+    with pytest.raises(FileNotFoundError) as raised:
+        entry.call("x", lambda _: Path("/none/such").read_bytes(), Deadline(5))
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, "/none/such")
 
+
+def test_a_defect_comes_back_as_one_with_its_name_and_place(entry):
     def fail(_: object) -> NoReturn:
-        raise OddError("strange", " one")
+        raise KeyError("strange one")
 
-    with pytest.raises(BrokenError, match="strange one"):
+    with pytest.raises(RuntimeError, match="KeyError: 'strange one'") as raised:
         entry.call("x", fail, Deadline(5))
+    assert "in fail" in "".join(raised.value.__notes__)
 
 
 def test_what_it_tells_is_heard_in_order(entry):
     heard = []
     entry.call(
-        "x", lambda tell: [tell(n) for n in range(5)] and None, Deadline(5), heard=heard.append
+        "x",
+        lambda tell: [tell(n) for n in range(5)],
+        Deadline(5),
+        told=int,
+        heard=heard.append,
     )
     assert heard == [0, 1, 2, 3, 4]
 
@@ -74,7 +84,7 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry, monkeypa
     children, late = [], 0
 
     def slow(tell: Tell) -> None:
-        tell("half way")
+        tell(0)
         tell(os.getpid())
         signal.pause()
 
@@ -86,7 +96,7 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry, monkeypa
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late, sleep=time.sleep)
     monkeypatch.setattr("lab._deadline.time", clock)
     with pytest.raises(DeadlineError, match=r"sleeping: not done within 90 s; last heard: \d"):
-        entry.call("sleeping", slow, Deadline(90), heard=heard)
+        entry.call("sleeping", slow, Deadline(90), told=int, heard=heard)
     inside = children[1]
     assert start_time(inside, f"/proc/{entry.pid}/root/proc") is None
 
@@ -101,7 +111,7 @@ def test_apart_all_that_it_starts_ends_with_it(entry):
         subprocess.Popen(["sleep", LONG])
         return os.getpid()
 
-    assert entry.call("x", leave_one, Deadline(5), apart=True) == 1
+    assert entry.call("x", leave_one, Deadline(5), answer=int, apart=True) == 1
     Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
@@ -142,7 +152,7 @@ def forked():
 os.fork = forked
 with terminable():
     try:
-        holders._call("x", (), lambda _: None, Deadline(10), lambda _: None)
+        holders._call("x", (), lambda _: None, Deadline(10), holders.Listener())
     except BaseException as error:
         print(type(error).__name__, os.getpid() == int(sys.argv[1]))
 """

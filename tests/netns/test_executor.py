@@ -77,7 +77,7 @@ def test_more_operations_than_one_batch_holds_are_all_done():
             found = {netlink.attributes(body[12:])[1] for body in bodies}
             return len({address for address in found if address.startswith(b"\x0a\x01")})
 
-    assert call_isolated("applying", work, Deadline(20)) == 3000
+    assert call_isolated("applying", work, Deadline(20), int) == 3000
 
 
 def test_going_into_a_namespace_that_is_not_there():

@@ -102,6 +102,7 @@ def test_killing_it_ends_every_process_inside(lab):
         "x",
         lambda _: subprocess.Popen(["sleep", "60"], start_new_session=True).pid,
         Deadline(5),
+        answer=int,
     )
     assert Path(f"/proc/{entry.pid}/root/proc/{inner}").exists()
     sleepers = {pid: start_time(int(pid)) for pid in _pids() if _is_inside(pid, entry.pid)}

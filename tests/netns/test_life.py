@@ -165,7 +165,7 @@ def test_liveness_tells_absent_running_and_broken(bring_up):
     assert provider.liveness(lab, intent).state == "running"
     found = provider.liveness(lab, cluster("overlay", pods=2))
     assert (found.state, "'worker1-p2'" in found.detail) == ("broken", True)
-    pid = running.entry.call("x", lambda _: _responder(), _soon())
+    pid = running.entry.call("x", lambda _: _responder(), _soon(), answer=int)
 
     def see(how: signal.Signals, state: str) -> str:
         running.entry.call("x", lambda _: os.kill(pid, how), _soon())

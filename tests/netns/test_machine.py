@@ -78,7 +78,7 @@ def test_what_it_leaves_running_does_not_hold_it_up(machine, overlay):
     assert done.stdout == "gone\n"
     Deadline(5).wait(
         "the sleeper to end",
-        lambda: overlay.entry.call("x", lambda _: _count("64.25"), Deadline(5)),
+        lambda: overlay.entry.call("x", lambda _: _count("64.25"), Deadline(5), answer=int),
         until=lambda count: count == 0,
     )
 

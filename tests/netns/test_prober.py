@@ -198,7 +198,7 @@ def test_few_descriptors_slow_the_prober_and_change_nothing(world):
         outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(0.5, 64), lambda _: None)
         return [outcomes[key].status for key in range(100)]
 
-    assert world.call(probe_with_few) == ["ok"] * 100
+    assert world.call(probe_with_few, list[str]) == ["ok"] * 100
 
 
 def test_a_responder_killed_in_mid_run_leaves_an_outcome_for_every_key(world):
@@ -220,7 +220,7 @@ def test_a_responder_killed_in_mid_run_leaves_an_outcome_for_every_key(world):
         assert told[-1] == len(probes)
         return {key: outcome.status for key, outcome in outcomes.items()}
 
-    statuses = world.call(probe_and_kill)
+    statuses = world.call(probe_and_kill, dict[int, str])
     assert sorted(statuses) == list(range(5000))
     assert {"ok", "refused"} <= set(statuses.values())
     assert set(statuses.values()) <= {"ok", "refused", "wrong", "timeout"}
@@ -253,7 +253,7 @@ def test_time_in_which_the_machine_stood_still_does_not_count(world):
         return {outcome.status for outcome in outcomes.values()}
 
     try:
-        assert world.call(probe_with_gaps) == {"ok"}
+        assert world.call(probe_with_gaps, set[str]) == {"ok"}
     finally:
         world.stop("slow")
 
@@ -286,7 +286,7 @@ def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(world, mo
         return {outcome.status for outcome in outcomes.values()}
 
     try:
-        assert world.call(probe_and_stall) == {"ok"}
+        assert world.call(probe_and_stall, set[str]) == {"ok"}
     finally:
         world.stop("third")
 
@@ -328,5 +328,5 @@ def test_a_probe_leaves_no_descriptor_behind(world):
         prober.probe(namespaces.enter, kinds, ProbeSettings(0.2, 8), lambda _: None)
         return before, len(list(directory.iterdir()))
 
-    before, after = world.call(descriptors_before_and_after)
+    before, after = world.call(descriptors_before_and_after, tuple[int, int])
     assert after == before

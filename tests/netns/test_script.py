@@ -81,7 +81,7 @@ def test_running_the_script_gives_the_executors_state(kind):
     wanted = compile_intent(realise(intent))
     names = [one.namespace for one in wanted]
 
-    def by_executor() -> dict[str, dict[str, object]]:
+    def by_executor() -> str:
         namespaces.create(names)
         netlink.apply_operations(wanted)
         namespaces.load_rulesets(
@@ -92,14 +92,14 @@ def test_running_the_script_gives_the_executors_state(kind):
                 if isinstance(operation, RulesetLoad)
             )
         )
-        return _state(names)
+        return json.dumps(_state(names))
 
-    def by_script() -> dict[str, dict[str, object]]:
+    def by_script() -> str:
         _run("sh", script.script(intent))
-        return _state(names)
+        return json.dumps(_state(names))
 
-    ours = call_isolated("applying", by_executor, Deadline(60))
-    theirs = call_isolated("running the script", by_script, Deadline(60))
+    ours = json.loads(call_isolated("applying", by_executor, Deadline(60), str))
+    theirs = json.loads(call_isolated("running the script", by_script, Deadline(60), str))
     for name in names:
         for what, value in ours[name].items():
             assert theirs[name][what] == value, f"{what} of {name}"
@@ -115,6 +115,8 @@ def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away():
         _run(teardown)
         return there, sorted(path.name for path in Path("/run/netns").iterdir())
 
-    there, left = call_isolated("running one node's script", life, Deadline(30))
+    there, left = call_isolated(
+        "running one node's script", life, Deadline(30), tuple[list[str], list[str]]
+    )
     assert there == ["fabric", "win1", "win1-p1", "win1-p2"]
     assert left == []

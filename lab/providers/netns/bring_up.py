@@ -198,7 +198,9 @@ class NetnsBringUp:
                 step(deadline)
             return {name: _output(STATE_COMMAND, name, pod=name in pods) for name in places}
 
-        made = call_isolated("making the lab's namespaces a second time", copy, deadline)
+        made = call_isolated(
+            "making the lab's namespaces a second time", copy, deadline, dict[str, Completed]
+        )
         entry = holders.enter_holder(self.lab)
         found = {}
         for name in places:

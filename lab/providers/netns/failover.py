@@ -185,10 +185,15 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
     """For each node with a virtual gateway: the machines that have the gateway's address."""
     machines = dict.fromkeys(name for one in intent.gateways for name in one.candidates)
 
-    def look(_: object) -> Mapping[str, frozenset[tuple[str, str]]]:
+    def look(_: object) -> dict[str, frozenset[tuple[str, str]]]:
         return {name: _held(name) for name in machines}
 
-    seen = entry.call("looking for the holders of gateways", look, Deadline(_SECONDS))
+    seen = entry.call(
+        "looking for the holders of gateways",
+        look,
+        Deadline(_SECONDS),
+        answer=dict[str, frozenset[tuple[str, str]]],
+    )
     return {
         one.node: tuple(name for name in one.candidates if (one.device, one.address) in seen[name])
         for one in intent.gateways

@@ -1,7 +1,9 @@
 """Holder processes: find them in /proc, start and end them, and run Python functions inside.
 
 A function runs in a forked child, so it may be a closure; only what it returns, raises or sends
-is pickled and sent back over a pipe. The child dies with its caller, and at the deadline.
+goes back over a pipe, as :mod:`lab.providers.wire` writes it. A program in the lab can open that
+pipe, so what comes out of it is read as the types that the caller expects, and is never code. The
+child dies with its caller, and at the deadline.
 
 A process's command line and environment prove nothing: anybody can start one with any arguments.
 A process counts as a holder only if /proc also confirms it; see :func:`list_holders`.
@@ -9,26 +11,24 @@ A process counts as a holder only if /proc also confirms it; see :func:`list_hol
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import pickle
 import select
 import signal
 import struct
 import subprocess
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns import isolation
 from lab.providers.netns.holder import MARKER, NODE_MARKER
 from lab.providers.provider import LabHandle, Mark
+from lab.providers.wire import Failure, decode, encode
 
 T = TypeVar("T")
 Tell = Callable[[Any], None]
@@ -82,27 +82,70 @@ class HolderEntry:
     started: int
     """In clock ticks since boot; distinguishes it from a later process with the same id."""
 
+    @overload
+    def call(
+        self,
+        doing: str,
+        function: Callable[[Tell], object],
+        deadline: Deadline,
+        *,
+        told: Any = None,
+        heard: Tell = ...,
+        apart: bool = False,
+    ) -> None: ...
+
+    @overload
     def call(
         self,
         doing: str,
         function: Callable[[Tell], T],
         deadline: Deadline,
         *,
+        answer: type[T],
+        told: Any = None,
+        heard: Tell = ...,
+        apart: bool = False,
+    ) -> T: ...
+
+    def call(  # noqa: PLR0913  what to run, what is expected of it, and where
+        self,
+        doing: str,
+        function: Callable[[Tell], object],
+        deadline: Deadline,
+        *,
+        answer: Any = None,
+        told: Any = None,
         heard: Tell = lambda _: None,
         apart: bool = False,
-    ) -> T:
+    ) -> object:
         """Run ``function`` inside the holder's namespaces and return what it returns.
 
-        ``heard`` is called in the caller with every value that the function sends. With ``apart``
-        the function runs as process 1 of new pid, mount and UTS namespaces: all processes
-        it starts end with it.
+        Parameters
+        ----------
+        doing
+            For errors: what is being done.
+        function
+            What to run. It may send values with what it is called with.
+        deadline
+            For the whole call.
+        answer
+            The type of what it returns, one that :func:`lab.providers.wire.decode` reads. Without
+            one None is returned, whatever the function returns.
+        told
+            The type of what it sends.
+        heard
+            Called in the caller with every value that it sends.
+        apart
+            Run it as process 1 of new pid, mount and UTS namespaces: all processes that it starts
+            end with it.
 
         Raises DeadlineError when the function does not return in time; it is killed. Raises
-        BrokenError when the holder does not exist, or the child died. Raises whatever the function
-        raises.
+        BrokenError when the holder does not exist, the child died, or what came from it is not of
+        the expected type. Raises what the function raises, as
+        :class:`~lab.providers.wire.Failure` has it.
         """
         stages = (self._go_in, _go_apart) if apart else (self._go_in,)
-        return _call(doing, stages, function, deadline, heard)
+        return _call(doing, stages, function, deadline, Listener(answer, told, heard))
 
     def _go_in(self) -> None:
         try:
@@ -255,25 +298,49 @@ def _token(process: str) -> str:
     return next((os.fsdecode(word.removeprefix(prefix)) for word in found), "")
 
 
-_LENGTH = struct.Struct("=I")
+_HEADER = struct.Struct("=cI")
+"""A message: its kind, and the bytes of JSON that follow."""
+_DONE, _TOLD, _FAILED = b"d", b"t", b"f"
 _STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 _AWAITED = frozenset({signal.SIGTERM, signal.SIGCHLD})
 """Signals an intermediate process waits for; blocked before it forks, so that none is lost."""
 
 
-def call_isolated(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What a caller expects of its child; see :meth:`HolderEntry.call`."""
+
+    answer: Any = None
+    told: Any = None
+    heard: Tell = lambda _: None
+
+
+@overload
+def call_isolated(doing: str, function: Callable[[], object], deadline: Deadline) -> None: ...
+
+
+@overload
+def call_isolated(
+    doing: str, function: Callable[[], T], deadline: Deadline, answer: type[T]
+) -> T: ...
+
+
+def call_isolated(
+    doing: str, function: Callable[[], object], deadline: Deadline, answer: Any = None
+) -> object:
     """Run ``function`` as process 1 of new namespaces, like a holder's, which end with it.
 
+    ``answer`` is the type of what it returns.
+
     Raises OSError when the kernel refuses the namespaces; the file name is the refused call. Raises
-    DeadlineError when the function does not return in time; it is killed. Raises whatever the
-    function raises.
+    otherwise as :meth:`HolderEntry.call`.
     """
 
-    def furnished(_: Tell) -> T:
+    def furnished(_: Tell) -> object:
         isolation.furnish()
         return function()
 
-    return _call(doing, (isolation.isolate,), furnished, deadline, lambda _: None)
+    return _call(doing, (isolation.isolate,), furnished, deadline, Listener(answer))
 
 
 def _go_apart() -> None:
@@ -283,10 +350,10 @@ def _go_apart() -> None:
 def _call(
     doing: str,
     stages: tuple[Callable[[], None], ...],
-    function: Callable[[Tell], T],
+    function: Callable[[Tell], object],
     deadline: Deadline,
-    heard: Tell,
-) -> T:
+    listener: Listener,
+) -> object:
     reader, writer = os.pipe()
     caller = os.getpid()
     # A signal between fork and _descend would make the child continue as a second caller.
@@ -294,11 +361,12 @@ def _call(
     child = os.fork()
     if not child:
         os.close(reader)
-        _descend(stages, function, writer, caller)
+        answering = function if listener.answer else _without_answer(function)
+        _descend(stages, answering, writer, caller)
     os.close(writer)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return cast(T, _listen(doing, reader, deadline, heard))
+        return _listen(doing, reader, deadline, listener)
     except BaseException:
         os.kill(child, signal.SIGTERM)
         raise
@@ -307,17 +375,24 @@ def _call(
         os.waitpid(child, 0)
 
 
+def _without_answer(function: Callable[[Tell], object]) -> Callable[[Tell], None]:
+    def call(tell: Tell) -> None:
+        function(tell)
+
+    return call
+
+
 def _descend(
     stages: tuple[Callable[[], None], ...],
-    function: Callable[[Tell], Any],
+    function: Callable[[Tell], object],
     writer: int,
     caller: int,
 ) -> NoReturn:
     """In the child: run each stage followed by a fork, then the function."""
 
-    def send(kind: str, value: Any) -> None:
-        data = pickle.dumps((kind, value))
-        _write_all(writer, _LENGTH.pack(len(data)) + data)
+    def send(kind: bytes, value: object) -> None:
+        data = encode(value)
+        _write_all(writer, _HEADER.pack(kind, len(data)) + data)
 
     try:
         # Ctrl-C reaches the whole process group; the caller decides what it means.
@@ -340,11 +415,10 @@ def _descend(
         isolation.die_with_parent(signal.SIGKILL)
         if os.getppid():
             os._exit(1)
-        send("done", function(lambda value: send("told", value)))
+        send(_DONE, function(lambda value: send(_TOLD, value)))
     except BaseException as error:  # noqa: BLE001  sent to the caller
-        error.add_note("".join(traceback.format_exception(error)))
         with suppress(OSError):  # the caller may be gone
-            send("failed", _portable(error))
+            send(_FAILED, Failure.of(error))
     finally:
         os._exit(0)  # never return into the caller's code
 
@@ -361,23 +435,14 @@ def _reap(child: int) -> NoReturn:
     os._exit(0)
 
 
-def _portable(error: BaseException) -> BaseException:
-    """The error itself if it survives pickling, else one that holds its text."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
-    except Exception:  # noqa: BLE001  whatever an odd exception class raises
-        return BrokenError("running inside the lab", "".join(traceback.format_exception(error)))
-    return error
-
-
 def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
-    last: Any = "nothing yet"
+def _listen(doing: str, reader: int, deadline: Deadline, listener: Listener) -> object:
+    last: object = "nothing yet"
     data = bytearray()
     poll = select.poll()
     poll.register(reader, select.POLLIN)
@@ -389,25 +454,41 @@ def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
         if not chunk:
             raise BrokenError(doing, "the process inside the lab was killed")
         data += chunk
-        for kind, value in _frames(data):
-            if kind == "done":
+        try:
+            messages = [*_messages(data, listener)]
+        except ValueError as error:
+            raise BrokenError(
+                doing,
+                f"what the process inside the lab wrote cannot be read: {error}",
+                "a program in the lab may have written into its pipe; see what runs there, and "
+                "repeat the command",
+            ) from None
+        for kind, value in messages:
+            if isinstance(value, Failure):
+                raise value.error()
+            if kind == _DONE:
                 return value
-            if kind == "failed":
-                raise value
             last = value
-            heard(value)
+            listener.heard(value)
     raise DeadlineError(doing, f"not done within {deadline.seconds:g} s; last heard: {last}")
 
 
-def _frames(data: bytearray) -> list[tuple[str, Any]]:
-    frames: list[tuple[str, Any]] = []
-    while len(data) >= _LENGTH.size:
-        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+def _messages(data: bytearray, listener: Listener) -> Iterator[tuple[bytes, object]]:
+    """Take the complete messages from the beginning of the data; their kinds and values.
+
+    Raises ValueError when one is not of the type that is expected.
+    """
+    expected = {_DONE: listener.answer, _TOLD: listener.told, _FAILED: Failure}
+    while len(data) >= _HEADER.size:
+        kind, length = _HEADER.unpack_from(data)
+        if kind not in expected:
+            raise ValueError(f"no message begins with {kind!r}")
+        end = _HEADER.size + length
         if len(data) < end:
             break
-        frames.append(pickle.loads(bytes(data[_LENGTH.size : end])))  # noqa: S301  our own child's bytes
+        value = decode(bytes(data[_HEADER.size : end]), expected[kind])
         del data[:end]
-    return frames
+        yield kind, value
 
 
 _START_SECONDS = 60.0
@@ -440,23 +521,33 @@ def start_holder(
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        said = _line(doing, process, seconds)
-    pid = said.get("pid")
-    if not isinstance(pid, int):
-        number = int(str(said["errno"]))
-        call = str(said["call"])
+        started = _first_line(doing, process, seconds)
+    if isinstance(started, _Refused):
         raise PreflightError(
             doing,
-            f"the kernel refused '{call}': {os.strerror(number)}",
-            isolation.namespaces_hint(call, number),
+            f"the kernel refused '{started.call}': {os.strerror(started.errno)}",
+            isolation.namespaces_hint(started.call, started.errno),
         )
-    since = start_time(pid)
+    since = start_time(started.pid)
     if since is None:
-        raise BrokenError(doing, f"process {pid} ended at once", "run 'lab up' again")
-    return HolderEntry(pid, since)
+        raise BrokenError(doing, f"process {started.pid} ended at once", "run 'lab up' again")
+    return HolderEntry(started.pid, since)
 
 
-def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    ready: Literal[True]
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    ready: Literal[False]
+    call: str
+    errno: int
+
+
+def _first_line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> _Ready | _Refused:
     assert process.stdout is not None
     poll = select.poll()
     poll.register(process.stdout, select.POLLIN)
@@ -466,14 +557,18 @@ def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[
     line = process.stdout.readline()
     if not line:
         raise BrokenError(doing, "it ended without output", f"try: {process.args!r}")
-    found: dict[str, object] = json.loads(line)
-    return found
+    kind: Any = _Ready | _Refused
+    try:
+        started: _Ready | _Refused = decode(line, kind)
+    except ValueError as error:
+        raise BrokenError(doing, f"its answer cannot be read: {error}") from None
+    return started
 
 
 def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
     """The caller's holder of the lab, by token, or by its command line if it is hidden.
 
-    Never returns another user's holder: its answers are unpickled here.
+    Never returns another user's holder: nothing is done in another user's lab.
     """
 
     def is_it(one: HolderProcess) -> bool:

@@ -81,7 +81,7 @@ class NetnsMachine:
             for command in commands:
                 tell(run_captured(command))
 
-        self.entry.call(doing, inside, deadline, heard=heard, apart=True)
+        self.entry.call(doing, inside, deadline, told=Completed, heard=heard, apart=True)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or an interactive shell if ``command`` is empty.
@@ -93,7 +93,7 @@ class NetnsMachine:
         where = _here()
         with _lent_terminal():
             return self.entry.call(
-                doing, lambda _: self._run_here(words, where), Deadline(math.inf)
+                doing, lambda _: self._run_here(words, where), Deadline(math.inf), answer=int
             )
 
     def command_line(self, command: Sequence[str]) -> str:

@@ -358,7 +358,9 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
 
     name, needs = "namespaces", "every machine and pod"
     try:
-        kernel = call_isolated("probing the kernel's abilities", try_all, Deadline(_SECONDS))
+        kernel = call_isolated(
+            "probing the kernel's abilities", try_all, Deadline(_SECONDS), tuple[Diagnosis, ...]
+        )
     except OSError as error:
         trouble = f"{error.filename or 'fork'}: {error.strerror}"
         hint = isolation.namespaces_hint(str(error.filename), error.errno or 0)

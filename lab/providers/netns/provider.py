@@ -241,7 +241,7 @@ class NetnsProvider(Provider):
         holder = holders.enter_holder(lab)
         attended = daemons.responder_is_alive(holder.pid)
 
-        def inside(tell: Tell) -> Mapping[int, Outcome]:
+        def inside(tell: Tell) -> dict[int, Outcome]:
             isolation.raise_descriptors()
             outcomes: dict[int, Outcome] = {}
             pulse = None
@@ -260,7 +260,14 @@ class NetnsProvider(Provider):
             return outcomes
 
         longest = sum(pace.longest(batch, _COMPUTING_SECONDS) for batch, pace in paced)
-        return holder.call(f"probing lab '{lab.name}'", inside, Deadline(longest), heard=progress)
+        return holder.call(
+            f"probing lab '{lab.name}'",
+            inside,
+            Deadline(longest),
+            answer=dict[int, Outcome],
+            told=int,
+            heard=progress,
+        )
 
     def observe(
         self,
@@ -317,6 +324,8 @@ class NetnsProvider(Provider):
                 f"capturing packets in lab '{lab.name}'",
                 lambda tell: capture.take_packets(namespaces.enter, taps, limit, tell, stop.reader),
                 deadline,
+                answer=list[Taken],
+                told=str,
                 heard=lambda _: stop.after(during),
             )
         return tuple(found)
@@ -345,6 +354,8 @@ class NetnsProvider(Provider):
                     namespaces.enter, places, flow.table, tell, stop.reader
                 ),
                 deadline,
+                answer=list[KernelSaid],
+                told=str,
                 heard=lambda _: stop.after(during),
                 apart=True,
             )
@@ -378,6 +389,8 @@ class NetnsProvider(Provider):
             f"measuring in lab '{lab.name}'",
             lambda tell: failover.measure_silences(namespaces.enter, beats, pace, tell),
             Deadline(3 * pace.patience),
+            answer=tuple[Silence, ...],
+            told=str,
             heard=lambda _: change(),
         )
 

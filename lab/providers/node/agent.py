@@ -60,7 +60,12 @@ def _gather_inside(entry: HolderEntry, deadline: Deadline) -> None:
         said = {one.name: one.read_text(encoding="utf-8", errors="replace") for one in own_files}
         return namespaces.list_names(), said
 
-    names, texts = entry.call("inspecting the holder", look_around, deadline)
+    names, texts = entry.call(
+        "inspecting the holder",
+        look_around,
+        deadline,
+        answer=tuple[tuple[str, ...], dict[str, str]],
+    )
     for name, text in texts.items():
         _piece(name, text)
     for name in names:
@@ -174,7 +179,9 @@ def _probe(order: Order, deadline: Deadline) -> None:
             isolation.raise_descriptors()
             return prober.probe(namespaces.enter, probes, settings, tell)
 
-        found = network.enter_holder().call("probing", inside, deadline, heard=ended)
+        found = network.enter_holder().call(
+            "probing", inside, deadline, answer=dict[int, Outcome], told=int, heard=ended
+        )
     outcomes = [*found.values()]
     for start in range(0, len(outcomes), _OUTCOMES_A_LINE):
         _say("outcomes", outcomes[start : start + _OUTCOMES_A_LINE])
@@ -205,7 +212,7 @@ def _listen(order: Order, deadline: Deadline) -> None:
     def take(enter: Enter, tell: Tell, stop: int) -> list[Taken]:
         return capture.take_packets(enter, order.taps, order.limit, tell, stop)
 
-    for one in _until_stopped(order, deadline, take):
+    for one in _until_stopped(order, deadline, take, list[Taken]):
         for said in protocol.taken_lines(one):
             _write(said)
 
@@ -218,11 +225,14 @@ def _trace(order: Order, deadline: Deadline) -> None:
     def watch(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
         return trace(enter, order.places, order.table, tell, stop)
 
-    _say("said", _until_stopped(order, deadline, watch))
+    _say("said", _until_stopped(order, deadline, watch, list[KernelSaid]))
 
 
 def _until_stopped(
-    order: Order, deadline: Deadline, watch: Callable[[Enter, Tell, int], list[T]]
+    order: Order,
+    deadline: Deadline,
+    watch: Callable[[Enter, Tell, int], list[T]],
+    answer: type[list[T]],
 ) -> list[T]:
     """Watch packets in the namespaces of pods until :data:`STOP`.
 
@@ -242,6 +252,8 @@ def _until_stopped(
             "watching packets",
             lambda tell: watch(namespaces.enter, tell, stop.reader),
             deadline,
+            answer=answer,
+            told=str,
             heard=ready,
             apart=True,
         )

@@ -21,11 +21,9 @@ The controller validates each of them: see :mod:`lab.providers.node.control`.
 from __future__ import annotations
 
 import hashlib
-import json
 import signal
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
@@ -33,6 +31,7 @@ from lab._errors import LabError
 from lab.providers.capture import Frame, RouteQuestion, Taken, Tap
 from lab.providers.netns.compile import configuration
 from lab.providers.provider import Probe, ProbeSettings
+from lab.providers.wire import encode
 from lab.topology.intent import SMALL, Intent, MachineIntent
 
 FORM = "1"
@@ -123,13 +122,7 @@ _BYTES_A_LINE = 96 << 10
 
 def make_line(kind: str, value: Any) -> bytes:
     """One line of output; a record becomes an object, bytes become base64."""
-    return json.dumps({kind: value}, default=_plain).encode() + b"\n"
-
-
-def _plain(value: Any) -> object:
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return {one.name: getattr(value, one.name) for one in fields(value)}
+    return encode({kind: value}) + b"\n"
 
 
 def failure_line(error: LabError) -> bytes:

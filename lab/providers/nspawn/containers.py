@@ -227,7 +227,8 @@ def log(entry: HolderEntry, machine: str) -> str:
         except OSError:
             return ""
 
-    return entry.call(f"reading the log of '{machine}'", lambda _: inside(), Deadline(10.0))
+    doing = f"reading the log of '{machine}'"
+    return entry.call(doing, lambda _: inside(), Deadline(10.0), answer=str)
 
 
 def has_ended(said: str) -> bool:

@@ -89,7 +89,10 @@ def make(
         return there
 
     there = entry.call(
-        f"making the networks of lab '{lab.name}'", lambda _: inside(), Deadline(_SECONDS)
+        f"making the networks of lab '{lab.name}'",
+        lambda _: inside(),
+        Deadline(_SECONDS),
+        answer=set[str],
     )
     own = cable(lab)
     if "host" not in there:
@@ -107,7 +110,9 @@ def make(
 
 def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> str:
     """Describe the first missing part of the networks; empty if nothing is missing."""
-    there = entry.call("looking at the lab's networks", lambda _: _links(), Deadline(_SECONDS))
+    there = entry.call(
+        "looking at the lab's networks", lambda _: _links(), Deadline(_SECONDS), answer=set[str]
+    )
     for segment, bridge in bridges(segments).items():
         if bridge not in there:
             return f"the bridge of segment '{segment}'"

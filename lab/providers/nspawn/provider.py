@@ -324,6 +324,8 @@ class NspawnProvider(MachinesProvider):
             f"measuring in lab '{lab.name}'",
             inside,
             Deadline(3 * pace.patience),
+            answer=tuple[Silence, ...],
+            told=str,
             heard=lambda _: change(),
         )
 
