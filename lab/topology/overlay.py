@@ -21,7 +21,8 @@ from lab.topology.intent import Intent
 from lab.topology.registry import Parameter, Topology, in_range, parameter
 
 WINDOWS_FIRST_VNI = 4096
-LAST_VNI = 2**24 - 1
+LAST_VNI = 9_999_999
+"""flannel names its device after the VNI, and Linux has names of at most 15 characters."""
 WINDOWS_PORT = 4789
 LAST_PORT = 65_535
 

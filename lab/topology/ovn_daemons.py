@@ -129,6 +129,9 @@ _SETTLES_SECONDS = 0.3
 _PATIENCE_SECONDS = 60
 """Interval of the OpenFlow inactivity probe; OVN's default of 5 s is short for a busy machine."""
 
+_SMALL_FRAGMENTS = ("ovs-appctl", "--timeout=60", "dpctl/ipf-set-min-frag", "v4", "400")
+"""By default the userspace data path drops fragments below 1,200 bytes, which the pods of a segment
+with a small MTU send; 400 is the least that can be set (ovs-vswitchd(8))."""
 _NO_EMPTY_NAT = """#!/bin/sh
 # Open vSwitch 3.1 ends itself (conn_update_state in lib/conntrack.c) when a connection's ports are
 # used again soon after it was committed with an address of zeros to translate to. It is told to
@@ -286,8 +289,9 @@ def _switch(machine: MachineIntent) -> Daemon:
         ),
         ready=Ready(f"bridge {chassis.integration}: added interface {machine.bridge.name} "),
         files=(no_empty_nat, neighbours),
-        after=tuple(
-            ("sh", f"/run/ovs-vswitchd/{file.name}") for file in (no_empty_nat, neighbours)
+        after=(
+            *(("sh", f"/run/ovs-vswitchd/{file.name}") for file in (no_empty_nat, neighbours)),
+            _SMALL_FRAGMENTS,
         ),
         looks=(
             ("ovs-vsctl", "--timeout=5", "show"),

@@ -17,11 +17,11 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from lab.plan.plan import FIRST_NODE_OFFSET, Plan, PlannedNode, mac
-from lab.plan.planner import VXLAN_OVERHEAD
+from lab.plan.planner import VXLAN_OVERHEAD, node_mtu
 from lab.scenario.findings import Problem
 from lab.scenario.scenario import Scenario
 from lab.topology import bird, gateways, l2bridge, machines, vxlan, windows_limits
-from lab.topology.daemon import Daemon, File, Ready
+from lab.topology.daemon import READY_SECONDS, Daemon, File, Ready
 from lab.topology.intent import (
     Gateway,
     Intent,
@@ -44,6 +44,12 @@ per step of priority).
 """
 _PRIORITY_STEP = 10
 _LABEL_LENGTH = 15
+_SILENT_INTERVALS = 4
+"""A backup takes over after three intervals without an advertisement, and a skew of at most one
+(RFC 5798, 6.1).
+"""
+_LEAST_PATH_MTU = 552
+"""Linux takes no smaller path MTU from an ICMP error (ip-sysctl: min_pmtu)."""
 
 
 def keepalived_daemon(
@@ -74,11 +80,15 @@ def keepalived_daemon(
     state = "MASTER" if first else "BACKUP"
     awaited = (rf"\({one.node}\) Entering {state} STATE" for one in gateways)
     lines = _configuration(machine, gateways, addresses, advert_seconds)
+    ready = Ready(
+        r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in awaited),
+        seconds=READY_SECONDS + _SILENT_INTERVALS * advert_seconds,
+    )
     return Daemon(
         name=KEEPALIVED,
         package=KEEPALIVED,
         command=(KEEPALIVED, "--dont-fork", "--log-console", "--log-detail", "--vrrp", *_FILE),
-        ready=Ready(r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in awaited)),
+        ready=ready,
         files=(File("keepalived.conf", "".join(f"{line}\n" for line in lines)),),
         stage=0 if first else 1,
     )
@@ -383,7 +393,7 @@ def _daemons(
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check the office network, and that there is a router id for each gateway."""
+    """Check the office network, the MTU, and that there is a router id for each gateway."""
     yield from check_office(scenario)
     behind = scenario.topology.parameters.get("behind_gateways")
     count = sum(
@@ -397,6 +407,14 @@ def check(scenario: Scenario) -> Iterator[Problem]:
             ("nodes",),
             f"{count} nodes behind gateways need as many virtual router ids, but there are {most}",
             f"use at most {most} such nodes",
+        )
+    mtu, least = node_mtu(scenario), _LEAST_PATH_MTU + VXLAN_OVERHEAD
+    if count and mtu < least:
+        yield Problem(
+            ("network", "mtu"),
+            f"an MTU of {mtu} leaves {mtu - VXLAN_OVERHEAD} bytes in the tunnel to the nodes "
+            f"behind gateways, and their pods learn no path MTU below {_LEAST_PATH_MTU}",
+            f"use {least} or more",
         )
 
 

@@ -34,7 +34,7 @@ def _apply(*operations: Operation) -> None:
     call_isolated("applying", work, Deadline(10))
 
 
-BRIDGE = BridgeAdd("br", 9, MAC, 1500)
+BRIDGE = BridgeAdd("br", 9, MAC)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,7 @@ def test_more_operations_than_one_batch_holds_are_all_done():
     many = [NeighbourSet(f"10.1.{n // 250}.{n % 250}", MAC, "br") for n in range(3000)]
 
     def work() -> int:
-        one = NamespaceOperations(
-            "n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC, 1500), *many)
-        )
+        one = NamespaceOperations("n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC), *many))
         namespaces.create(["n"])
         netlink.apply_operations([one])
         with namespaces.inside("n"), netlink.Socket("n") as channel:

@@ -135,8 +135,10 @@ def _masquerading_unit(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[s
     answering: list[str] = []
     for device in dict.fromkeys(one.device for one in machine.proxies):
         if machine.bridge and device == machine.bridge.name:
-            made = f"link add name {device} mtu {machine.bridge.mtu} type bridge"
-            answering.append(f"ExecStart=-/usr/sbin/ip {made}")
+            # bridge netfilter takes 1500 for a bridge that is created with another MTU
+            made = f"link add name {device} type bridge"
+            sized = f"link set dev {device} mtu {machine.bridge.mtu}"
+            answering += [f"ExecStart=-/usr/sbin/ip {made}", f"ExecStart=/usr/sbin/ip {sized}"]
         answering.append(
             f"ExecStart=/usr/sbin/sysctl -q -w net.ipv4.conf.{device}.proxy_arp=1 "
             f"net.ipv4.neigh.{device}.proxy_delay=0"

@@ -104,10 +104,14 @@ def draft_fabric(intent: Intent, drafts: dict[str, Draft], indexes: count[int]) 
     for segment in (one for one in intent.segments if one.name in plugged):
         index = next(indexes)
         fabric.has(segment.name, index)
-        fabric.operations.append(BridgeAdd(segment.name, index, port_mac(index), segment.mtu))
+        fabric.operations += _bridge(segment.name, index, port_mac(index), segment.mtu)
     for machine, card in cards:
         index = next(indexes)
         _cable(fabric, card.segment, f"p{index}", index, card, drafts[machine], next(indexes))
+
+
+def _bridge(name: str, index: int, mac: str, mtu: int) -> tuple[Operation, ...]:
+    return BridgeAdd(name, index, mac), MtuSet(name, mtu)
 
 
 def _cable(  # noqa: PLR0913, PLR0917  both ends of it
@@ -136,7 +140,7 @@ def draft_hypervisor(
     cards = {(one.name, card.name): card for one in intent.machines for card in one.interfaces}
     draft, index = drafts[machine.name], next(indexes)
     draft.has(switch.name, index)
-    draft.operations.append(BridgeAdd(switch.name, index, switch.mac, switch.mtu))
+    draft.operations += _bridge(switch.name, index, switch.mac, switch.mtu)
     if machine.tunnel:
         draft.operations.append(MasterSet(machine.tunnel.name, switch.name))
     for port in switch.ports:
@@ -232,7 +236,7 @@ def _machine(
         else:
             index = next(indexes)
             draft.has(bridge.name, index)
-            draft.operations.append(BridgeAdd(bridge.name, index, bridge.mac, bridge.mtu))
+            draft.operations += _bridge(bridge.name, index, bridge.mac, bridge.mtu)
         draft.operations += [AddressAdd(bridge.name, one) for one in bridge.addresses]
     if machine.tunnel:
         tunnel, index = machine.tunnel, next(indexes)

@@ -274,22 +274,23 @@ class VethAdd(Message):
 
 @dataclass(frozen=True, slots=True)
 class BridgeAdd(Message):
-    """Add a bridge, up."""
+    """Add a bridge, up.
+
+    Its MTU is set afterwards (:class:`MtuSet`): bridge netfilter takes 1500 for a bridge that was
+    created with another one (``br_change_mtu`` in net/bridge/br_device.c sets it, the creation
+    does not).
+    """
 
     name: str
     index: int
     mac: str
-    mtu: int
 
     words = "adding bridge '{0.name}'"
-    shell = (
-        "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} mtu {0.mtu} "
-        "up type bridge"
-    )
+    shell = "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} up type bridge"
 
     def _encode(self, names: Names) -> Encoded:
         del names
-        attributes = _device(self.name, self.mac, self.mtu) + _kind("bridge")
+        attributes = _text(3, self.name) + attribute(1, _mac(self.mac)) + _kind("bridge")
         return _NEW_LINK, _CREATE | _EXCLUSIVE, _link(self.index, attributes, up=True)
 
 

@@ -296,7 +296,7 @@ _TRIALS = (
         VethAdd("port", 2, _MAC, "far", "eth0", 3, _FAR_MAC, 1500),
         "veth",
     ),
-    _Trial("bridge", "network segments", BridgeAdd("bridge", 4, _MAC, 1500), "bridge"),
+    _Trial("bridge", "network segments", BridgeAdd("bridge", 4, _MAC), "bridge"),
     _Trial("bridge ports", "network segments", MasterSet("port", "bridge"), "bridge"),
     _Trial("hairpin mode", "a pod behind its own Service", HairpinOn("port"), "bridge"),
     _Trial(

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lab.facts.ruleset import StateDifference
     from lab.providers.netns.bring_up import NetnsBringUp
 
+_PACED_MTU = 1500
 _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
     ("udp", "small"): (32, 2),
     ("udp", "large"): (12, 2),
@@ -62,7 +63,7 @@ _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
 """By protocol and size (None for any): probes in flight, and the factor for the timeout. A large
 TCP probe is a burst by itself and retransmits losses. A large UDP probe is three packets of up to
 1,500 bytes; about 90 such packets would fill a port's buffer (212,992 bytes, 2.3 KiB per packet,
-calculated) while the switch's thread is not scheduled."""
+calculated) while the switch's thread is not scheduled; with larger packets, fewer of them."""
 
 
 def batches(
@@ -76,6 +77,7 @@ def batches(
     if intent.logical is None:
         yield probes, settings
         return
+    larger = max(_PACED_MTU, intent.node_mtu)
     for (protocol, size), (at_once, patience) in _PACES.items():
         own = [
             one
@@ -83,7 +85,8 @@ def batches(
             if one.protocol == protocol and size in {None, one.size} and not one.unanswered
         ]
         if own:
-            pace = min(at_once, settings.in_flight)
+            fitting = max(1, at_once * _PACED_MTU // larger) if size == "large" else at_once
+            pace = min(fitting, settings.in_flight)
             yield own, ProbeSettings(settings.timeout * patience, pace)
     unanswered = [one for one in probes if one.unanswered]
     if unanswered:

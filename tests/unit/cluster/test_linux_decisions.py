@@ -144,6 +144,8 @@ def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gatew
     for device in ("eth1", "cbr0"):
         assert f"net.ipv4.conf.{device}.proxy_arp=1" in unit
     assert "After=network-pre.target hybridlab-network.service" in unit
+    created = "ExecStart=-/usr/sbin/ip link add name cbr0 type bridge\n"
+    assert f"{created}ExecStart=/usr/sbin/ip link set dev cbr0 mtu 1500\n" in unit
 
 
 def test_a_bundle_of_another_minor_is_refused():

@@ -127,6 +127,12 @@ def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another():
     ]
 
 
+def test_fewer_large_packets_are_sent_at_once_where_they_are_larger():
+    intent = replace(compile_scenario("ovn").intent, node_mtu=9000)
+    small, large, *_ = batches(intent, PROBES, ASKED)
+    assert (small[1].in_flight, large[1].in_flight) == (32, 2)
+
+
 def test_no_more_at_once_than_asked():
     paced = batches(compile_scenario("ovn").intent, PROBES, ProbeSettings(1.0, 4))
     assert {settings.in_flight for _, settings in paced} == {4}

@@ -109,6 +109,17 @@ def test_configuration_of_keepalived(case, machine, advert):
     assert text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
 
 
+def test_a_holder_has_time_to_hear_three_advertisements_missing():
+    assert daemon(vrrp(advert_seconds=10), "master1").ready.seconds > 3 * 10 + 10
+
+
+@pytest.mark.parametrize(("mtu", "problems"), [(601, 1), (602, 0)])
+def test_pods_behind_gateways_must_be_able_to_learn_the_tunnels_mtu(mtu, problems):
+    scenario = load(find("upstream-vrrp"))
+    smaller = scenario.replace(network=scenario.network.replace(mtu=mtu))
+    assert len([*upstream_vrrp.check(smaller)]) == problems
+
+
 def test_each_windows_node_has_a_gateway_of_its_own_off_the_node():
     intent = vrrp()
     assert [(one.node, one.address, one.router_id) for one in intent.gateways] == [

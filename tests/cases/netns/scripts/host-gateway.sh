@@ -9,8 +9,10 @@ for name in fabric worker1 worker1-p1 win1 win1-p1 router client; do ip netns ad
 [ ! -e /proc/sys/net/ipv6/conf/default/disable_ipv6 ] || ip netns exec fabric sysctl -qw net/ipv6/conf/default/disable_ipv6=1
 [ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || ip netns exec fabric sysctl -qw net/bridge/bridge-nf-call-iptables=0
 ip -n fabric link set dev lo up
-ip -n fabric link add dev cluster index 2 address 0e:00:00:00:00:02 mtu 1500 up type bridge
-ip -n fabric link add dev outside index 3 address 0e:00:00:00:00:03 mtu 1500 up type bridge
+ip -n fabric link add dev cluster index 2 address 0e:00:00:00:00:02 up type bridge
+ip -n fabric link set dev cluster mtu 1500
+ip -n fabric link add dev outside index 3 address 0e:00:00:00:00:03 up type bridge
+ip -n fabric link set dev outside mtu 1500
 ip -n fabric link add dev p4 index 4 address 0e:00:00:00:00:04 mtu 1500 up type veth peer name eth0 index 5 address 0a:58:0a:09:b0:01 mtu 1500 netns worker1
 ip -n fabric link set dev p4 master cluster
 ip -n fabric link add dev p6 index 6 address 0e:00:00:00:00:06 mtu 1500 up type veth peer name eth0 index 7 address 0a:58:0a:09:b0:02 mtu 1500 netns win1
@@ -37,7 +39,8 @@ ip netns exec worker1 sysctl -qw net/bridge/bridge-nf-call-iptables=1
 ip -n worker1 link set dev lo up
 ip -n worker1 link set dev eth0 up
 ip -n worker1 address add 10.9.176.1/24 dev eth0
-ip -n worker1 link add dev cni0 index 14 address 0a:58:0a:f4:00:01 mtu 1500 up type bridge
+ip -n worker1 link add dev cni0 index 14 address 0a:58:0a:f4:00:01 up type bridge
+ip -n worker1 link set dev cni0 mtu 1500
 ip -n worker1 address add 10.244.0.1/24 dev cni0
 ip -n worker1 link add dev veth2 index 15 address 0e:00:00:00:00:0f mtu 1500 up type veth peer name eth0 index 16 address 0a:58:0a:f4:00:02 mtu 1500 netns worker1-p1
 ip -n worker1 link set dev veth2 master cni0
@@ -82,7 +85,8 @@ ip netns exec win1 sysctl -qw net/bridge/bridge-nf-call-iptables=1
 ip -n win1 link set dev lo up
 ip -n win1 link set dev eth0 up
 ip -n win1 address add 10.9.176.2/24 dev eth0
-ip -n win1 link add dev cni0 index 17 address 0a:58:0a:f4:01:01 mtu 1500 up type bridge
+ip -n win1 link add dev cni0 index 17 address 0a:58:0a:f4:01:01 up type bridge
+ip -n win1 link set dev cni0 mtu 1500
 ip -n win1 address add 10.244.1.1/24 dev cni0
 ip -n win1 link add dev veth2 index 18 address 0e:00:00:00:00:12 mtu 1500 up type veth peer name eth0 index 19 address 0a:58:0a:f4:01:02 mtu 1500 netns win1-p1
 ip -n win1 link set dev veth2 master cni0
