@@ -85,7 +85,19 @@ def clients(deadline: Deadline) -> tuple[Entry, ...]:
     return (*shell(deadline), *with_libraries(programs, deadline))
 
 
-_CLIENTS = ("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc", "wget")
+_CLIENTS = (
+    "curl",
+    "dig",
+    "getent",
+    "grep",
+    "hostname",
+    "nslookup",
+    "seq",
+    "ss",
+    "tail",
+    "wc",
+    "wget",
+)
 
 
 def unpacked(into: Path, deadline: Deadline) -> dict[str, Path]:

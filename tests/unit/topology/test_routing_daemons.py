@@ -9,7 +9,7 @@ from shipped import intent_of
 
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
-from lab.topology import bird, gateways, registry
+from lab.topology import bird, gateways, registry, upstream_vrrp
 from lab.topology.daemon import Daemon
 from lab.topology.intent import Intent, MachineIntent, Route, Speaker
 from lab.topology.path import Flow
