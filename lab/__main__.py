@@ -7,19 +7,26 @@ control.)
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import threading
 
 _DEFECT = 70
 """Same as :data:`lab.cli.defect.EXIT_CODE`, which may not be importable."""
+_REFUSED = 4
+"""Same as :attr:`lab._errors.PreflightError.exit_code`."""
+_USED_UP = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _PYTHONS_OWN = signal.getsignal(signal.SIGINT)  # ignored in a background job: not changed then
 if _PYTHONS_OWN is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
     from lab.cli.main import main, report_beside
-except Exception as error:  # noqa: BLE001  a broken installation
+except Exception as error:  # noqa: BLE001  a broken installation, or a resource is used up
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) in _USED_UP:
+        sys.stderr.write(f"lab cannot start: {error or 'no memory is left'}; raise that limit\n")
+        sys.exit(_REFUSED)
     try:
         from lab.cli.defect import report
     except Exception:  # noqa: BLE001  even that module is missing

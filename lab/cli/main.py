@@ -12,9 +12,11 @@ from importlib import import_module
 
 import click
 
-from lab._errors import BrokenError, LabError, UsageError
+from lab._errors import LabError, UsageError
 from lab._log import complain, say
 from lab.cli.commands import Commands
+from lab.cli.output import ReaderGoneError, open_standard_output
+from lab.state.failure import exhausted
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Labs": {
@@ -130,9 +132,6 @@ INTERRUPTED = 130
 """128 plus the number of SIGINT, as in shells."""
 TERMINATED = 143
 """128 plus the number of SIGTERM."""
-_NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
-"""Error numbers of a write to a pipe without a reader, a full disk or a lost terminal."""
-
 _OWNERS, _OTHERS_MAY_WRITE = 0o700, 0o022
 """Permissions that override the caller's umask: the user may use what ``lab`` writes, and no one
 else may write it. Some CI runners have umask 000, and world-writable directories are refused."""
@@ -161,15 +160,9 @@ class Lazy(Commands):
         return next(one for one in commands if one.name == cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; a closed standard output is not an error.
-
-        The reader may close the pipe at any time (``lab list | head``). Click would exit
-        with 1, which means that cells failed.
-        """
-        result: object = 0
+        """Run the subcommand; a path that is too long or gone is wrong usage."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()  # while a failure can still be reported
+            return super().invoke(ctx)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG and error.filename is not None:
                 raise UsageError(
@@ -181,18 +174,7 @@ class Lazy(Commands):
                 raise UsageError(
                     "finding the current directory", "it has been deleted", "cd somewhere else"
                 ) from error
-            if error.filename is not None or error.errno not in _NO_MORE:
-                raise
-            # discard buffered output
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(error, BrokenPipeError):
-                return result
-            raise BrokenError(
-                "writing the result to standard output",
-                f"{error.strerror}",
-                "redirect it elsewhere",
-            ) from error
-        return result
+            raise
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -237,10 +219,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``lab`` and end the process with its exit code."""
     _beside.clear()
     os.umask(os.umask(_OTHERS_MAY_WRITE) & ~_OWNERS | _OTHERS_MAY_WRITE)
-    _replace_closed_streams()
-    _print_every_name()
+    _prepare_streams()
+    code: object = None
     try:
         code = command.main(arguments, prog_name="lab", standalone_mode=False)
+        sys.stdout.flush()  # while a failure can still be reported
+    except ReaderGoneError:
+        pass
     except LabError as error:
         complain(error)
         sys.exit(error.exit_code)
@@ -253,11 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say("interrupted")
         plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
         sys.exit(INTERRUPTED if plain else TERMINATED)
-    except Exception as error:  # noqa: BLE001  a bug
-        from lab.cli import defect
-
-        defect.report(error)
-        sys.exit(defect.EXIT_CODE)
+    except Exception as error:  # noqa: BLE001  a bug, or a resource that is used up
+        sys.exit(_report(error))
     sys.exit((code if isinstance(code, int) else 0) or max(_beside, default=0))
 
 
@@ -267,22 +249,28 @@ def report_beside(failed: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> 
     A command that otherwise succeeds exits with the code of a defect; at exit it is too late
     for that.
     """
+    if isinstance(failed.exc_value, Exception):
+        _beside.append(_report(failed.exc_value))
+
+
+def _report(error: Exception) -> int:
+    """Say why an unexpected exception ended the command; return the exit code."""
+    refusal = exhausted(error, f"running '{' '.join(['lab', *sys.argv[1:2]])}'")
+    if refusal is not None:
+        complain(refusal)
+        return refusal.exit_code
     from lab.cli import defect
 
-    if isinstance(failed.exc_value, Exception):
-        _beside.append(defect.EXIT_CODE)
-        defect.report(failed.exc_value)
+    defect.report(error)
+    return defect.EXIT_CODE
 
 
-def _print_every_name() -> None:
-    """Escape characters that the encoding of a stream lacks: file names may have any."""
+def _prepare_streams() -> None:
+    """Let both streams print every text, also if the caller closed them (``>&-``)."""
+    open_standard_output()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _replace_closed_streams() -> None:
-    """Replace a stream that the caller closed (``>&-``) by the null device."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for good
     if sys.stderr is None:

@@ -2,15 +2,72 @@
 
 from __future__ import annotations
 
+import io
 import json
+import select
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from lab._errors import UsageError, os_words
+from lab._errors import PreflightError, UsageError, os_words
 from lab._log import clean, quantity, table_lines
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class ReaderGoneError(Exception):
+    """The reader of standard output has closed the pipe, which ``lab list | head`` does."""
+
+
+class _StandardOutput(io.FileIO):
+    """The file of standard output; after a failure it discards all later output.
+
+    Failures are told apart from those of other files by their types.
+    """
+
+    _failed = False
+
+    def write(self, content: ReadableBuffer) -> int:
+        """Write some of the bytes, and return their number; wait while a pipe is full.
+
+        Raises ReaderGoneError when the reader has closed the pipe; PreflightError when the bytes
+        cannot be written, such as to a full disk.
+        """
+        if self._failed:
+            return memoryview(content).nbytes
+        try:
+            while (count := super().write(content)) is None:
+                select.select([], [self], [])
+        except BrokenPipeError:
+            self._failed = True
+            raise ReaderGoneError from None
+        except OSError as error:
+            self._failed = True
+            doing = "writing the result to standard output"
+            raise PreflightError(doing, os_words(error), "redirect it elsewhere") from error
+        return count
+
+
+def open_standard_output() -> None:
+    """Replace ``sys.stdout``, unless it is replaced already, by one that writes everything.
+
+    Python's own loses what a full disk does not take if it is unbuffered (``PYTHONUNBUFFERED``).
+    Characters that its encoding lacks are escaped: file names may have any.
+    """
+    plain = sys.stdout
+    if plain is not sys.__stdout__ or not isinstance(plain, io.TextIOWrapper):
+        return
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_StandardOutput(plain.fileno(), "w", closefd=False)),
+        encoding=plain.encoding,
+        errors="backslashreplace",
+        line_buffering=plain.line_buffering or plain.write_through,
+    )
 
 
 def echo(result: object = "", *, nl: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from lab._errors import UsageError
 from lab._log import listed, quantity, say
 from lab.cli.complete import selections
 from lab.cli.options import json_option, lab_argument
-from lab.cli.output import echo
+from lab.cli.output import ReaderGoneError, echo
 
 if TYPE_CHECKING:
     import pytest
@@ -165,7 +166,7 @@ def command(
     from lab.lifecycle import api
     from lab.lifecycle.interruption import terminable
     from lab.state.capacity import check_room
-    from lab.state.failure import NO_ROOM
+    from lab.state.failure import NO_ROOM, guarded_files
     from lab.suites import plugin
 
     if name is None or name.startswith("-"):  # an option of pytest
@@ -177,7 +178,9 @@ def command(
             "'--lab' is pytest's own option, and this command has named a lab already",
             "leave '--lab' out",
         )
-    Path.cwd()  # pytest needs a current directory that exists
+    Path.cwd()  # pytest needs a current directory that exists, and a temporary one
+    with guarded_files(f"testing lab '{name}'", "or set TMPDIR to a directory of yours"):
+        tempfile.gettempdir()
     opened = api.open_any(name)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
@@ -214,7 +217,7 @@ def command(
     if keeper.stopped is not None:
         raise keeper.stopped
     if keeper.run is not None and keeper.directory is not None:
-        with suppress(BrokenPipeError):  # a reader that closes the pipe changes no verdict
+        with suppress(ReaderGoneError):  # a reader that closes the pipe changes no verdict
             _show(keeper.run, keeper.directory, as_json)
     if failed := [test for test, outcome in keeper.own.items() if outcome == "failed"]:
         own_tests = quantity(len(keeper.own), "own test")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab._errors import StateError, UsageError, os_words
+from lab._errors import PreflightError, StateError, UsageError, os_words
 
 ELSEWHERE = "or point HYBRIDLAB_STATE at another directory"
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
@@ -17,6 +18,31 @@ _FORBIDDEN = {
     errno.EPERM: "not permitted",
     errno.EROFS: "the file system is read-only",
 }
+
+
+_USED_UP = {
+    errno.EMFILE: (
+        "this process may not open more files",
+        "raise the limit with 'ulimit -n 4096'",
+    ),
+    errno.ENFILE: (
+        "this machine has as many open files as its kernel allows",
+        "end programs, or raise the limit with 'sysctl fs.file-max'",
+    ),
+    errno.EAGAIN: (
+        "no more processes or threads can be started",
+        "end some, or raise the limit ('ulimit -u', or 'pids.max' of the control group)",
+    ),
+    errno.ENOMEM: (
+        "the memory is used up",
+        "end programs, or raise the limit ('ulimit -v', or 'memory.max' of the control group)",
+    ),
+    errno.EFBIG: (
+        "the limit of the size of a file is reached",
+        "raise it with 'ulimit -f unlimited'",
+    ),
+}
+"""What happened, and a hint, by the error number of a limited resource."""
 
 
 class FullError(StateError):
@@ -35,6 +61,9 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
         return FullError(
             doing, f"{where}: {NO_ROOM[number]}", _either("free some space and repeat", elsewhere)
         )
+    if number in _USED_UP:
+        words, hint = _USED_UP[number]
+        return StateError(doing, f"{where}: {words}", _either(f"{hint} and repeat", elsewhere))
     if number in _FORBIDDEN:
         return StateError(
             doing,
@@ -44,6 +73,37 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
     return StateError(
         doing, f"{where}: {os_words(error)}", _either("fix that and repeat", elsewhere)
     )
+
+
+def exhausted(error: BaseException, doing: str) -> PreflightError | None:
+    """The error to report if a resource of the machine, or its limit, is used up; None otherwise.
+
+    ``error``: an exception that nothing expected. ``doing``: what was being done.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        number = _resource(cause)
+        if isinstance(cause, OSError) and number in NO_ROOM:
+            return file_failure(doing, cause, elsewhere="")
+        if number in _USED_UP:
+            return PreflightError(doing, *_USED_UP[number])
+        cause = cause.__cause__
+    return None
+
+
+def _resource(error: BaseException) -> int:
+    """The error number of the resource that was used up; 0 if it was none."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    if isinstance(error, RuntimeError):  # Python's error if a thread cannot be started
+        raised = error.__traceback__
+        while raised is not None and raised.tb_next is not None:
+            raised = raised.tb_next
+        if raised is not None and raised.tb_frame.f_code is threading.Thread.start.__code__:
+            return errno.EAGAIN
+    return 0
 
 
 def _either(hint: str, elsewhere: str) -> str:
@@ -111,7 +171,21 @@ def guarded_database(doing: str, path: Path) -> Iterator[None]:
         ) from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", "")
+        if code.startswith("SQLITE_CANTOPEN"):
+            with guarded_files(doing):
+                _require_files(path.parent)
         raise database_failure(doing, path, code, str(error), full=_is_full(path)) from error
+
+
+def _require_files(directory: Path) -> None:
+    """Check that as many files can be opened as SQLite opens, which does not say that itself.
+
+    Those are the database, its directory, its write-ahead log and its shared memory. Raises
+    OSError.
+    """
+    with ExitStack() as opened:
+        for _ in range(4):
+            opened.callback(os.close, os.open(directory, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _is_full(path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
 import signal
 import subprocess
@@ -65,11 +67,44 @@ def test_reader_that_stops_early_is_no_failure_and_hides_none(lab):
     assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "1\n"
 
 
-def test_full_standard_output_is_said_without_a_traceback(lab):
-    done = shell(lab, "$LAB > /dev/full", "schema")
-    assert done.returncode == 3
-    assert done.stderr.startswith("writing the result to standard output: No space left")
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("unbuffered", ["", "PYTHONUNBUFFERED=1"])
+@pytest.mark.parametrize("word", ["schema", "--help"])
+@pytest.mark.parametrize(
+    ("script", "happened"),
+    [
+        ("$LAB > /dev/full", "no space left on device"),
+        ("$LAB 1< /dev/null", "bad file descriptor"),
+        ("ulimit -f 1; $LAB > $HYBRIDLAB_STATE.part", "file too large"),
+    ],
+)
+def test_standard_output_that_cannot_be_written_is_an_error(
+    lab, unbuffered, word, script, happened
+):
+    done = shell(lab, script.replace("$LAB", f"env {unbuffered} $LAB"), word)
+    assert done.stderr == (
+        f"error: writing the result to standard output: {happened}\n  try: redirect it elsewhere\n"
+    )
+    assert done.returncode == 4
+
+
+def test_a_pipe_that_does_not_block_is_written_whole(lab):
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    whole = lab.run("schema").stdout.encode()
+    assert len(whole) > 2 * fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    command = lab.command("schema")
+    with subprocess.Popen(command, env=lab.environment(), stdout=write) as process:
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            assert pipe.read() == whole
+    assert process.returncode == 0
+
+
+def test_a_limit_that_is_reached_is_said_and_is_no_defect(lab):
+    done = shell(lab, "ulimit -n 6; $LAB", "list")
+    assert done.returncode == 4
+    assert "this process may not open more files\n  try: raise the limit" in done.stderr
+    assert not list(lab.state.glob("defects/*"))
 
 
 def test_error_that_nobody_reads_keeps_its_exit_code(lab):

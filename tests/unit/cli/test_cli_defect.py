@@ -1,5 +1,6 @@
 """An exception that nobody foresaw: exit code 70, one sentence, and a log with the traceback."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -8,6 +9,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -47,6 +49,52 @@ def test_a_defect_has_a_code_of_its_own_one_sentence_and_a_private_log(
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert "Traceback (most recent call last)" in log.read_text()
     assert "KeyError" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EMFILE, "Too many open files", "/a"), "may not open more files"),
+        (OSError(errno.ENFILE, "Too many open files in system"), "as many open files as its"),
+        (BlockingIOError(errno.EAGAIN, "no"), "no more processes or threads can be started"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "the memory is used up"),
+        (MemoryError(), "the memory is used up"),
+        (OSError(errno.ENOSPC, "No space left on device", "/a"), "'/a': the disk is full"),
+        (OSError(errno.EFBIG, "File too large"), "the limit of the size of a file is reached"),
+    ],
+)
+def test_a_resource_that_is_used_up_is_no_defect(tmp_path, monkeypatch, capsys, error, words):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(sys, "argv", ["lab", "schema", "a"])
+    wrapped = ValueError("a plug-in")
+    wrapped.__cause__ = error
+    for raised in (error, wrapped):
+        assert ended(raised, monkeypatch) == 4
+        message = capsys.readouterr().err
+        assert message.startswith("error: running 'lab schema': ")
+        assert words in message
+        assert "\n  try: " in message
+    report_beside(cast("threading.ExceptHookArgs", SimpleNamespace(exc_value=error)))
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_thread_that_cannot_be_started_is_no_defect(monkeypatch, capsys):
+    usual = threading.stack_size(1 << 46)  # more than a process can have
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            threading.Thread(target=print).start()
+    finally:
+        threading.stack_size(usual)
+    assert ended(raised.value, monkeypatch) == 4
+    assert "no more processes or threads can be started" in capsys.readouterr().err
+
+
+def test_a_defect_while_a_used_up_resource_was_handled_is_a_defect(tmp_path, monkeypatch):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    error = KeyError("missing")
+    error.__context__ = BlockingIOError(errno.EAGAIN, "locked")
+    assert ended(error, monkeypatch) == 70
 
 
 @pytest.mark.parametrize("state", ["relative", "/dev/null/state"])
