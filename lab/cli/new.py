@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lab.cli.complete import topologies
 from lab.cli.options import output_option
 from lab.cli.output import echo, write_file
+
+if TYPE_CHECKING:
+    from lab.lifecycle.draft import Draft
 
 _MOST = 100
 """Nodes of each operating system; the draft's network has no room for more."""
@@ -18,28 +22,38 @@ _MOST = 100
 @click.argument("name")
 @click.option(
     "--topology",
-    default="overlay",
-    show_default=True,
     metavar="KIND",
-    help="How the pods of the nodes are connected; an unknown KIND lists all of them.",
+    help="How the pods of the nodes are connected (default: overlay); an unknown KIND lists all "
+    "of them.",
     shell_complete=topologies,
 )
 @click.option(
     "--linux",
     type=click.IntRange(1, _MOST),
-    default=2,
-    show_default=True,
-    help="Number of Linux nodes, including the control plane.",
+    help="Number of Linux nodes, including the control plane (default: 2).",
 )
 @click.option(
     "--windows",
     type=click.IntRange(0, _MOST),
-    default=1,
-    show_default=True,
-    help="Number of Windows nodes.",
+    help="Number of Windows nodes (default: 1; with --from, 0).",
+)
+@click.option(
+    "--from",
+    "begun_from",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Begin it from a kind or kubeadm configuration, a kube-flannel ConfigMap or a Calico "
+    "Installation; what is left out goes to standard error.",
 )
 @output_option("The file to write (default: NAME.yaml).")
-def command(name: str, topology: str, linux: int, windows: int, output: Path | None) -> None:
+def command(
+    name: str,
+    topology: str | None,
+    linux: int | None,
+    windows: int | None,
+    begun_from: Path | None,
+    output: Path | None,
+) -> None:
     """Write a scenario to start from, NAME.yaml, with a comment for each key.
 
     \b
@@ -49,11 +63,38 @@ def command(name: str, topology: str, linux: int, windows: int, output: Path | N
     An existing file is not overwritten.
     """  # noqa: D301  \b tells click not to rewrap
     from lab._errors import UsageError
-    from lab.lifecycle.draft import draft
+    from lab.lifecycle.draft import Draft, draft_nodes, write_draft
 
-    text = draft(name, topology, linux, windows)
+    if begun_from:
+        draft = _begin(name, topology, linux, windows or 0, begun_from)
+    else:
+        nodes = draft_nodes(linux or 2, 1 if windows is None else windows)
+        draft = Draft(name, nodes, topology or "overlay")
+    text = write_draft(draft)
     path, doing = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
     if path.exists() and path.is_file():
         raise UsageError(doing, f"'{path}' already exists", "use another name, or another -o")
     write_file(path, text.encode(), doing)
     echo(path)
+
+
+def _begin(name: str, topology: str | None, linux: int | None, windows: int, file: Path) -> Draft:
+    """Begin a draft from a file, and print what it does not say of the file."""
+    from lab._errors import UsageError
+    from lab._log import say
+    from lab.lifecycle.conversion import CONFIGURATION, convert
+    from lab.scenario.source import StopError, read_bytes
+
+    try:
+        raw = read_bytes(file, CONFIGURATION)
+    except StopError as stop:
+        finding = stop.finding
+        raise UsageError(f"reading '{file}'", finding.what, finding.hint) from None
+    begun = convert(raw, file.name, name, topology=topology, linux=linux, windows=windows)
+    if begun.left_out:
+        say(f"left out of '{file}':")
+    for line in begun.left_out:
+        say(f"  {line}")
+    if begun.chosen:
+        say(f"not in '{file}': {', '.join(begun.chosen)}")
+    return begun.draft

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 
 from lab._errors import UsageError
 from lab._log import quantity
 from lab.scenario.loader import HeldText, check
+from lab.scenario.terms import Os, Role
 from lab.scenario.versions import SUPPORTED
 from lab.topology import registry
 from lab.topology.registry import NODE_PREFIX, Topology
 
 _HEAD = """\
-# A draft by 'lab new'. Change it, then:
+# A draft by 'lab new'{source}. Change it, then:
 #   lab validate {name}.yaml   every mistake, with its line
 #   lab plan {name}.yaml       addresses, cells, and what it would cost
 #   lab run {name}.yaml        bring it up, test it, take it down
@@ -23,13 +26,13 @@ summary: {summary}
 
 kubernetes:
   version: "{version}"  # one of {versions}
-  pod_cidr: 10.244.0.0/16  # every node gets a part of it,
+  pod_cidr: {pod_cidr}  # every node gets a part of it,
   node_prefix: {prefix}  # with this prefix length
-  service_cidr: 10.96.0.0/16
-  dns_address: 10.96.0.10  # address of the cluster's DNS Service
-
+  service_cidr: {service_cidr}
+  dns_address: {dns_address}  # address of the cluster's DNS Service
+{kubernetes}
 network:
-  cidr: 192.0.2.0/24  # addresses of the nodes
+  cidr: {network}  # addresses of the nodes
   # mtu: 1500
 
 """
@@ -42,64 +45,120 @@ services:
 # matrix:
 #   min_throughput: 100mbit  # of a TCP stream, where 'lab test NAME -m throughput' asks for it
 """
+_POD_CIDR, _SERVICE_CIDR = IPv4Network("10.244.0.0/16"), IPv4Network("10.96.0.0/16")
+_NODE_NETWORKS = tuple(map(IPv4Network, ("192.0.2.0/24", "10.9.176.0/24", "172.31.255.0/24")))
+"""Ranges for the nodes, the first that no other range overlaps."""
+_DNS = 10
+"""Number of the DNS Service's address in its range, as kubeadm has it."""
 
 
-def draft(name: str, kind: str, linux: int, windows: int) -> str:
+@dataclass(frozen=True, slots=True)
+class NodeDraft:
+    """Nodes of a draft that are alike."""
+
+    name: str
+    os: Os
+    count: int = 1
+    role: Role = "worker"
+
+
+def draft_nodes(linux: int, windows: int) -> tuple[NodeDraft, ...]:
+    """A control plane and workers; ``linux`` counts the control plane too."""
+    return (
+        NodeDraft("control", "linux", role="control-plane"),
+        NodeDraft("worker", "linux", linux - 1),
+        NodeDraft("win", "windows", windows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a draft says; the rest is the same in every draft."""
+
+    name: str
+    nodes: tuple[NodeDraft, ...]
+    kind: str = "overlay"
+    """Of the topology."""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    """Of the topology, with their values."""
+    version: str = SUPPORTED[-1]
+    pod_cidr: IPv4Network = _POD_CIDR
+    node_prefix: int | None = None
+    """None: the topology's default."""
+    service_cidr: IPv4Network = _SERVICE_CIDR
+    kubernetes: Mapping[str, str] = field(default_factory=dict)
+    """Further keys of ``kubernetes``."""
+    source: str = ""
+    """File that it was begun from."""
+
+
+def write_draft(draft: Draft) -> str:
     """The text of a valid scenario.
-
-    ``linux``: number of Linux nodes, including the control plane. ``windows``: number of Windows
-    nodes.
 
     Raises UsageError when such a scenario would be invalid, for example its name or topology.
     """
-    known = registry.topologies()
-    nodes = quantity(linux, "Linux node")
+    topology = registry.topologies().get(draft.kind)
+    nodes = [group for group in draft.nodes if group.count]
+    linux, windows = (
+        sum(group.count for group in nodes if group.os == os and group.role != "services")
+        for os in ("linux", "windows")
+    )
     beside = f" and {quantity(windows, 'Windows node')}" if windows else ""
-    topology = known.get(kind)
-    lines = [
-        _HEAD.format(
-            name=name,
-            summary=f"{nodes}{beside}, topology {kind}",
-            version=SUPPORTED[-1],
-            versions=", ".join(SUPPORTED),
-            prefix=topology.node_prefix if topology else NODE_PREFIX,
-        ),
-        "topology:\n",
-        f"  kind: {kind}\n" if topology is None else _topology(topology),
-        "\npods_per_node: 2\n\nnodes:\n",
-        "  - name: control\n    os: linux\n    role: control-plane\n",
-        *_group("worker", "linux", linux - 1),
-        *_group("win", "windows", windows),
-        topology.beside if topology else "",
-        _TAIL,
-    ]
-    text = "".join(lines)
-    _, findings = check(HeldText(text, name), topology_check=registry.check)
+    prefix = topology.node_prefix if topology else NODE_PREFIX
+    ranges = (draft.pod_cidr, draft.service_cidr)
+    free = (one for one in _NODE_NETWORKS if not any(map(one.overlaps, ranges)))
+    text = "".join(
+        (
+            _HEAD.format(
+                source=f", begun from {draft.source}" if draft.source else "",
+                name=draft.name,
+                summary=f"{quantity(linux, 'Linux node')}{beside}, topology {draft.kind}",
+                version=draft.version,
+                versions=", ".join(SUPPORTED),
+                pod_cidr=draft.pod_cidr,
+                prefix=draft.node_prefix or prefix,
+                service_cidr=draft.service_cidr,
+                dns_address=draft.service_cidr.network_address + _DNS,
+                kubernetes="".join(
+                    f"  {key}: {json.dumps(value)}\n" for key, value in draft.kubernetes.items()
+                ),
+                network=next(free, _NODE_NETWORKS[0]),
+            ),
+            "topology:\n",
+            f"  kind: {draft.kind}\n" if topology is None else "".join(_topology(topology, draft)),
+            "\npods_per_node: 2\n\nnodes:\n",
+            *(line for group in nodes for line in _group(group, draft.version)),
+            topology.beside if topology else "",
+            _TAIL,
+        )
+    )
+    _, findings = check(HeldText(text, draft.name), topology_check=registry.check)
     if findings:
         what = "; ".join(one.what for one in findings)
         hint = "; ".join(one.hint for one in findings)
-        raise UsageError(f"drafting scenario '{name}'", what, hint)
+        raise UsageError(f"drafting scenario '{draft.name}'", what, hint)
     return text
 
 
-def _topology(topology: Topology) -> str:
-    return f"  # {topology.title}\n  kind: {topology.kind}\n" + "".join(_parameters(topology))
-
-
-def _parameters(topology: Topology) -> Iterator[str]:
+def _topology(topology: Topology, draft: Draft) -> Iterator[str]:
+    yield f"  # {topology.title}\n  kind: {topology.kind}\n"
     for name, one in topology.parameters.items():
-        default, description = json.dumps(one.schema["default"]), one.schema["description"]
-        yield f"  # {name}: {default}  # {description}\n"
+        value = draft.parameters.get(name, one.schema["default"])
+        off = "" if name in draft.parameters else "# "
+        yield f"  {off}{name}: {json.dumps(value)}  # {one.schema['description']}\n"
 
 
-def _group(name: str, os: str, count: int) -> Iterator[str]:
-    if not count:
+def _group(group: NodeDraft, version: str) -> Iterator[str]:
+    first = f"  - name: {group.name}"
+    several = f", {group.name}2 ..." if group.count > 1 else ""
+    yield f"{first}  # {group.name}1{several}\n" if group.count > 1 else f"{first}\n"
+    yield f"    os: {group.os}\n"
+    if group.count > 1:
+        yield f"    count: {group.count}\n"
+    if group.role != "worker":
+        yield f"    role: {group.role}\n"
         return
-    several = f", {name}2 ..." if count > 1 else ""
-    yield f"  - name: {name}  # {name}1{several}\n" if count > 1 else f"  - name: {name}\n"
-    yield f"    os: {os}\n"
-    if count > 1:
-        yield f"    count: {count}\n"
-    yield f'    # version: "{SUPPORTED[-2]}"  # of the kubelet, if older\n'
-    if os == "windows":
+    for older in SUPPORTED[: SUPPORTED.index(version)][-1:]:
+        yield f'    # version: "{older}"  # of the kubelet, if older\n'
+    if group.os == "windows":
         yield "    # image: windows-server-2022  # for a real machine\n"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import ScenarioError, UsageError
 from lab.scenario import rules, shape, source, spec
 from lab.scenario.findings import Document, FileFinding, Problem, did_you_mean, lines, quoted
+from lab.scenario.foreign import ForeignFile, recognise
 from lab.scenario.scenario import Scenario
 
 SUFFIX = ".yaml"
@@ -86,7 +89,27 @@ def text_of(wanted: Wanted) -> str:
 def check(
     wanted: Wanted, *, topology_check: rules.Check = no_topology_check, original: str = ""
 ) -> tuple[Scenario | None, tuple[FileFinding, ...]]:
-    """The scenario, with stand-ins for broken parts, and all findings; None if it is unreadable."""
+    """The scenario, with stand-ins for broken parts, and all findings; None if it is unreadable.
+
+    A file of another tool has one finding, which names the tool.
+    """
+    scenario, findings = _check(wanted, topology_check, original)
+    if findings and isinstance(wanted, Path) and (file := _recognise(wanted)):
+        way = file.way.replace("FILE", shlex.quote(str(wanted))) if file.begins else file.way
+        what = f"this is {file.name}, not a scenario"
+        return None, (FileFinding((), 0, 0, what, way),)
+    return scenario, findings
+
+
+def _recognise(path: Path) -> ForeignFile | None:
+    with suppress(source.StopError, OSError):
+        return recognise(source.read_bytes(path, source.SCENARIO))
+    return None
+
+
+def _check(
+    wanted: Wanted, topology_check: rules.Check, original: str
+) -> tuple[Scenario | None, tuple[FileFinding, ...]]:
     document, findings = _document(wanted)
     if document is None:
         return None, findings

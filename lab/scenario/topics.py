@@ -65,6 +65,12 @@ SUBNETS = Topic(
     r"\bracks?\b|\bleafs?\b|\bleaves\b|\bspines?\b|\bunderlays?\b|\bfabrics?\b|\bclos\b|\bsubnets\b",
     lists=("network", "network.cidr", "network.router", "network.mtu"),
 )
+IPIP = Topic(
+    "IP-in-IP",
+    "packets of pods inside IP packets, without UDP",
+    'topology "calico-vxlan" (a tunnel) or "calico-bgp" (no tunnel)',
+    r"ip-?ip\b|ip-?in-?ip",
+)
 TOPICS = (
     IPV6,
     POOLS,
@@ -110,12 +116,7 @@ TOPICS = (
         '"proxy_mode: nftables", or iptables',
         r"\bip-?vs\b",
     ),
-    Topic(
-        "IP-in-IP",
-        "packets of pods inside IP packets, without UDP",
-        'topology "calico-vxlan" (a tunnel) or "calico-bgp" (no tunnel)',
-        r"ip-?ip\b|ip-?in-?ip",
-    ),
+    IPIP,
     Topic(
         "encryption between nodes",
         "WireGuard, IPsec",

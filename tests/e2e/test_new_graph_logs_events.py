@@ -6,10 +6,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
 from lab_command import Lab
 
 from lab._deadline import Deadline
+
+FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
 
 
 @contextmanager
@@ -48,6 +52,27 @@ def test_new_scenario_is_drawn_before_and_after_it_is_up(lab, tmp_path):
     assert lab.run("graph", "mine", "--format", "svg", "-o", str(drawn)).stdout == f"{drawn}\n"
     assert "lab &#x27;mine&#x27;" in drawn.read_text()
     assert "win2" not in drawn.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", sorted(path.stem for path in FOREIGN.glob("*.yaml")))
+def test_scenario_begun_from_another_tools_file_comes_up_green(lab, tmp_path, case):
+    file = tmp_path / "mine.yaml"
+    lab.run("new", "mine", "--from", str(FOREIGN / f"{case}.yaml"), "-o", str(file))
+    lab.run("validate", str(file))
+    lab.run("run", str(file))
+
+
+def test_what_another_tools_file_has_more_is_said_beside_the_result(lab, tmp_path):
+    file, theirs = tmp_path / "mine.yaml", FOREIGN / "kubeadm.yaml"
+    written = lab.run("new", "mine", "--from", str(theirs), "-o", str(file))
+    assert written.stdout == f"{file}\n"
+    assert f"left out of '{theirs}':\n  ClusterConfiguration.controlPlane" in written.stderr
+    assert f"not in '{theirs}': topology overlay (--topology)" in written.stderr
+    refused = lab.run("validate", str(theirs), code=2)
+    assert f'"lab new NAME --from {theirs}"' in refused.stdout
+    missing = lab.run("new", "other", "--from", str(tmp_path / "none.yaml"), code=2)
+    assert "there is no such file" in missing.stderr
 
 
 def test_events_and_logs_are_followed_as_they_come(lab):
