@@ -33,7 +33,7 @@ EXIT_CODES = {
     0: "every cell passed, or is a known limit that held",
     1: "cells failed",
     2: "wrong usage or configuration",
-    3: "the lab is broken, or no cell was chosen",
+    3: "the lab is broken, no cell was chosen, or 'lab explain' could not ask everything",
     4: "this machine cannot do what is asked; nothing was made",
     70: "a bug in `lab` itself; the last line names the log with the traceback",
 }

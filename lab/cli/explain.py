@@ -27,8 +27,11 @@ def command(name: str, as_json: bool, **named: Any) -> int:
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
-    The exit code is 0 if the outcome is as expected and nothing on the path is wrong, else 1.
+    The exit code is 0 if the outcome is as expected and nothing on the path is wrong, 1 if it is
+    not or something is, and 3 if nothing was found but not everything could be asked: the answer
+    lists what is not known, and why. Questions to the lab take five minutes at most.
     """  # noqa: D301  \b tells click not to rewrap
+    from lab._errors import BrokenError
     from lab.lifecycle import api
     from lab.lifecycle.explain import ExplainQuestion, explain_cell
     from lab.reports.explanation import to_json, to_text
@@ -39,4 +42,6 @@ def command(name: str, as_json: bool, **named: Any) -> int:
         echo_json(to_json(name, found), indent=1)
     else:
         echo(to_text(name, found), nl=False)
-    return 0 if found.well else 1
+    if found.amiss:
+        return 1
+    return BrokenError.exit_code if found.silences else 0

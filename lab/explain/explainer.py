@@ -227,7 +227,11 @@ class Explainer:
 
     def everything(self) -> tuple[Finding, ...]:
         """What is wrong on every machine, and the machines that did not answer."""
-        return (*(self._silence(name, -1) for name in self._silent), *self.elsewhere())
+        return (*self.silent(self._silent), *self.elsewhere())
+
+    def silent(self, names: Iterable[str]) -> tuple[Finding, ...]:
+        """Those of the machines that did not answer."""
+        return tuple(self._silence(name, -1) for name in names if name in self._silent)
 
     def elsewhere(self) -> tuple[Finding, ...]:
         """Everything that is wrong on the observed machines, on any path."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
+from typing import Literal
 
 from lab._errors import LabError
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
@@ -144,8 +145,9 @@ Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError
 """Observes machines, and the named pods on them."""
 Follow = Callable[[Cell], Bracket | None]
 """Probes a cell once more while capturing its packets; None if no loss was observed."""
-Compare = Callable[[Sequence[str]], Mapping[str, Sequence[StateDifference]]]
-"""Compares the complete state of machines and pods with how the lab makes them."""
+Compare = Callable[[Sequence[str]], Mapping[str, Sequence[StateDifference] | LabError]]
+"""Compares the complete state of machines and pods with how the lab makes them; the error of a
+place that did not answer, and nothing for one whose state as made is not recorded."""
 Read = Callable[[Collection[str]], Iterable[Evidence]]
 """Reads the logs of machines."""
 
@@ -158,6 +160,20 @@ _TIMES_SHARED = 1
 """A Service with several backends is tried up to 64 times by its own probe."""
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 _UNSENT = frozenset({"link-down", "route-missing"})
+
+
+Witness = Literal["where", "difference"]
+"""Where the probe is lost, and what differs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A witness that did not answer: what it would have said is not known."""
+
+    witness: Witness
+    places: tuple[str, ...]
+    """The machines and pods, or the cluster's objects; empty for the probe that is followed."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +202,10 @@ class Explanation:
     marginal: tuple[Finding, ...] = ()
     """What dropped packets on the path, or drops those beyond a rate, although every probe was as
     expected."""
+    silences: tuple[Silence, ...] = ()
+    unrecorded: tuple[str, ...] = ()
+    """Places that could not be compared, because their state as made is not recorded: a machine
+    that was rebooted, a pod that was created anew, a Windows machine."""
 
     @property
     def finding(self) -> Finding | None:
@@ -205,9 +225,14 @@ class Explanation:
         return (*(("where",) if near else ()), "difference", *(("kernel",) if heard else ()))
 
     @property
+    def amiss(self) -> bool:
+        """Whether the outcome is not as expected, or something on the path is wrong."""
+        return self.verdict not in GREEN or self.finding is not None
+
+    @property
     def well(self) -> bool:
-        """Whether it works as expected and nothing on its path is wrong."""
-        return self.verdict in GREEN and self.finding is None
+        """Whether the outcome is as expected, nothing is wrong, and every witness answered."""
+        return not self.amiss and not self.silences
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +242,7 @@ class Witnesses:
     send: Send
     look: Look
     read: Read
-    compare: Compare = lambda _: {}
+    compare: Compare = lambda places: dict.fromkeys(places, ())
     follow: Follow = lambda _: None
 
 
@@ -253,7 +278,45 @@ def explain(
     worst = next(failures, (failed or tried)[0])
     if worst.verdict == "unexpected-pass":  # nothing is wrong but the rule
         return worst.explained(Explained(walk(intent, flow_of(worst.cell))[0], ()))
-    return _inspect(worst, limits, intent, lab, since)
+    heard = _Heard(lab)
+    asked_of = Witnesses(lab.send, lab.look, lab.read, heard.compare, heard.follow)
+    found = _inspect(worst, limits, intent, asked_of, since)
+    return replace(found, silences=heard.silences(), unrecorded=heard.unrecorded())
+
+
+class _Heard:
+    """Asks the witnesses that may stay silent, and notes which of them did."""
+
+    def __init__(self, lab: Witnesses) -> None:
+        self._lab = lab
+        self._silent: dict[tuple[Witness, str], list[str]] = {}
+        self._unrecorded: dict[str, None] = {}
+
+    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        answers = answered(self._lab.compare, places)
+        for place in places:
+            answer = answers.get(place)
+            if answer is None:
+                self._unrecorded[place] = None
+            elif isinstance(answer, LabError):
+                self._silent.setdefault(("difference", answer.cause), []).append(place)
+        return compare_places(lambda _: answers, places)
+
+    def follow(self, cell: Cell) -> Bracket | None:
+        try:
+            return self._lab.follow(cell)
+        except LabError as error:
+            self._silent["where", error.cause] = []
+            return None
+
+    def silences(self) -> tuple[Silence, ...]:
+        return tuple(
+            Silence(witness, tuple(dict.fromkeys(places)), reason)
+            for (witness, reason), places in self._silent.items()
+        )
+
+    def unrecorded(self) -> tuple[str, ...]:
+        return tuple(self._unrecorded)
 
 
 def _inspect(
@@ -280,6 +343,7 @@ def _inspect(
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
+        elsewhere = (*elsewhere, *whole.silent(rest))
     unready = _unready(explained, paths) if worst.failed and intent.kubernetes else ()
     if unready and (found := _deviating(paths, compare_places(lab.compare, unready))):
         explained = replace(found, findings=(*found.findings, *explained.findings))
@@ -490,11 +554,19 @@ def places_of(paths: Iterable[Path]) -> list[str]:
 def compare_places(
     compare: Compare, places: Sequence[str]
 ) -> Mapping[str, Sequence[StateDifference]]:
-    """The differences of the places' state; empty if they cannot be compared."""
+    """The differences of the state of those places that could be compared."""
+    answers = answered(compare, places).items()
+    return {place: answer for place, answer in answers if not isinstance(answer, LabError)}
+
+
+def answered(
+    compare: Compare, places: Sequence[str]
+) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    """The answers of the places; if nothing could be compared, the error of each."""
     try:
         return compare(places)
-    except LabError:
-        return {}
+    except LabError as error:
+        return dict.fromkeys(places, error)
 
 
 def _deviating(

@@ -16,9 +16,11 @@ from typing import Any
 
 from lab.facts.questions import ADMIN, HEAD, TAIL, answers
 from lab.facts.ruleset import StateDifference, changed_lines
+from lab.remote.shell import Script
 
-CLUSTER = ""
-"""The place that stands for the cluster's objects; no machine or pod has this name."""
+CLUSTER, CLUSTER_NAME = "", "objects of the cluster"
+"""The place that stands for the cluster's objects; no machine or pod has this name. Its name in
+messages."""
 EVERY_SERVICE, EVERY_POD = "every Service", "every pod"
 """What an object concerns that configures kube-proxy, or the network of all pods."""
 
@@ -31,14 +33,14 @@ _CRD = "crd.projectcalico.org"
 _ASK = "ask {what} {kubectl} --request-timeout=10s get {kinds} --all-namespaces -o json"
 OBJECTS_COMMAND = (
     *("sh", "-c"),
-    "\n".join((
+    Script("\n".join((
         HEAD,
         _ASK.format(what="kubernetes", kubectl=_KUBECTL, kinds=",".join(_KUBERNETES)),
         _ASK.format(
             what="calico", kubectl=_KUBECTL, kinds=",".join(f"{one}.{_CRD}" for one in _CALICO)
         ),
         TAIL,
-    )),
+    )), "lab/facts/objects.py"),
 )  # fmt: skip
 """Asked on a control plane; Calico's kinds have no answer where it is not installed."""
 

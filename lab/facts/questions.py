@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from lab.remote.shell import Script
+
 What = Literal["computer", "namespace", "pod"]
 """A whole computer, a network namespace that is a node, or a pod's network namespace."""
 
@@ -163,7 +165,7 @@ def command(what: What) -> tuple[str, ...]:
     For a namespace, it leaves out what belongs to the surrounding computer.
     """
     asked = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
-    return ("sh", "-c", HEAD + asked[what] + TAIL)
+    return ("sh", "-c", Script(HEAD + asked[what] + TAIL, "lab/facts/questions.py"))
 
 
 def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:

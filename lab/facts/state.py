@@ -26,6 +26,7 @@ from lab.facts.ruleset import (
     compare_rulesets,
     read_ruleset,
 )
+from lab.remote.shell import Script
 
 _SCRIPT = r"""
 ask space sh -c 'cut -d " " -f 22 /proc/1/stat; cat /proc/sys/kernel/random/boot_id
@@ -65,7 +66,7 @@ ask ipsets sh -c 'in=
 if grep -qs . /proc/net/ip_tables_names; then ask iptables-legacy iptables-legacy-save; fi
 """.replace("WITH_CALICO", WITH_CALICO).replace("FLANNEL_SUBNET", SUBNET)
 
-STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
+STATE_COMMAND = ("sh", "-c", Script(HEAD + _SCRIPT + TAIL, "lab/facts/state.py"))
 """The command that queries everything in the namespace it runs in."""
 
 _MULTICAST = ("33:33:", "01:00:5e:", "01:80:c2:")

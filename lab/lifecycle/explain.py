@@ -7,22 +7,27 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab._errors import LabError
+from lab._log import listed, quantity
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
 from lab.explain.objects import of_objects
 from lab.explain.question import LOOK_SECONDS, Explanation, Witnesses, explain
-from lab.facts.objects import CLUSTER
+from lab.facts.node import NodeFacts
+from lab.facts.objects import CLUSTER, CLUSTER_NAME
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
 from lab.matrix.choose import choose_cells
 from lab.matrix.verdict import Finding
-from lab.providers.provider import Evidence
+from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.remote.parallel import run_jobs
 from lab.suites.session import LabView, bound
 
 Say = Callable[[str], None]
 
+EXPLAIN_SECONDS = 300.0
+"""For all questions together; on idle namespaces they take less than a second."""
 _SECONDS = 1.5
 """For one exchange that is followed: TCP retransmits its first packet after one second."""
 
@@ -61,37 +66,45 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
         with bound(opened) as intent:
             cells = question.cells(product(opened.plan, intent), doing)
             view = LabView(opened, intent)
+            asked = _Asked(opened, view, say)
+            witnesses = Witnesses(asked.send, asked.look, asked.read, asked.compare, asked.follow)
+            return explain(cells, opened.limits, intent, witnesses, opened.worked())
 
-            def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-                try:
-                    found = view.compare(places)
-                except LabError as error:
-                    say(f"cannot compare with the intended state: {error.cause}")
-                    raise
-                if missing := [
-                    one or "objects of the cluster" for one in places if one not in found
-                ]:
-                    say(f"not compared with the state that 'lab up' made: {', '.join(missing)}")
-                return found
 
-            def follow(cell: Cell) -> Bracket | None:
-                try:
-                    return view.follow(cell, _SECONDS)
-                except LabError as error:
-                    say(f"cannot tell where packets are lost: {error.cause}")
-                    return None
+class _Asked:
+    """The ways to ask a lab, within :data:`EXPLAIN_SECONDS` in all; each question is announced."""
 
-            def read(places: Collection[str]) -> Iterable[Evidence]:
-                deadline = Deadline(LOOK_SECONDS)
-                return opened.provider.logs(opened.handle, intent, places, deadline)
+    def __init__(self, opened: OpenLab, view: LabView, say: Say) -> None:
+        self._opened = opened
+        self._view = view
+        self._say = say
+        self._deadline = Deadline(EXPLAIN_SECONDS)
 
-            return explain(
-                cells,
-                opened.limits,
-                intent,
-                Witnesses(view.send, view.look, read, compare, follow),
-                opened.worked(),
-            )
+    def send(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        self._say(f"  sending {quantity(len(probes), 'probe')}")
+        return self._view.send(probes, settings)
+
+    def look(self, places: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
+        self._say(f"  looking at {quantity(len(places), 'machine')}")
+        return self._view.look(places, self._seconds())
+
+    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference] | LabError]:
+        named = [place or CLUSTER_NAME for place in places]
+        self._say(f"  comparing {listed(named)} with how 'lab up' made it")
+        return self._view.compare(places, self._seconds())
+
+    def follow(self, cell: Cell) -> Bracket | None:
+        self._say(f"  following the packets of {cell.id}")
+        job = {cell.id: lambda: self._view.follow(cell, _SECONDS)}
+        return run_jobs({"": job}, {}, Deadline(self._seconds()))[cell.id]
+
+    def read(self, places: Collection[str]) -> Iterable[Evidence]:
+        self._say(f"  reading the logs of {listed([*places])}")
+        provider, handle = self._opened.provider, self._opened.handle
+        return provider.logs(handle, self._view.intent, places, Deadline(self._seconds()))
+
+    def _seconds(self) -> float:
+        return min(LOOK_SECONDS, self._deadline.left())
 
 
 def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
@@ -111,4 +124,6 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
             if intent.kubernetes is None:
                 return found
             objects = view.compare([CLUSTER]).get(CLUSTER, ())
+            if isinstance(objects, LabError):
+                raise objects
             return (*found, *of_objects(None, objects, intent.control_plane())[1])

@@ -379,11 +379,12 @@ class Provider(ABC):
         intent: Intent,  # noqa: ARG002  the same
         places: Sequence[str],  # noqa: ARG002  the same
         deadline: Deadline,  # noqa: ARG002  the same
-    ) -> Mapping[str, Sequence[StateDifference]]:
+    ) -> Mapping[str, Sequence[StateDifference] | LabError]:
         """Differences between the state of machines and pods and what bring-up made, by name.
 
-        A place without an entry was not compared. Raises LabError when the lab's machines do not
-        exist, or cannot be compared in time.
+        A place that did not answer has its error. One without an entry cannot be compared: how it
+        was made is not recorded. Raises LabError when the lab's machines do not exist, or cannot
+        be compared in time.
         """
         return {}
 

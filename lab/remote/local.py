@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, os_words
-from lab.remote.shell import Shell, as_root, communicate, killable, shortened
+from lab.remote.shell import Shell, as_root, command_words, communicate, killable
 
 _PIECE = 1 << 16
 _END_SECONDS = 5.0
@@ -81,7 +80,7 @@ class LocalShell(Shell):
         stdin: bytes,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        doing = f"running '{shortened(shlex.join(command))}' on {self._machine}"
+        doing = f"running {command_words(command)} on {self._machine}"
         try:
             streams = ProcessStreams(
                 killable((*self._inside(), *command), len(stdin), become=self._become)

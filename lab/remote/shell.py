@@ -10,14 +10,16 @@ caller dies) the whole process group is killed.
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
+from lab._log import one_line
 
 
 class UnreachableError(BrokenError):
@@ -104,6 +106,7 @@ LOOK_SECONDS = 0.25
 GIVE_SECONDS = 0.01
 """Interval for retrying to send input that was not accepted."""
 _SHOWN = 120
+"""Characters of a command that errors have at most."""
 
 
 class CommandStreams(Protocol):
@@ -215,9 +218,45 @@ class Shell(ABC):
         """Run a command; returns exit code and standard error. Output goes to ``out`` in pieces."""
 
 
+class Script(str):
+    """A shell script, for ``sh -c``, that errors do not quote but name by its ``source``.
+
+    ``source``: the file that has all of it.
+    """
+
+    __slots__ = ("source",)
+    source: str
+
+    def __new__(cls, text: str, source: str) -> Self:
+        """A script with its source."""
+        made = super().__new__(cls, text)
+        made.source = source
+        return made
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Pickled as plain text: an agent has no use for the source."""
+        return str, (str(self),)
+
+
+def command_words(command: Sequence[str]) -> str:
+    """A command for an error: in quotes, a long one as its first words and where it is whole."""
+    line = one_line(shlex.join(command))
+    if len(line) <= _SHOWN:
+        return f"'{line}'"
+    named = next((at for at, word in enumerate(command) if isinstance(word, Script)), None)
+    if named is None:
+        return f"'{shortened(line)}' ({len(line):,} characters)"
+    script = command[named]
+    assert isinstance(script, Script)
+    return f"'{shlex.join(command[:named])} ...' (the script in {script.source})"
+
+
 def shortened(line: str) -> str:
-    """A command line, truncated for messages."""
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+    """The first words of a long line."""
+    if len(line) <= _SHOWN:
+        return line
+    words = line[:_SHOWN]
+    return f"{words.rpartition(' ')[0] or words}..."
 
 
 def communicate(

@@ -25,6 +25,7 @@ from lab.remote.shell import (
     Reach,
     Shell,
     as_root,
+    command_words,
     communicate,
     killable,
     shortened,
@@ -228,7 +229,7 @@ class SshShell(Shell):
         stdin: bytes,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        doing = f"running '{shortened(shlex.join(command))}' on '{self._server.name}'"
+        doing = f"running {command_words(command)} on '{self._server.name}'"
         line = shlex.join(killable(command, len(stdin), become=self._become))
         with self._connection.session(doing, deadline) as (link, channel):
             request(doing, link, channel, lambda one: one.exec_command(line), deadline)

@@ -36,6 +36,7 @@ from lab.remote.shell import (
     FatalError,
     Shell,
     WindowsReach,
+    command_words,
     shortened,
 )
 from lab.remote.ssh import AGAIN_SECONDS, SftpFiles, attach, sftp, wait_until_ready
@@ -397,7 +398,7 @@ class WindowsShell(Shell):
         stdin: bytes,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        doing = f"running '{shortened(' '.join(command))}' on '{self._name}'"
+        doing = f"running {command_words(command)} on '{self._name}'"
         if stdin:
             raise UsageError(doing, "a command on Windows cannot have input", "send it in a file")
         return self._winrm(doing, command, deadline, out)

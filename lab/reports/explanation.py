@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab._log import quantity
+from lab._log import listed, quantity
 from lab.explain.question import Explanation
+from lab.facts.objects import CLUSTER_NAME
 from lab.matrix.cell import Expectation
 from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, CellResult, Finding
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
@@ -48,11 +49,23 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
         yield f"    fix:    {_cut(finding.fixed_by(lab))}"
+    yield from _unknown(explanation)
     others, beside = explanation.explained.findings[1:], explanation.elsewhere
     yield from _listed("Further along the path", [one for one in others if not _deviates(one)])
     yield from _listed("Wrong, but not on the path", [one for one in beside if not _deviates(one)])
     yield from _listed("Other differences", [one for one in (*others, *beside) if _deviates(one)])
     yield from _logs(explanation)
+
+
+def _unknown(explanation: Explanation) -> Iterator[str]:
+    """The witnesses that did not answer, and what could not be compared."""
+    for silence in explanation.silences:
+        places = listed([place or CLUSTER_NAME for place in silence.places])
+        of = f"what differs at {places}" if silence.places else "where the probe is lost"
+        yield f"  not known: {of}: {silence.reason}"
+    if explanation.unrecorded:
+        places = listed([place or CLUSTER_NAME for place in explanation.unrecorded])
+        yield f"  not compared, as 'lab up' has recorded no state: {places}"
 
 
 def _where(explanation: Explanation) -> Iterator[str]:
@@ -75,8 +88,10 @@ def _agree(explanation: Explanation) -> str:
     agree = ", ".join(yes for one, (yes, _) in _WITNESSES.items() if one in heard)
     number = ("none", "one of three", "two of three", "all three")[len(heard)]
     silent = [no for one, (_, no) in _WITNESSES.items() if one not in heard]
-    if "kernel" not in heard and explanation.bracket and explanation.bracket.dropped():
-        silent[-1] = "what the kernel reports is of something else"
+    bracket = explanation.bracket
+    if "kernel" not in heard and (bracket is None or bracket.dropped()):
+        known = "is unknown" if bracket is None else "is of something else"
+        silent[-1] = f"what the kernel reports {known}"
     return "; ".join([f"{number}: {agree}", *silent])
 
 
@@ -124,7 +139,10 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
     hops = quantity(len(path.hops), "hop")
     way = f"{hops}, to where it ends: {path.end}" if path.end else f"{hops}, there and back"
     if explanation.verdict in GREEN:
-        yield f"  nothing is wrong on its path ({way})"
+        if explanation.silences:
+            yield f"  nothing wrong was found on its path ({way}), but not everything answered"
+        else:
+            yield f"  nothing is wrong on its path ({way})"
         for one in explanation.marginal:
             yield f"  marginal: on {one.node}, {one.object}: {one.observed}"
         return
@@ -174,6 +192,15 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "times": explanation.times,
         "failed": explanation.failed,
         "well": explanation.well,
+        "silences": [
+            {
+                "witness": silence.witness,
+                "places": [place or CLUSTER_NAME for place in silence.places],
+                "reason": silence.reason,
+            }
+            for silence in explanation.silences
+        ],
+        "unrecorded": [place or CLUSTER_NAME for place in explanation.unrecorded],
         "expected": asdict(explanation.expectation),
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, one) for one in explanation.explained.findings[1:]],

@@ -15,14 +15,15 @@ from typing import Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
-from lab._log import say
+from lab._log import listed, say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.explainer import compare_lab, unlearned
-from lab.explain.question import LOOK_SECONDS
+from lab.explain.question import LOOK_SECONDS, answered
 from lab.facts.node import NodeFacts
+from lab.facts.objects import CLUSTER_NAME
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
@@ -164,7 +165,7 @@ class LabView:
 
     def compare(
         self, places: Sequence[str], seconds: float = LOOK_SECONDS
-    ) -> Mapping[str, Sequence[StateDifference]]:
+    ) -> Mapping[str, Sequence[StateDifference] | LabError]:
         """Compare the state of machines and pods with how the lab makes them."""
         deadline = Deadline(seconds)
         return self.lab.provider.deviations(self.lab.handle, self.intent, places, deadline)
@@ -327,7 +328,7 @@ class LabSession:
                     results,
                     intent,
                     lambda asked: view.look(asked, _RUN_LOOK_SECONDS),
-                    lambda places: view.compare(places, _RUN_LOOK_SECONDS),
+                    lambda places: _compare(view, places, _RUN_LOOK_SECONDS),
                 )
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
@@ -429,6 +430,20 @@ class LabSession:
         )
 
 
+def _compare(
+    view: LabView, places: Sequence[str], seconds: float
+) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    """The differences of the places; what did not answer is said: its causes are not known."""
+    answers = answered(lambda names: view.compare(names, seconds), places)
+    silent: dict[str, list[str]] = {}
+    for place, answer in answers.items():
+        if isinstance(answer, LabError):
+            silent.setdefault(answer.cause, []).append(place or CLUSTER_NAME)
+    for reason, names in silent.items():
+        say(f"causes at {listed(names)} are not known: {reason}")
+    return answers
+
+
 def _placed(
     results: tuple[CellResult, ...], view: LabView, seconds: float, lab: str
 ) -> tuple[CellResult, ...]:
@@ -452,8 +467,8 @@ def _placed(
         except LabError:
             return None
 
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-        return view.compare(places, ends().left())
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference] | LabError]:
+        return _compare(view, places, ends().left())
 
     found = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
     left = sum(result.unexplained and result.cell.id not in followed for result in found)

@@ -11,6 +11,7 @@ from netns_running import Running, scenario_intent
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.explain.question import Silence
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.providers.netns.namespaces import namespace_names
@@ -120,16 +121,17 @@ def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(tmp_p
         def refuse(*_: object) -> None:
             raise BrokenError("asking", "no room")
 
-        said: list[str] = []
         monkeypatch.setattr(NetnsProvider, "deviations", refuse)
-        placed = explain_cell(opened, question, said.append)
-        assert "cannot compare with the intended state: asking: no room" in said
+        placed = explain_cell(opened, question, lambda _: None)
+        (silence,) = placed.silences
+        assert (silence.witness, silence.reason) == ("difference", "asking: no room")
+        assert {"worker1", "worker1-p1"} <= {*silence.places}
         assert placed.finding is None
         assert placed.bracket is not None
         monkeypatch.undo()
         monkeypatch.setattr(NetnsProvider, "capture", refuse)
-        unplaced = explain_cell(opened, question, said.append)
-        assert "cannot tell where packets are lost: asking: no room" in said
+        unplaced = explain_cell(opened, question, lambda _: None)
+        assert unplaced.silences == (Silence("where", (), "asking: no room"),)
         assert unplaced.finding is None
         assert "pod worker1-p1, setting net/ipv4/ip_default_ttl" in {
             one.object for one in unplaced.elsewhere

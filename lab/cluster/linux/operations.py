@@ -20,7 +20,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.facts import signatures
 from lab.plan.canonical import digest
-from lab.remote.shell import Completed, Shell
+from lab.remote.shell import Completed, Shell, command_words, shortened
 
 if TYPE_CHECKING:
     from lab.cluster.api import Api
@@ -249,9 +249,9 @@ class OperationRunner:
         done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
         if done.code == 0:
             return done
-        words = doing or " ".join(command[:2])
+        words = f"'{shortened(doing)}'" if doing else command_words(command)
         said = done.stderr.strip() or done.stdout.strip() or "no output"
-        raise command_failure(f"running '{words}' on '{self._name}'", done.code, said, hint)
+        raise command_failure(f"running {words} on '{self._name}'", done.code, said, hint)
 
 
 def _enable_script(unit: str) -> str:

@@ -27,7 +27,7 @@ from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner, read_facts
 from lab.providers.provider import LabHandle
 from lab.remote.parallel import run_jobs
-from lab.remote.shell import Completed, Shell
+from lab.remote.shell import Completed, Shell, command_words
 from lab.topology.intent import Intent
 
 FLOOD = "00:00:00:00:00:00"
@@ -218,7 +218,7 @@ class VxlanDevices:
 
     def _asked(self, program: str, *words: str) -> list[dict[str, Any]]:
         done = self._run(program, "-json", *words)
-        doing = f"running '{program} {' '.join(words)}' on a hypervisor"
+        doing = f"running {command_words((program, *words))} on a hypervisor"
         if done.code != 0:
             _raise_refusal(doing, done)
         try:

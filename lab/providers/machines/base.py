@@ -26,7 +26,7 @@ from lab.facts.churn import churn
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, OBJECTS_COMMAND, compare_objects, read_objects
-from lab.facts.questions import from_node
+from lab.facts.questions import answers, from_node
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import STATE_COMMAND, compare_states, is_same_space, read_state
 from lab.imaging.golden import cache_directory
@@ -137,10 +137,11 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     with opened() as guests:
         names = [one.name for one in intent.machines if one.os == "linux"]
         deadline = guests.deadline(_STATE_SECONDS)
-        found = {
+        every = {
             **guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline),
             **_objects(intent, guests, deadline),
         }
+    found = {place: text for place, text in every.items() if isinstance(text, str)}
     made = {CLUSTER: digest(intent, OBJECTS_COMMAND)} | {
         place: digest(one, STATE_COMMAND)
         for one in intent.machines
@@ -167,15 +168,30 @@ def _is_same(place: str, made: str, now: str) -> bool:
     return is_same_space(read_state(made), read_state(now))
 
 
-def _objects(intent: Intent, guests: Guests, deadline: Deadline) -> Mapping[str, str]:
-    """What the API server says of the cluster's objects; nothing without a cluster."""
+def _objects(intent: Intent, guests: Guests, deadline: Deadline) -> Mapping[str, str | LabError]:
+    """What the API server says of the cluster's objects, or its error; empty without a cluster."""
     plane = intent.control_plane()
     if not plane:
         return {}
     try:
-        return {CLUSTER: guests.shell(plane).run(OBJECTS_COMMAND, deadline).stdout}
-    except LabError:
-        return {}
+        done = guests.shell(plane).run(OBJECTS_COMMAND, deadline)
+    except LabError as error:
+        return {CLUSTER: error}
+    if read_objects(done.stdout).cluster:
+        return {CLUSTER: done.stdout}
+    doing = f"asking the API server on '{plane}' for its objects"
+    answer = answers(done.stdout, done.stderr).get("kubernetes")
+    return {CLUSTER: BrokenError(doing, answer.trouble if answer else "there is no answer")}
+
+
+def _compare_cluster(
+    made: str, now: str | LabError
+) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    """The differences of the cluster's objects; empty if it is another cluster."""
+    if isinstance(now, LabError):
+        return {CLUSTER: now}
+    before, after = read_objects(made), read_objects(now)
+    return {CLUSTER: compare_objects(before, after)} if before.cluster == after.cluster else {}
 
 
 def _recorded_states(lab: LabHandle) -> Mapping[str, Mapping[str, str]]:
@@ -400,7 +416,7 @@ class MachinesProvider(Provider):
 
     def deviations(
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, Sequence[StateDifference]]:
+    ) -> Mapping[str, Sequence[StateDifference] | LabError]:
         """Compare with the state that the last ``lab up`` recorded.
 
         The place :data:`~lab.facts.objects.CLUSTER` stands for the cluster's objects. A machine
@@ -415,13 +431,16 @@ class MachinesProvider(Provider):
             machines = {one.name for one in asked.values()}
             now = guests.fleet.run_everywhere(intent, machines, STATE_COMMAND, deadline)
             objects = _objects(intent, guests, deadline) if CLUSTER in places else {}
-        found: dict[str, Sequence[StateDifference]] = {}
+        found: dict[str, Sequence[StateDifference] | LabError] = {}
         if objects and CLUSTER in made:
-            cluster = read_objects(made[CLUSTER]["state"])
-            found[CLUSTER] = compare_objects(cluster, read_objects(objects[CLUSTER]))
+            found |= _compare_cluster(made[CLUSTER]["state"], objects[CLUSTER])
         kubernetes = intent.kubernetes is not None
         for name, machine in asked.items():
-            before, after = read_state(made[name]["state"]), read_state(now.get(name, ""))
+            answer = now.get(name, "")
+            if isinstance(answer, LabError):
+                found[name] = answer
+                continue
+            before, after = read_state(made[name]["state"]), read_state(answer)
             if is_same_space(before, after):
                 daemons = name == machine.name and bool(machine.daemons)
                 held = moving_addresses(intent, machine)

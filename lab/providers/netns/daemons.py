@@ -28,6 +28,7 @@ from lab._log import quantity
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import is_stopped, start_time
 from lab.providers.netns.isolation import MACHINES_DIRECTORY, search_path
+from lab.remote.shell import command_words
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
 from lab.topology.logical import LogicalNetwork
@@ -185,7 +186,7 @@ def _run_all(
         code, text = _run(one, command, alive, deadline)
         if code:
             raise BrokenError(
-                f"running '{' '.join(command)}' for {one.words()}",
+                f"running {command_words(command)} for {one.words()}",
                 f"exit code {code}: {_last(text) or 'no output'}",
             )
 
@@ -194,7 +195,7 @@ def _run(
     one: _Placed, command: Sequence[str], alive: _Alive, deadline: Deadline
 ) -> tuple[int, str]:
     """Exit code and output of a command; 124, as from ``timeout``, if it took too long."""
-    doing = f"running '{' '.join(command)}' for {one.words()}"
+    doing = f"running {command_words(command)} for {one.words()}"
     with os.fdopen(os.memfd_create("output"), "w+b") as output:
         process = _spawn(one, command, output.fileno())
         own = Deadline(min(_COMMAND_SECONDS, deadline.left()))
@@ -524,7 +525,7 @@ class _OvnQuery:
         base = {"nbctl": "ovnnb_db", "sbctl": "ovnsb_db"}[tool]
         socket = f"{namespaces.run_directory(self.network.central)}/ovn/{base}.sock"
         command = [f"ovn-{tool}", f"--timeout={_TOOL_SECONDS}", f"--db=unix:{socket}"]
-        doing = f"running '{' '.join(words)}' on '{self.network.central}'"
+        doing = f"running {command_words(words)} on '{self.network.central}'"
         with (
             os.fdopen(os.memfd_create("stdout"), "w+b") as output,
             os.fdopen(os.memfd_create("stderr"), "w+b") as errors,

@@ -23,7 +23,7 @@ from lab.providers.netns.isolation import (
     search_path,
 )
 from lab.providers.provider import EVIDENCE_SECONDS, Evidence, LabHandle
-from lab.remote.shell import Completed
+from lab.remote.shell import Completed, command_words
 from lab.topology.intent import Intent
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
@@ -47,7 +47,7 @@ class NetnsMachine:
         Raises DeadlineError when it does not finish in time; it is killed with all processes it
         started.
         """
-        doing = f"running '{shlex.join(command)}' in '{self.name}'"
+        doing = f"running {command_words(command)} in '{self.name}'"
         found: list[Completed] = []
         self._run_apart(doing, [command], deadline, found.append)
         return found[0]
@@ -89,7 +89,7 @@ class NetnsMachine:
         Returns the exit code, as :meth:`run` does.
         """
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
-        doing = f"running '{shlex.join(words)}' in '{self.name}'"
+        doing = f"running {command_words(words)} in '{self.name}'"
         where = _here()
         with _lent_terminal():
             return self.entry.call(

@@ -465,10 +465,10 @@ class Fleet:
 
     def run_everywhere(
         self, intent: Intent, machines: Collection[str], command: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, str]:
+    ) -> Mapping[str, str | LabError]:
         """Run a command on machines and in all their pods, in parallel; its output by place.
 
-        A machine on which that fails is left out, with its pods.
+        A machine on which that fails has its error, and so have its pods.
         """
 
         def run(name: str) -> Mapping[str, Completed]:
@@ -478,9 +478,15 @@ class Fleet:
                 found |= control.run_in_pods([] if self._cluster else pods, command, deadline)
             return found
 
-        there = _parallel([name for name in machines if name in self._controls], run)
-        every = [one for one in there.values() if not isinstance(one, LabError)]
-        return {place: done.stdout for one in every for place, done in one.items()}
+        found: dict[str, str | LabError] = {}
+        own = [name for name in machines if name in self._controls]
+        for name, answer in _parallel(own, run).items():
+            if isinstance(answer, LabError):
+                pods = (pod.name for pod in intent.machine(name).pods)
+                found |= dict.fromkeys((name, *pods), answer)
+            else:
+                found |= {place: done.stdout for place, done in answer.items()}
+        return found
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """Evidence of the network of every machine. Never raises."""

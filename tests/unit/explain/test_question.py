@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
 from seen_machines import lab, whole, with_link
 from simulation import Fault, Network, silent
 
-from lab._errors import LabError, UsageError
+from lab._errors import BrokenError, LabError, UsageError
+from lab.cli.main import command
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
-from lab.explain.question import Explanation, Witnesses, explain, flow_of, known
+from lab.explain.question import Compare, Explanation, Silence, Witnesses, explain, flow_of, known
 from lab.facts.node import Counter, NodeFacts
 from lab.facts.ruleset import StateDifference
+from lab.lifecycle import api
+from lab.lifecycle import explain as lifecycle
 from lab.matrix.cell import Cell
 from lab.matrix.choose import choose_cells
 from lab.providers.provider import Evidence, Outcome
@@ -97,7 +101,7 @@ def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspect
     limit = Limit(
         id="mine-exception-1",
         when=Match(protocol="udp"),
-        refusal="timeout",
+        fails="timeout",
         reason="it is so",
         source="mine.yaml:47",
         exception=1,
@@ -309,6 +313,73 @@ def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() ->
     assert found.well
     assert (found.finding, found.marginal) == (None, ())
     assert "setting net/ipv4/tcp_rmem" in to_text("overlay", found)
+
+
+NO_ROOM = BrokenError("comparing 'win1'", "no room")
+WITNESSES_SILENT: Mapping[str, Compare] = {
+    "all at once": lambda _: no_room(),
+    "one machine": lambda places: {**dict.fromkeys(places, ()), "win1": NO_ROOM},
+}
+
+
+def no_room() -> NoReturn:
+    raise NO_ROOM
+
+
+@pytest.mark.parametrize("name", WITNESSES_SILENT)
+def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    seen = whole(intent)
+    compare = WITNESSES_SILENT[name]
+    witnesses = Witnesses(Network(cells).send, lambda _: seen, lambda _: (), compare)
+    found = explain(cells, (), intent, witnesses)
+    assert (found.amiss, found.well) == (False, False)
+    (silence,) = found.silences
+    assert "win1" in silence.places
+    text = to_text("overlay", found)
+    assert "nothing is wrong" not in text
+    assert "  nothing wrong was found on its path (50 hops, there and back), but not" in text
+    assert "win1" in text.partition("  not known: what differs at ")[2]
+    assert text.endswith(": comparing 'win1': no room\n")
+    document = to_json("overlay", found)
+    assert document["well"] is False
+    assert document["silences"][0]["reason"] == "comparing 'win1': no room"
+
+    monkeypatch.setattr(api, "open_any", lambda _: SimpleNamespace(banner="paper"))
+    monkeypatch.setattr(lifecycle, "explain_cell", lambda *_: found)
+    words = ["explain", "overlay", "worker1-p1", "win1-p1"]
+    assert command.main(words, standalone_mode=False) == BrokenError.exit_code
+
+
+def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    seen = whole(intent)
+
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        return {place: () for place in places if place != "win1"}
+
+    sends = Network(cells, (), no_reply).send
+    witnesses = Witnesses(sends, lambda _: seen, lambda _: (), compare, lambda _: no_room())
+    found = explain(cells, (), intent, witnesses)
+    assert found.silences == (Silence("where", (), "comparing 'win1': no room"),)
+    assert found.unrecorded == ("win1",)
+    text = to_text("overlay", found)
+    assert "  not known: where the probe is lost: comparing 'win1': no room\n" in text
+    assert "  not compared, as 'lab up' has recorded no state: win1\n" in text
+
+
+def test_a_machine_off_the_path_that_does_not_answer_is_named_beside() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    seen: dict[str, NodeFacts | LabError] = {**whole(intent), "worker2": NO_ROOM}
+    look = lambda asked: {name: seen[name] for name in asked}  # noqa: E731
+    found = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
+    assert found.well
+    assert [(one.kind, one.node) for one in found.elsewhere] == [("machine-silent", "worker2")]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Shells on this machine and on hypervisors, and sessions on a connection that breaks."""
 
 import os
+import pickle
 import pwd
 import shutil
 from pathlib import Path
@@ -14,15 +15,37 @@ from shell_contract import ShellContract
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
+from lab.facts.objects import OBJECTS_COMMAND
+from lab.facts.questions import command as question
+from lab.facts.state import STATE_COMMAND
 from lab.inventory.inventory import Hypervisor
 from lab.inventory.uri import parse
 from lab.providers.libvirt.host import jump_of, jump_to, shell_of
 from lab.remote.local import LocalShell
-from lab.remote.shell import Jump
+from lab.remote.shell import Jump, command_words
 from lab.remote.ssh import SshShell
 from lab.remote.transport import SESSIONS, SSHServer, SSHTransport, jump_server, own_keys
 
 SHELL = LocalShell(become=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("ip", "link", "show", "dev", "my card"), "'ip link show dev 'my card''"),
+        (STATE_COMMAND, "'sh -c ...' (the script in lab/facts/state.py)"),
+        (question("pod"), "'sh -c ...' (the script in lab/facts/questions.py)"),
+        (OBJECTS_COMMAND, "'sh -c ...' (the script in lab/facts/objects.py)"),
+        (("echo", *["word"] * 99), f"'echo {'word ' * 22}word...' (499 characters)"),
+        (("sh", "-c", "true\nfalse"), "'sh -c 'true\\x0afalse''"),
+    ],
+)
+def test_a_command_in_an_error_is_its_first_words_and_where_it_is_whole(command, words):
+    assert command_words(command) == words
+
+
+def test_a_script_is_pickled_as_text_for_agents_that_know_no_script():
+    assert type(pickle.loads(pickle.dumps(STATE_COMMAND[2]))) is str
 
 
 class TestLocalShell(ShellContract):
