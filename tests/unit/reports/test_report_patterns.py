@@ -94,6 +94,17 @@ def test_red_cells_are_explained_by_the_fewest_sentences(case):
     assert len(findings.singles) == case["singles"]
 
 
+@pytest.mark.parametrize(
+    ("red", "total", "is_group"), [(9, 10, True), (18, 20, True), (17, 20, False), (8, 10, False)]
+)
+def test_a_group_has_nine_red_cells_in_ten_at_least(red, total, is_group):
+    result = healthy().results[0]
+    alike = [replace(result, verdict="fail" if at < red else "pass") for at in range(total)]
+    findings = red_groups(alike)
+    assert [len(group.cells) for group in findings.groups] == [red] * is_group
+    assert len(findings.singles) == (0 if is_group else red)
+
+
 @pytest.mark.parametrize("trouble", ["dead-node", "mtu-hole", "mixed"])
 def test_every_red_cell_is_in_a_group_or_single_and_no_green_one_is(trouble):
     results = made_run(trouble).results

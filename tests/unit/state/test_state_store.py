@@ -15,7 +15,7 @@ from processes import run_program
 
 from lab._errors import StateError, UsageError
 from lab.state.rows import LabRow, ResourceRow, RunRow
-from lab.state.store import FILE, VERSION, Store
+from lab.state.store import FILE, MIGRATIONS, VERSION, Store, version
 
 LAB = LabRow("a", "overlay", "text", "a.yaml", "fake", "t1", "starting", 1.0, 2.0, "d", {"x": [1]})
 RUN = RunRow("20261121-1", "a", "t1", "overlay", "fake", "2026-11-21", 1.5, False, {"pass": 1})
@@ -331,3 +331,26 @@ def test_options_of_a_later_version_are_read(filled_store):
     found = filled_store.lab("a")
     assert found
     assert found.options["new"] == [1]
+
+
+@pytest.mark.parametrize("earlier", range(VERSION))
+def test_a_state_file_of_each_earlier_version_becomes_one_of_this_version(tmp_path, earlier):
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw:
+        for script in MIGRATIONS[:earlier]:
+            raw.executescript(script)
+        raw.execute(f"PRAGMA user_version = {earlier}")
+    with Store(tmp_path) as store:
+        store.put_lab(LAB)
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw:
+        assert version(raw) == VERSION
+    with Store(tmp_path) as store:
+        assert store.labs() == (LAB,)
+
+
+def test_a_migration_that_fails_leaves_the_version_before_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("lab.state.store.MIGRATIONS", (*MIGRATIONS, "not SQL"))
+    monkeypatch.setattr("lab.state.store.VERSION", VERSION + 1)
+    with pytest.raises(StateError):
+        Store(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw:
+        assert version(raw) == VERSION

@@ -190,6 +190,13 @@ def without_windows() -> Intent:
     return registry.intent(make_plan(load(Path(__file__).parents[2] / "failover.yaml")))
 
 
+def test_a_gateway_is_where_one_machine_alone_was_seen_to_hold_it():
+    intent = vrrp()
+    alone = gateways.settled(intent, {"node009": ["master3"], "node010": []})
+    assert alone == gateways.held(intent, {"node009": "master3"})
+    assert gateways.settled(intent, {"node009": ["master2", "master3"], "node010": []}) == intent
+
+
 def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold():
     intent = without_windows()
     (gateway,) = intent.gateways
