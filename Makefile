@@ -10,13 +10,14 @@ FAULTS   ?=
 SEED     ?=
 ROUNDS   ?=
 RANDOM   ?=
+OLD      ?= HEAD
 TEST     ?= 1
 SETUP    ?= 1
 
 # Values reach the recipes only through the environment, unchanged: neither make nor the shell
 # evaluates them. So a recipe has "$$NAME", never the value itself. Other variables of this file
 # cannot be set from the command line.
-override VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS RANDOM TEST SETUP
+override VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS RANDOM OLD TEST SETUP
 override variable :=
 # make would expand other variables from the command line for every recipe.
 override OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
@@ -33,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-powershell drill-libvirt drill-nspawn explain-drill lint bench size audit test-lowest wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -117,15 +118,21 @@ test-windows: ## tests of Windows guests, without Windows; installs and starts l
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/windows
 
-test-powershell: develop ## the guests' scripts by a real PowerShell: pwsh on PATH, or in $POWERSHELL_HOME
-	@.venv/bin/python tests/windows/powershell_tests.py
-
 lint: develop ## ruff and mypy
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@MYPYPATH=$$(find tests -name '*.py' -not -path '*/stand_in/*' -printf '%h:' | tr : '\n' | sort -u | paste -sd:) \
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
+
+mutate: develop ## break the program in each way of tests/cases/mutations.toml: do tests notice?
+	@.venv/bin/python tools/mutate.py
+
+differential: develop ## what this tree says of 18,000 random states, against another revision: OLD=HEAD, SCENARIOS=
+	@set -f; .venv/bin/python tests/differential/compare.py -- "$$OLD" $$SCENARIOS
+
+record: develop ## record anew what labs under faults answer to explain; half an hour: SCENARIOS=
+	@set -f; PYTHONPATH=tests .venv/bin/python tests/netns/record_answers.py -- $$SCENARIOS
 
 # bash has a RANDOM of its own
 explain-drill: export FAULT_COUNT = $(RANDOM)

@@ -232,7 +232,11 @@ function Protect-Path {
             $who, 'FullControl', $flags, 'None', 'Allow')
         $security.AddAccessRule($rule)
     }
-    Set-Acl -LiteralPath $Path -AclObject $security
+    if ($folder) {
+        [System.IO.Directory]::SetAccessControl($Path, $security)
+    } else {
+        [System.IO.File]::SetAccessControl($Path, $security)
+    }
 }
 
 function Get-Sha256 {

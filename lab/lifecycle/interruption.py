@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from lab._errors import Terminated
+
+class Terminated(KeyboardInterrupt):
+    """The process received SIGTERM; treated like Ctrl-C."""
 
 
 @contextmanager

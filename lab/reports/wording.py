@@ -67,8 +67,7 @@ def closing_line(run: RunResult) -> str:
     checks = f"; {_workloads(run)}" if run.workloads else ""
     if run.failover:
         checks += f"; failover {_failover(run.failover)}"
-    cells = f"{asked(run)}; interrupted" if run.interrupted else asked(run)
-    return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+    return f"{asked(run)}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
 
 
 def _failover(found: Failover) -> str:

@@ -42,7 +42,6 @@ from lab.providers.provider import (
     Outcome,
     Probe,
     ProbeSettings,
-    ProbesInterrupted,
     Provider,
     Silence,
 )
@@ -237,7 +236,7 @@ class NetnsProvider(Provider):
     ) -> Mapping[int, Outcome]:
         """Run every probe; ``progress`` gets the number that have finished.
 
-        Raises BrokenError when the lab's holder is not running. Raises ProbesInterrupted.
+        Raises BrokenError when the lab's holder is not running.
         """
         from lab.providers.netns import prober  # noqa: PLC0415  not needed by 'lab up'
 
@@ -245,33 +244,33 @@ class NetnsProvider(Provider):
         holder = holders.enter_holder(lab)
         attended = daemons.responder_is_alive(holder.pid)
 
-        outcomes: dict[int, Outcome] = {}
-
-        def inside(tell: Tell) -> None:
+        def inside(tell: Tell) -> dict[int, Outcome]:
             isolation.raise_descriptors()
+            outcomes: dict[int, Outcome] = {}
             pulse = None
             if attended:
                 with suppress(OSError):  # it has ended since, or is one of an older version
                     pulse = prober.Pulse(isolation.PULSE_SOCKET)
             for batch, pace in paced:
-                prober.probe(namespaces.enter, batch, pace, tell, pulse=pulse)
-
-        def heard(fresh: Sequence[Outcome]) -> None:
-            outcomes.update({outcome.key: outcome for outcome in fresh})
-            progress(len(outcomes))
+                before = len(outcomes)
+                outcomes |= prober.probe(
+                    namespaces.enter,
+                    batch,
+                    pace,
+                    lambda ended, before=before: tell(before + ended),  # type: ignore[misc]
+                    pulse=pulse,
+                )
+            return outcomes
 
         longest = sum(pace.longest(batch, _COMPUTING_SECONDS) for batch, pace in paced)
-        try:
-            holder.call(
-                f"probing lab '{lab.name}'",
-                inside,
-                Deadline(longest),
-                told=list[Outcome],
-                heard=heard,
-            )
-        except KeyboardInterrupt as stop:
-            raise ProbesInterrupted(outcomes) from stop
-        return outcomes
+        return holder.call(
+            f"probing lab '{lab.name}'",
+            inside,
+            Deadline(longest),
+            answer=dict[int, Outcome],
+            told=int,
+            heard=progress,
+        )
 
     def observe(
         self,
