@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import groupby
+from typing import TYPE_CHECKING
+
 import click
 
 from lab._errors import UsageError
+from lab._log import say, table_lines
 from lab.cli.complete import scenarios
 from lab.cli.options import json_option, only_option
 from lab.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from lab.topology.intent import MachineIntent
+
+MOST_SHOWN = 1 << 20
+"""Bytes of JSON of the machines that are printed unasked; the Intent grows with the square of the
+number of nodes, and the shipped scenarios have about 100 kB.
+"""
 
 
 @click.command("show")
@@ -15,14 +31,15 @@ from lab.cli.output import echo, echo_json
 @click.argument("node", required=False)
 @click.option("--commands", "as_commands", is_flag=True, help="Print an ip and nft script.")
 @only_option
-@json_option("Print JSON (the default).")
+@json_option("Print the whole as JSON, however long.")
 def show_command(
     scenario: str, node: str | None, as_commands: bool, only: str | None, as_json: bool
 ) -> None:
     """Print the Intent of SCENARIO, or with --commands the script that applies it.
 
-    With NODE, print only the part of that machine: its own network and its pods. The script needs
-    only root, ip and nft; its last line removes everything again.
+    It is JSON, or the number of things of each machine if that would be longer than 1 MiB. With
+    NODE, print only the part of that machine: its own network and its pods. The script needs only
+    root, ip and nft; its last line removes everything again.
     """
     if as_commands and as_json:
         raise UsageError(
@@ -45,8 +62,46 @@ def show_command(
         return
     from lab.plan.canonical import plain
 
-    shown: object = drawn.intent if node is None else drawn.intent.machine(node)
-    echo_json(plain(shown))
+    shown = [machine for machine in drawn.intent.everything() if node in {None, machine.name}]
+    if not as_json and _is_long(shown):
+        for line in summary_lines(shown):
+            echo(line)
+        name = f" {node}" if node else ""
+        say(f"'lab show {shlex.quote(scenario)}{name} --json' prints the whole")
+        return
+    echo_json(plain(shown[0] if node else drawn.intent))
+
+
+def _is_long(machines: Sequence[MachineIntent]) -> bool:
+    from lab.plan.canonical import plain
+
+    size = 0
+    for machine in machines:
+        size += len(json.dumps(plain(machine), indent=2))
+        if size > MOST_SHOWN:
+            return True
+    return False
+
+
+def summary_lines(machines: Sequence[MachineIntent]) -> Iterator[str]:
+    """A table of how many things each machine has; neighbours with the same numbers share a row."""
+    numbers = [(machine.name, _numbers(machine)) for machine in machines]
+    columns = list(dict.fromkeys(name for _, counts in numbers for name in counts))
+    rows = [("machines", *columns)]
+    for counts, group in groupby(numbers, key=lambda entry: entry[1]):
+        names = [name for name, _ in group]
+        alike = f"{names[0]} to {names[-1]}, {len(names):,}" if len(names) > 1 else names[0]
+        rows.append((alike, *(f"{counts.get(column, 0):,}" for column in columns)))
+    return table_lines(rows, range(1, len(columns) + 1))
+
+
+def _numbers(machine: MachineIntent) -> dict[str, int]:
+    """Numbers of interfaces, routes, pods and so on, without zeros."""
+    values = {one.name: getattr(machine, one.name) for one in fields(machine)}
+    counts = {name: len(value) for name, value in values.items() if isinstance(value, tuple)}
+    if machine.translation:
+        counts["services"] = len(machine.translation.services)
+    return {name: count for name, count in counts.items() if count}
 
 
 @click.command("schema")
