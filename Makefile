@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -117,6 +117,9 @@ test-nspawn-host: ## system containers on a host with systemd, in an emulated ma
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/windows
+
+test-powershell: develop ## the guests' scripts by a real PowerShell: pwsh on PATH, or in $POWERSHELL_HOME
+	@.venv/bin/python tests/windows/powershell_tests.py
 
 lint: develop ## ruff and mypy
 	@.venv/bin/ruff format --check .

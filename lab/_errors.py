@@ -127,6 +127,23 @@ class StateError(PreflightError):
     """The state directory cannot be used: full, read-only, or from a newer version."""
 
 
+class Terminated(KeyboardInterrupt):
+    """The process received SIGTERM; treated like Ctrl-C."""
+
+
+INTERRUPTED = 130
+"""128 plus the number of SIGINT, as in shells."""
+TERMINATED = 143
+"""128 plus the number of SIGTERM."""
+
+
+def stop_code(stop: BaseException) -> int:
+    """The exit code of a command that ``stop`` ended, by the first exception that caused it."""
+    while stop.__cause__ is not None:
+        stop = stop.__cause__
+    return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+
+
 def first_line(text: str) -> str:
     """The first line of a message, joined with the next one if it ends in a colon."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]

@@ -232,11 +232,7 @@ function Protect-Path {
             $who, 'FullControl', $flags, 'None', 'Allow')
         $security.AddAccessRule($rule)
     }
-    if ($folder) {
-        [System.IO.Directory]::SetAccessControl($Path, $security)
-    } else {
-        [System.IO.File]::SetAccessControl($Path, $security)
-    }
+    Set-Acl -LiteralPath $Path -AclObject $security
 }
 
 function Get-Sha256 {

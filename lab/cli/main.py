@@ -12,7 +12,7 @@ from importlib import import_module
 
 import click
 
-from lab._errors import LabError, UsageError
+from lab._errors import INTERRUPTED, LabError, UsageError, stop_code
 from lab._log import complain, say
 from lab.cli.commands import Commands
 from lab.cli.output import ReaderGoneError, open_standard_output
@@ -128,10 +128,6 @@ _WORDS = {
 ELSEWHERE = {word: name for name, words in _WORDS.items() for word in words.split()}
 """Command names of other tools, and the command of ``lab`` that does the same."""
 
-INTERRUPTED = 130
-"""128 plus the number of SIGINT, as in shells."""
-TERMINATED = 143
-"""128 plus the number of SIGTERM."""
 _OWNERS, _OTHERS_MAY_WRITE = 0o700, 0o022
 """Permissions that override the caller's umask: the user may use what ``lab`` writes, and no one
 else may write it. Some CI runners have umask 000, and world-writable directories are refused."""
@@ -236,8 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
     except click.Abort as stop:  # click raises it for a KeyboardInterrupt
         say("interrupted")
-        plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
-        sys.exit(INTERRUPTED if plain else TERMINATED)
+        sys.exit(stop_code(stop))
     except Exception as error:  # noqa: BLE001  a bug, or a resource that is used up
         sys.exit(_report(error))
     sys.exit((code if isinstance(code, int) else 0) or max(_beside, default=0))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._errors import LabError, UsageError
+from lab._errors import INTERRUPTED, TERMINATED, LabError, UsageError
 from lab._log import complain, say
 from lab.cli import down, test, up
 from lab.cli.complete import selections
@@ -84,4 +84,4 @@ def command(
             raise
         complain(error)
         return _SKIP
-    return code if code in {0, 1} or not bisect else _SKIP
+    return code if code in {0, 1, INTERRUPTED, TERMINATED} or not bisect else _SKIP

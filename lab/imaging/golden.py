@@ -22,9 +22,9 @@ from lab._errors import PreflightError
 from lab.inventory.inventory import Inventory
 from lab.remote.programs import MORE_ROOM
 from lab.scenario.terms import Os
-from lab.state.directory import writer
 from lab.state.failure import guarded_files
 from lab.state.files import read_regular
+from lab.state.permissions import writer
 
 if TYPE_CHECKING:
     from lab.imaging.job import Built

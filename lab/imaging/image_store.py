@@ -312,6 +312,7 @@ class ImageStore:
 
     def _build(self, made_from: ImageInputs, digest: str) -> GoldenImage:
         name, say = made_from.recipe.name, made_from.say
+        recipes.require_own(made_from.recipe)
         final = self._images / _directory_name(name, digest)
         scratch = _scratch_of(final)
         with guarded(f"building image '{name}'"):

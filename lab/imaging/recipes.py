@@ -17,6 +17,7 @@ from lab.scenario.findings import (
     lines,
     quoted,
 )
+from lab.state.permissions import writer
 
 if TYPE_CHECKING:
     from lab.imaging.recipe import Recipe, Windows
@@ -80,6 +81,19 @@ def load(name: str, folder: Path | None = None) -> Recipe:
     if recipe is None or findings:
         raise RecipeError(f"reading recipe {quoted(path)}", lines(str(path), findings))
     return recipe
+
+
+def require_own(recipe: Recipe) -> None:
+    """Refuse a recipe that another user may write: building its image runs its commands.
+
+    Raises UsageError naming the file, and how to fix it.
+    """
+    path = Path(recipe.path)
+    folder = _template_folder(recipe, path)
+    for file in (path, *(folder / name for name in recipe.files)):
+        if wrong := writer(file):
+            doing = f"building image {quoted(recipe.name)}"
+            raise UsageError(doing, f"{wrong[0]}, and a recipe has commands", wrong[1])
 
 
 def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lab._errors import InventoryError
 from lab.scenario.findings import FileFinding, lines, quoted
-from lab.state.directory import writer
+from lab.state.permissions import writer
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
     path: Path
     named: bool
-    """False for a file that was only found in the current directory."""
+    """Whether ``$HYBRIDLAB_INVENTORY`` names it."""
 
 
 def find(environment: Mapping[str, str], cwd: Path) -> Found | None:
@@ -46,7 +46,7 @@ def find(environment: Mapping[str, str], cwd: Path) -> Found | None:
         places.append(Path(shared) / "hybridlab" / NAME)
     elif home.startswith("/"):
         places.append(Path(home) / ".config" / "hybridlab" / NAME)
-    return next((Found(place, named=True) for place in places if _is_file(place)), None)
+    return next((Found(place, named=False) for place in places if _is_file(place)), None)
 
 
 def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
@@ -80,8 +80,8 @@ def check(path: Path, *, named: bool = True) -> tuple[Inventory | None, tuple[Fi
     def require_own(descriptor: int) -> None:
         wrong = None if named else writer(path, held=descriptor)
         if wrong:
-            hint = f"if you trust it, export {VARIABLE}={shlex.quote(str(path))}"
-            line = f"{wrong[0]}, and an inventory can name commands; {hint}"
+            hint = f"{wrong[1]}, or, if you trust it, export {VARIABLE}={shlex.quote(str(path))}"
+            line = f"{wrong[0]}, and an inventory can name commands; try {hint}"
             raise InventoryError(_reading(path), (line,))
 
     return reader.read(path, require_own)

@@ -17,10 +17,11 @@ from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
 from lab.providers.provider import CAPTURE
-from lab.state.directory import make_private, writer
+from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import replacing
 from lab.state.lock import RUNS
+from lab.state.permissions import writer
 from lab.state.stamps import in_order, stamp
 from lab.suites.session import bound
 from lab.topology.intent import Intent

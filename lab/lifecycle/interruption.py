@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-
-class Terminated(KeyboardInterrupt):
-    """The process received SIGTERM; treated like Ctrl-C."""
+from lab._errors import Terminated
 
 
 @contextmanager

@@ -25,9 +25,10 @@ from lab.reports.night import (
     summary_json,
 )
 from lab.reports.result import parsed, read_run
-from lab.state.directory import make_own, make_private, nights_directory, writer
+from lab.state.directory import make_own, make_private, nights_directory
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private
+from lab.state.permissions import writer
 from lab.state.stamps import FORMAT as STAMP
 from lab.state.stamps import in_order, is_stamp, stamp
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, Terminated, UsageError
 from lab.lifecycle.compilation import EvidenceSubject, write_scenario
-from lab.lifecycle.interruption import Terminated, terminable
+from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import check_name
 from lab.lifecycle.ownership import own_marks
 from lab.lifecycle.reconnect import put_back

@@ -16,7 +16,7 @@ from lab.matrix.cell import Cell, Expectation
 from lab.matrix.cells import families
 from lab.matrix.judge import SHARED_TRIES, STICKY_TRIES, Judgement, expect, judge
 from lab.matrix.verdict import CellResult, Verdict
-from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrupted
 from lab.scenario.scenario import Limit
 from lab.scenario.terms import Family
 
@@ -146,13 +146,26 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
     ``limits``: the first match applies. ``send``: sends the probes, and returns an outcome for
     every key, which is the cell's index. ``clock``: seconds, monotonic. ``repeat``: the command
     that repeats a cell. ``pace``: timeouts and budgets.
+
+    Raises RunInterrupted on Ctrl-C and SIGTERM, with the cells that were judged until then.
     """
     engine = _Engine(cells, limits, send, pace)
     engine.settle()
-    engine.first_pass()
-    engine.second_pass(clock)
-    engine.doubt()
-    return tuple(engine.result(index, repeat(cell)) for index, cell in enumerate(cells))
+    try:
+        engine.first_pass()
+        engine.second_pass(clock)
+    except KeyboardInterrupt as stop:
+        engine.interrupted = True
+        raise RunInterrupted(engine.results(repeat)) from stop
+    return engine.results(repeat)
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM during a run; the signal's exception is the first ``__cause__``."""
+
+    def __init__(self, results: tuple[CellResult, ...]) -> None:
+        self.results = results
+        super().__init__()
 
 
 class _Engine:
@@ -167,11 +180,11 @@ class _Engine:
             probe(index, cell, unanswered=self.expectations[index].refusal == "timeout")
             for index, cell in enumerate(cells)
         ]
-        self.attempts: list[tuple[Outcome, ...]] = []
-        self.judgements: list[Judgement] = []
+        self.attempts: dict[int, tuple[Outcome, ...]] = {}
+        self.judgements: dict[int, Judgement] = {}
+        """By the index of a cell, like ``attempts``; complete unless the run is interrupted."""
+        self.interrupted = False
         self.late: frozenset[Subject] = frozenset()
-        self.given_up: frozenset[int] = frozenset()
-        self.unproven: frozenset[int] = frozenset()
 
     def settle(self) -> None:
         """Wait until one probe per Service and node has passed; keep those that never did."""
@@ -183,17 +196,15 @@ class _Engine:
         self.late = converge(chosen, self._passing, Deadline(self.pace.settle))
 
     def first_pass(self) -> None:
-        outcomes = self._sent(self.probes, self.pace.first)
-        self.attempts = [(outcomes[index],) for index in range(len(self.cells))]
-        self.judgements = [self._judge(index) for index in range(len(self.cells))]
+        self._attempt(range(len(self.cells)), self.pace.first)
 
     def second_pass(self, clock: Callable[[], float]) -> None:
-        """Retry failures, few at a time, until the budget is spent; keep those not retried.
+        """Retry failures, few at a time, until the budget is spent.
 
         Once the first of every group have failed again, all of them, too many at once was not the
         reason, and the others go as many at a time as in the first pass.
         """
-        failed = [index for index, found in enumerate(self.judgements) if found.verdict == "fail"]
+        failed = [index for index, found in self.judgements.items() if found.verdict == "fail"]
         order = retry_order(failed, self.cells, self.pace.each)
         groups = Counter(group(self.cells[index]) for index in failed)
         sampled = sum(min(count, self.pace.each) for count in groups.values())
@@ -207,12 +218,22 @@ class _Engine:
                     settings = replace(settings, in_flight=self.pace.first.in_flight)
             rounds = max(1, min(_ROUNDS_AHEAD, int(left / settings.timeout)))
             batch = order[done : min(done + rounds * settings.in_flight, end)]
-            outcomes = self._sent([self.probes[index] for index in batch], settings)
-            for index in batch:
-                self.attempts[index] += (outcomes[index],)
-                self.judgements[index] = self._judge(index)
+            self._attempt(batch, settings)
             done += len(batch)
-        self.given_up = frozenset(order[done:])
+
+    def _attempt(self, indexes: Sequence[int], settings: ProbeSettings) -> None:
+        """Probe the cells once, and judge each with an outcome."""
+        stop: ProbesInterrupted | None = None
+        try:
+            outcomes = self._sent([self.probes[index] for index in indexes], settings)
+        except ProbesInterrupted as error:
+            outcomes, stop = error.outcomes, error
+        for index in indexes:
+            if stop is None or index in outcomes:
+                self.attempts[index] = (*self.attempts.get(index, ()), outcomes[index])
+                self.judgements[index] = self._judge(index)
+        if stop is not None:
+            raise stop
 
     def _sent(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
         """Streams go when all else has been answered."""
@@ -221,24 +242,37 @@ class _Engine:
             return self.send(probes, settings)
         others = [one for one in probes if not _is_stream(one)]
         found = dict(self.send(others, settings)) if others else {}
-        return {**found, **self.send(streams, self.pace.streams)}
+        try:
+            return {**found, **self.send(streams, self.pace.streams)}
+        except ProbesInterrupted as stop:
+            raise ProbesInterrupted({**found, **stop.outcomes}) from stop
 
-    def doubt(self) -> None:
-        verdicts = [found.verdict for found in self.judgements]
-        self.unproven = unproven(self.cells, self.expectations, verdicts)
+    def results(self, repeat: Callable[[Cell], str]) -> tuple[CellResult, ...]:
+        """The results of the cells that were judged."""
+        judged = sorted(self.judgements)
+        doubtful = unproven(
+            [self.cells[index] for index in judged],
+            [self.expectations[index] for index in judged],
+            [self.judgements[index].verdict for index in judged],
+        )
+        return tuple(
+            self._result(index, repeat(self.cells[index]), doubtful=place in doubtful)
+            for place, index in enumerate(judged)
+        )
 
-    def result(self, index: int, repeat: str) -> CellResult:
+    def _result(self, index: int, repeat: str, *, doubtful: bool) -> CellResult:
         """The result of one cell, with details beyond the verdict."""
         cell, attempts = self.cells[index], self.attempts[index]
         verdict, detail = self.judgements[index]
-        if index in self.given_up:
-            detail += f"; not retried: the {self.pace.budget:g} s for retries were spent"
+        retried = len(attempts) > 1
+        if verdict == "fail" and not retried:
+            spent = f"the {self.pace.budget:g} s for retries were spent"
+            detail += f"; not retried: {'the run was interrupted' if self.interrupted else spent}"
         if verdict == "fail" and self.late:
             named = [subject for subject in subjects(cell) if subject in self.late]
             if named:
                 detail += f"; {' and '.join(named)} had not settled when the run began"
-        retried = len(attempts) > 1
-        if index in self.unproven:
+        if doubtful:
             path = f"'{cell.target.node}' from '{cell.source.node}'"
             doubt = f"{UNPROVEN}: nothing that should have reached {path} did"
             detail = f"{detail}; {doubt}" if detail else doubt

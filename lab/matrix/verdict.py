@@ -137,6 +137,8 @@ class CellResult:
     finding: Finding | None = None
     """The first difference from the Intent on the path of a failed cell, or what drops some packets
     on the path of a passed one; None if none was found, or the path was not inspected."""
+    searched: bool = True
+    """False if the run was interrupted before the cause of its failures was searched."""
 
     @property
     def unexplained(self) -> bool:
@@ -145,13 +147,15 @@ class CellResult:
 
     @property
     def cause(self) -> str:
-        """The cause of a red cell, in one line; ``none found on its path`` if it is unknown.
+        """The cause of a red cell, in one line, also if it is unknown.
 
         That of an unexpected pass is its rule.
         """
         if self.verdict == "unexpected-pass":
             return self.expectation.unmet
-        return self.finding.line if self.finding else "none found on its path"
+        if self.finding:
+            return self.finding.line
+        return "none found on its path" if self.searched else "not searched: interrupted"
 
     def cause_of(self, cells: int) -> str:
         """The cause, with the number of red cells that have it."""
@@ -198,14 +202,19 @@ class RunResult:
 
     failover: Failover | None = None
     """The failover of its gateways; None if it was not tested."""
+    interrupted: bool = False
+    """Whether Ctrl-C or SIGTERM ended it; then not every chosen cell need be judged."""
 
     def count(self, verdict: Verdict) -> int:
         """The number of cells with the verdict."""
         return sum(1 for result in self.results if result.verdict == verdict)
 
     def green(self) -> bool:
-        """Whether every cell passed or is a known limit that held, and every other check passed."""
-        if self.failover and not self.failover.well:
+        """Whether every cell passed or is a known limit that held, and every other check passed.
+
+        False for an interrupted run.
+        """
+        if self.interrupted or (self.failover and not self.failover.well):
             return False
         cells = all(result.verdict in GREEN for result in self.results)
         return cells and all(one.verdict == "pass" for one in self.workloads)

@@ -176,6 +176,15 @@ class Outcome:
         return cls(key, status, detail, None, (), None, 0.0)
 
 
+class ProbesInterrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM while probes were sent; the signal's exception is its ``__cause__``."""
+
+    def __init__(self, outcomes: Mapping[int, Outcome]) -> None:
+        self.outcomes = dict(outcomes)
+        """Of the probes that had finished, by key."""
+        super().__init__()
+
+
 _EXCHANGES_A_TRY = 8
 """A DNS name is queried with up to four search domains, and may be retried."""
 _STARTED_SECONDS = 60.0
@@ -321,7 +330,8 @@ class Provider(ABC):
 
         Every key has an outcome. Never raises for a probe that fails.
 
-        Raises BrokenError when the lab's machines do not exist.
+        Raises BrokenError when the lab's machines do not exist. Raises ProbesInterrupted, with the
+        outcomes until then, on Ctrl-C and SIGTERM.
         """
 
     def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab

@@ -215,6 +215,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[s
         "started": run.started,
         "seconds": run.seconds,
         "green": run.green(),
+        "interrupted": run.interrupted,
         "counts": counts(run),
         "coverage": asdict(run.coverage) if run.coverage else None,
         "nodes": [asdict(one) for one in run.nodes],

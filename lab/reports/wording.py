@@ -67,7 +67,8 @@ def closing_line(run: RunResult) -> str:
     checks = f"; {_workloads(run)}" if run.workloads else ""
     if run.failover:
         checks += f"; failover {_failover(run.failover)}"
-    return f"{asked(run)}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+    cells = f"{asked(run)}; interrupted" if run.interrupted else asked(run)
+    return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
 
 
 def _failover(found: Failover) -> str:

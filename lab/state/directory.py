@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from lab._errors import StateError
 from lab.state.failure import ELSEWHERE, guarded_files
+from lab.state.permissions import writer
 
 VARIABLE = "HYBRIDLAB_STATE"
 PRIVATE = 0o700
-_OTHERS = 0o077
 _DOING = "finding the state directory"
 
 
@@ -71,7 +69,7 @@ def require_own(directory: Path, *, there: bool = False) -> None:
     another user, and those that others may write, unless they have the sticky bit like /tmp. In
     such a directory only the owner of a file can rename or remove it. Root is trusted.
 
-    ``there``: whether it must exist; see :func:`writer`.
+    ``there``: whether it must exist; see :func:`~lab.state.permissions.writer`.
 
     Raises StateError naming the directory, and how to fix it.
     """
@@ -84,46 +82,6 @@ def require_own(directory: Path, *, there: bool = False) -> None:
         )
 
 
-def is_trusted(owner: int, *, sudo: bool = True) -> bool:
-    """Whether the user id is trusted: the caller, root, or the user who called sudo."""
-    me, caller = os.geteuid(), os.environ.get("SUDO_UID", "") if sudo else ""
-    root = Path("/").stat().st_uid  # 0, or another id in a user namespace
-    return owner in {0, root, me} or (me == 0 and caller == str(owner))
-
-
-def writer(
-    path: Path, *, own: bool = False, there: bool = False, held: int | None = None
-) -> tuple[str, str] | None:
-    """Find an untrusted user who may write the file or directory, or replace it.
-
-    That is a user who owns it, one of its parents or a link on the way to it, or may write one of
-    them as "other" or as a member of its group. In a directory with the sticky bit, like /tmp, only
-    the owner of a file can rename or remove it.
-
-    ``own``: whether only the caller may own it, and no group may write it. Root is then trusted for
-    the parents, and the user who called sudo is not trusted. ``there``: whether it must exist:
-    otherwise another user could still create it. ``held``: a descriptor of it, if it is already
-    open: that file is checked, too.
-
-    Returns what was found and a hint, as text; None if there is no such user.
-    """
-    real = _real(path)
-    looked = [(one, found, str(one) == real) for one, found in _way_to(path)]
-    if held is not None:
-        looked.append((path, os.fstat(held), True))
-    for one, found, itself in looked:
-        if found is None:
-            if there:
-                return f"'{one}' is not there any more", "see who removes it"
-            continue
-        wrong = _stranger(one, found, own=own, itself=itself) or _open_to_others(
-            one, found, own=own, itself=itself
-        )
-        if wrong:
-            return wrong
-    return None
-
-
 def make_own(directory: Path) -> None:
     """Create the state directory if it does not exist, and check that the caller owns it.
 
@@ -132,99 +90,6 @@ def make_own(directory: Path) -> None:
     """
     make_private(directory)
     require_own(directory, there=True)
-
-
-def _real(path: Path) -> str:
-    try:
-        return os.path.realpath(path)
-    except OSError:  # a link on the way was just removed
-        return str(path)
-
-
-def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
-    """The directory, all its parents, and the same for the targets of links on the way.
-
-    The status is None for a path that does not exist.
-    """
-    passed: set[Path] = set()
-    ahead = [Path(_real(directory)), directory]
-    while ahead:
-        path = ahead.pop()
-        if path in passed:
-            continue
-        passed.add(path)
-        ahead += [path.parent]
-        found = None
-        with suppress(OSError):  # missing, or hidden from the caller
-            found = path.lstat()
-            if stat.S_ISLNK(found.st_mode):
-                ahead.append(path.parent / path.readlink())
-        yield path, found
-
-
-def _stranger(
-    path: Path, found: os.stat_result, *, own: bool, itself: bool
-) -> tuple[str, str] | None:
-    """A message and a hint if an untrusted user owns the file; see :func:`writer`."""
-    me, owner = os.geteuid(), found.st_uid
-    if (owner == me) if own and itself else is_trusted(owner, sudo=not own):
-        return None
-    name, hint = _user(owner), "use one of your own"
-    if me == 0:
-        hint = f"run it as {name}, or without {name}'s environment ('sudo -E')"
-    elif not found.st_mode & _OTHERS:
-        hint = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' made it"
-    return f"'{path}' belongs to {name}, and you are {_user(me)}", hint
-
-
-def _open_to_others(
-    path: Path, found: os.stat_result, *, own: bool, itself: bool
-) -> tuple[str, str] | None:
-    """A message and a hint if others than its owner may write the file; see :func:`writer`."""
-    mode = found.st_mode
-    if not (stat.S_ISDIR(mode) or (itself and not stat.S_ISLNK(mode))):
-        return None
-    if not mode & (stat.S_IWOTH | stat.S_IWGRP):
-        return None
-    if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:
-        words = f"'{path}' is shared by all users", "use a directory of your own in it"
-        return words if itself else None
-    hint = f"'chmod go-w {shlex.quote(str(path))}'"
-    if mode & stat.S_IWOTH:
-        return f"everyone may write '{path}'", hint
-    if _is_alone(found) and not (own and itself):
-        return None
-    return f"group '{_group(found.st_gid)}' may write '{path}'", hint
-
-
-def _is_alone(found: os.stat_result) -> bool:
-    """Whether the file's group is the owner's private group, which many systems create."""
-    import grp  # noqa: PLC0415  seldom needed
-
-    try:
-        group = grp.getgrgid(found.st_gid)
-    except KeyError:
-        return False
-    owner = _user(found.st_uid)
-    return group.gr_name == owner and not set(group.gr_mem) - {owner}
-
-
-def _user(number: int) -> str:
-    import pwd  # noqa: PLC0415  seldom needed
-
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
-
-
-def _group(number: int) -> str:
-    import grp  # noqa: PLC0415  seldom needed
-
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
 
 
 def lab_directory(state: Path, name: str) -> Path:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lab._errors import UsageError
-from lab.state.directory import fsync, is_trusted
+from lab.state.directory import fsync
 from lab.state.failure import guarded_files
+from lab.state.permissions import is_trusted
 
 PRIVATE = 0o600
 _SHOWN = 40

@@ -28,7 +28,7 @@ from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
-from lab.matrix.run import PACE, Send, run
+from lab.matrix.run import PACE, RunInterrupted, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.plan.plan import Plan
@@ -284,6 +284,8 @@ class LabSession:
         self.workloads: Mapping[str, WorkloadResult] = {}
         self.found: Mapping[str, CellResult] = {}
         self.run: RunResult | None = None
+        self.interrupted: KeyboardInterrupt | None = None
+        """What ended :meth:`probe` early, if anything did."""
         self.directory: Path | None = None
 
     def choose(self, choice: Choice) -> None:
@@ -310,6 +312,8 @@ class LabSession:
         With ``workloads``, the checks of its cluster are made, too. ``enough``: number of red cells
         after which no more cells are judged; 0 judges all.
 
+        On Ctrl-C and SIGTERM the run has the cells that were judged; without any it raises.
+
         Raises LabError when the lab's machines do not exist, or disappear while they are probed,
         when another command works on the lab, or when the disk has no room for the results.
         """
@@ -324,23 +328,53 @@ class LabSession:
                 results = self._judge(chosen, self._send(progress, view, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # failures mean nothing if the lab has died meanwhile
-                results = with_causes(
+                results = self._unless_interrupted(
                     results,
-                    intent,
-                    lambda asked: view.look(asked, _RUN_LOOK_SECONDS),
-                    lambda places: _compare(view, places, _RUN_LOOK_SECONDS),
+                    lambda results: with_causes(
+                        results,
+                        intent,
+                        lambda asked: view.look(asked, _RUN_LOOK_SECONDS),
+                        lambda places: _compare(view, places, _RUN_LOOK_SECONDS),
+                    ),
                 )
                 if self.cluster and workloads and len(results) == len(chosen):
-                    self.workloads = {one.id: one for one in self.cluster.workloads()}
+                    self._unless_interrupted(results, self._check_workloads)
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
         begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
-        results = _placed(results, view, begin, self.lab.name)
+        results = self._unless_interrupted(
+            results, lambda results: _placed(results, view, begin, self.lab.name)
+        )
         results = with_marginal(results, intent)
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
-        self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
+        self.run = replace(
+            made,
+            nodes=nodes,
+            workloads=tuple(self.workloads.values()),
+            interrupted=self.interrupted is not None,
+        )
         return self.run
+
+    def _check_workloads(self, results: tuple[CellResult, ...]) -> tuple[CellResult, ...]:
+        """Make the workload checks of the cluster; the results of cells do not change."""
+        assert self.cluster is not None
+        self.workloads = {one.id: one for one in self.cluster.workloads()}
+        return results
+
+    def _unless_interrupted(
+        self,
+        results: tuple[CellResult, ...],
+        step: Callable[[tuple[CellResult, ...]], tuple[CellResult, ...]],
+    ) -> tuple[CellResult, ...]:
+        """The results after a step; as they were before if Ctrl-C or SIGTERM stops it."""
+        if self.interrupted is not None:
+            return results
+        try:
+            return step(results)
+        except KeyboardInterrupt as stop:
+            self.interrupted = stop
+            return tuple(replace(result, searched=False) for result in results)
 
     def _judge(self, chosen: Sequence[Cell], send: Send, enough: int) -> tuple[CellResult, ...]:
         """Judge all cells at once; with ``enough``, in batches until there are enough red cells."""
@@ -348,14 +382,21 @@ class LabSession:
         cells = self._with_addresses(chosen)
         while len(results) < len(cells):
             size = max(_FIRST_BATCH, len(results)) if enough else len(cells)
-            results += run(
-                cells[len(results) : len(results) + size],
-                self.lab.limits,
-                send,
-                time.monotonic,
-                self._repeat,
-                pace=_ON_CLUSTER if self.cluster else PACE,
-            )
+            try:
+                results += run(
+                    cells[len(results) : len(results) + size],
+                    self.lab.limits,
+                    send,
+                    time.monotonic,
+                    self._repeat,
+                    pace=_ON_CLUSTER if self.cluster else PACE,
+                )
+            except KeyboardInterrupt as stop:
+                results += stop.results if isinstance(stop, RunInterrupted) else ()
+                if not results:
+                    raise
+                self.interrupted = stop
+                return tuple(replace(result, searched=False) for result in results)
             red = [at for at, one in enumerate(results) if one.verdict not in GREEN]
             if enough and len(red) >= enough:
                 return tuple(results[: red[enough - 1] + 1])

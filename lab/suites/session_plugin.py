@@ -19,7 +19,7 @@ from typing import Literal, TextIO
 
 import pytest
 
-from lab._errors import LabError, MatrixError, UsageError
+from lab._errors import LabError, MatrixError, UsageError, stop_code
 from lab._log import complain, quantity, say
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import STRATEGIES, Choice, Strategy
@@ -194,14 +194,19 @@ class LabUnderTest:
                 workloads=workloads,
                 enough=session.config.getoption("maxfail"),
             )
-            if session.config.getoption("--lab-failover"):
+            if session.config.getoption("--lab-failover") and not self.session.interrupted:
                 self.session.fail_over()
         except LabError as error:
             self._refuse(error)
             return True
         gc.freeze()
-        if left := len(chosen) - len(self.session.found):
-            say(f"stopped at a red cell (-x): {quantity(left, 'cell')} not judged")
+        left = quantity(len(chosen) - len(self.session.found), "cell")
+        if self.session.interrupted is not None:
+            hook.pytest_lab_progress(done=0, total=0)
+            say(f"interrupted: {left} not judged")
+            session.items[:] = [item for item in session.items if self._is_judged(item)]
+        elif len(chosen) > len(self.session.found):
+            say(f"stopped at a red cell (-x): {left} not judged")
         self._tell_junit(session.config)
         return None
 
@@ -212,6 +217,9 @@ class LabUnderTest:
             return None
         tell(item)
         return True
+
+    def _is_judged(self, item: pytest.Item) -> bool:
+        return isinstance(item, CellItem) and item.cell.id in self.session.found
 
     def _watched(self, config: pytest.Config) -> bool:
         if self._is_watched is None:
@@ -232,6 +240,8 @@ class LabUnderTest:
                 f"cause_{place}": examples[line].cause_of(count)
                 for place, (line, count) in enumerate(counts.most_common(), 1)
             }
+        if run is not None and run.interrupted:
+            added |= {"interrupted": "before every cell was judged and explained"}
         if run is not None and run.failover is not None:
             added |= _failover_properties(run.failover)
         for _, one in config.pluginmanager.list_name_plugin():
@@ -274,6 +284,8 @@ class LabUnderTest:
             )
         if self.refused is not None:
             session.exitstatus = self.refused
+        elif self.session.interrupted is not None:
+            session.exitstatus = stop_code(self.session.interrupted)
         elif self._failover_failed() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -123,12 +123,12 @@ class World:
         *,
         timeout: float = 0.5,
         in_flight: int = 64,
-        progress: Callable[[int], None] = lambda _: None,
+        report: Callable[[Sequence[Outcome]], None] = lambda _: None,
     ) -> dict[int, Outcome]:
         """Send probes from inside."""
         settings = ProbeSettings(timeout, in_flight)
         return self.call(
-            lambda: prober.probe(namespaces.enter, probes, settings, progress), dict[int, Outcome]
+            lambda: prober.probe(namespaces.enter, probes, settings, report), dict[int, Outcome]
         )
 
     def ask(self, source: str, address: str, **facts: Any) -> Outcome:

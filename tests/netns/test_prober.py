@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from prober_world import (
 
 from lab._deadline import Deadline
 from lab.providers.netns import namespaces, prober
-from lab.providers.provider import ProbeSettings
+from lab.providers.provider import Outcome, ProbeSettings
 
 RESOLVER = f"nameserver {C}\nsearch default.svc.cluster.local svc.cluster.local\noptions ndots:5\n"
 
@@ -209,14 +210,13 @@ def test_a_responder_killed_in_mid_run_leaves_an_outcome_for_every_key(world):
         killed = []
         told = [0]
 
-        def progress(ended: int) -> None:
-            assert ended >= told[-1]
-            told.append(ended)
-            if ended >= 100 and not killed:
+        def report(fresh: Sequence[Outcome]) -> None:
+            told.append(told[-1] + len(fresh))
+            if told[-1] >= 100 and not killed:
                 killed.append(os.kill(victim, signal.SIGKILL))
 
         probes = [a_probe("a", B, port=8085, key=key) for key in range(5000)]
-        outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(0.5, 64), progress)
+        outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(0.5, 64), report)
         assert told[-1] == len(probes)
         return {key: outcome.status for key, outcome in outcomes.items()}
 
@@ -243,12 +243,15 @@ def test_time_in_which_the_machine_stood_still_does_not_count(world):
         gaps: list[float] = []
         prober.monotonic = lambda: time.monotonic() + sum(gaps)  # type: ignore[attr-defined]
 
-        def progress(ended: int) -> None:
-            if ended < 400 and len(gaps) < 2:
+        ended: list[Outcome] = []
+
+        def report(fresh: Sequence[Outcome]) -> None:
+            ended.extend(fresh)
+            if len(ended) < 400 and len(gaps) < 2:
                 gaps.append(0.7)
 
         probes = [a_probe("a", B, port=8060, key=key) for key in range(400)]
-        outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(0.5, 16), progress)
+        outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(0.5, 16), report)
         assert len(gaps) == 2
         return {outcome.status for outcome in outcomes.values()}
 
@@ -274,14 +277,14 @@ def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(world, mo
         gap: list[float] = []
         prober.monotonic = lambda: time.monotonic() + sum(gap)
 
-        def progress(_ended: int) -> None:
+        def report(_fresh: Sequence[Outcome]) -> None:
             if not gap and len(asking()) == 600:  # more than one look at epoll shows
                 os.kill(server, signal.SIGCONT)
                 Deadline(30).wait("all answers", lambda: all(asking()))
                 gap.append(61.0)
 
         probes = [a_probe("a", B, port=8086, key=key, protocol="udp") for key in range(600)]
-        outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(60.0, 600), progress)
+        outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(60.0, 600), report)
         assert gap
         return {outcome.status for outcome in outcomes.values()}
 

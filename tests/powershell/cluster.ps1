@@ -28,6 +28,7 @@ function global:New-World {
         attached = @()
         asked = @()
         attach_says = @()
+        services = @('hns')
     }
 }
 function global:Get-Adapters {
@@ -88,16 +89,18 @@ function global:Start-Sleep {
 }
 function global:Get-Service {
     param($Name, $ErrorAction)
-    [pscustomobject]@{ Name = $Name }
+    if ($World.services -contains $Name) { [pscustomobject]@{ Name = $Name } }
 }
 
 & (Get-Module -Name 'cluster') {
+    param([string]$Folder)
+    $script:StateFolder = $Folder
     function script:Write-Log {
         param($Message)
     }
     function script:Get-StatePath {
         param($Name)
-        Join-Path -Path $PSScriptRoot -ChildPath $Name
+        Join-Path -Path $script:StateFolder -ChildPath $Name
     }
     function script:Invoke-Hns {
         param($Method, $Path, $Request)
@@ -132,7 +135,7 @@ function global:Get-Service {
             $World.endpoints += $wanted
         }
     }
-}
+} $folder
 
 $script:failures = 0
 function Test-That {
@@ -148,8 +151,10 @@ function Test-That {
     $script:failures += 1
 }
 function New-Wanted {
+    <# A network as the product reads it: of JSON. #>
     param([string]$Name, [string]$Prefix)
-    [pscustomobject]@{ Type = 'L2Bridge'; Name = $Name; Subnets = @(@{ AddressPrefix = $Prefix; GatewayAddress = '0.0.0.0' }) }
+    $wanted = @{ Type = 'L2Bridge'; Name = $Name; Subnets = @(@{ AddressPrefix = $Prefix; GatewayAddress = '0.0.0.0' }) }
+    ConvertFrom-Json -InputObject (ConvertTo-Json -InputObject $wanted -Depth 6)
 }
 function New-Endpoint { [pscustomobject]@{ Name = 'cbr0'; IPAddress = '10.1.0.2'; GatewayAddress = '0.0.0.0'; Policies = @() } }
 function Test-Throws {
@@ -158,12 +163,20 @@ function Test-Throws {
     return $false
 }
 
+# A known defect: without a name HNS is said to take a card that is in no switch yet, which is the
+# management card. When the second network is made on the node's own card, this test changes.
 Test-That -What 'the first network names the card, the second does not (W9)' -Body {
     $card = Get-Card -Address '10.138.0.5'
     $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
     $null = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
     $posts = @($World.asked | Where-Object -FilterScript { $_ -like 'POST /networks*' })
     $posts.Count -eq 2 -and $posts[0] -like '*"NetworkAdapterName":"Ethernet"*' -and $posts[1] -notlike '*NetworkAdapterName*'
+}
+Test-That -What 'without a Host Networking Service no network is asked for' -Body {
+    $card = Get-Card -Address '10.138.0.5'
+    $World.services = @()
+    $refused = Test-Throws -Body { Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card } -Like '*no Host Networking Service*'
+    $refused -and @($World.asked).Count -eq 0
 }
 Test-That -What 'MTU, DNS servers and routes are given back after the switch is made (W11)' -Body {
     $card = Get-Card -Address '10.138.0.5'

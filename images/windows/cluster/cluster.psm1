@@ -270,6 +270,9 @@ function Add-Network {
         [Parameter(Mandatory)] [psobject]$Wanted,
         [Parameter(Mandatory)] [psobject]$Card
     )
+    if (-not (Test-Hns)) {
+        throw "there is no Host Networking Service for network '$($Wanted.Name)': the feature Containers is missing"
+    }
     $there = Find-Network -Wanted $Wanted
     if ($there) {
         return $there

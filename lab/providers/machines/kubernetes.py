@@ -53,7 +53,15 @@ from lab.providers.machines.guests import Guests, Opened
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import with_names
-from lab.providers.provider import Evidence, LabHandle, Machine, Outcome, Probe, ProbeSettings
+from lab.providers.provider import (
+    Evidence,
+    LabHandle,
+    Machine,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    ProbesInterrupted,
+)
 from lab.remote.parallel import on_each
 from lab.remote.shell import Completed, Shell
 from lab.scenario.terms import Os
@@ -277,6 +285,24 @@ class MachinesCluster:
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         """Run every probe: with the agents on Linux machines, through the API on Windows."""
+        try:
+            return self._probe(bound, probes, settings, progress)
+        except ProbesInterrupted as stop:  # no time to ask whose the certificates are
+            raise ProbesInterrupted(
+                {
+                    key: outcome
+                    for key, outcome in stop.outcomes.items()
+                    if not any(name.startswith(FINGERPRINT) for name in outcome.backends)
+                }
+            ) from stop
+
+    def _probe(
+        self,
+        bound: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
         with self.opened() as guests:
             if not self._windows_nodes():
                 found = guests.probe(bound, probes, settings, progress)

@@ -441,6 +441,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+_SHOWN = 200
+"""Characters of a value that an error quotes."""
+
+
 def _listen(doing: str, reader: int, deadline: Deadline, listener: Listener) -> object:
     last: object = "nothing yet"
     data = bytearray()
@@ -470,7 +474,9 @@ def _listen(doing: str, reader: int, deadline: Deadline, listener: Listener) -> 
                 return value
             last = value
             listener.heard(value)
-    raise DeadlineError(doing, f"not done within {deadline.seconds:g} s; last heard: {last}")
+    raise DeadlineError(
+        doing, f"not done within {deadline.seconds:g} s; last heard: {last!s:.{_SHOWN}}"
+    )
 
 
 def _messages(data: bytearray, listener: Listener) -> Iterator[tuple[bytes, object]]:

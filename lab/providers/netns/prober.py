@@ -183,7 +183,7 @@ def probe(  # noqa: PLR0913  where, what, how, and whom to tell
     enter: Callable[[str], None],
     probes: Sequence[Probe],
     settings: ProbeSettings,
-    progress: Callable[[int], None],
+    report: Callable[[Sequence[Outcome]], None],
     *,
     resolver: Callable[[str], Path] = _RESOLV_DIRECTORY.joinpath,
     pulse: Pulse | None = None,
@@ -199,15 +199,15 @@ def probe(  # noqa: PLR0913  where, what, how, and whom to tell
         The probes; keys must be unique.
     settings
         Seconds per exchange, and the number of probes in flight.
-    progress
-        Called periodically, and once at the end, with the number of probes that have finished.
+    report
+        Called periodically, and once at the end, with the outcomes since the last call.
     resolver
         Returns the path of a source's resolver file.
     pulse
         To a responder that answers all probes; the time by which it is late does not count.
 
     """
-    loop = _Loop(enter, settings, progress, resolver, pulse)
+    loop = _Loop(enter, settings, report, resolver, pulse)
     loop.run(interleave(probes, _BATCH))
     return loop.outcomes
 
@@ -217,7 +217,7 @@ class _Loop:
         self,
         enter: Callable[[str], None],
         settings: ProbeSettings,
-        progress: Callable[[int], None],
+        report: Callable[[Sequence[Outcome]], None],
         resolver: Callable[[str], Path],
         pulse: Pulse | None,
     ) -> None:
@@ -226,8 +226,10 @@ class _Loop:
         self._here: str | None = None
         self._timeout = settings.timeout
         self._limit = max(1, settings.in_flight)
-        self._progress = progress
+        self._report = report
         self._reported = 0.0
+        self._fresh: list[Outcome] = []
+        """The outcomes that are not reported yet."""
         self._resolver_file = resolver
         self._known: dict[str, dns.ResolverFile] = {}
         self._epoll = select.epoll()
@@ -256,7 +258,7 @@ class _Loop:
                         break
                     self._start(self._queue.popleft())
                 self._round()
-        self._progress(len(self.outcomes))
+        self._report(self._fresh)
 
     def _round(self) -> None:
         wait = 0.0
@@ -270,7 +272,8 @@ class _Loop:
         self._expire()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now
-            self._progress(len(self.outcomes))
+            self._report(self._fresh)
+            self._fresh = []
 
     def _answer(self, wait: float) -> bool:
         events = self._epoll.poll(wait, _EVENTS)
@@ -413,7 +416,9 @@ class _Loop:
         return self._refusals[key] < _REFUSALS
 
     def _finish(self, flight: InFlight) -> None:
-        self.outcomes[flight.probe.key] = flight.outcome()
+        outcome = flight.outcome()
+        self.outcomes[flight.probe.key] = outcome
+        self._fresh.append(outcome)
         self._end(flight)
 
     def _end(self, flight: InFlight) -> None:

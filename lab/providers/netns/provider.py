@@ -42,6 +42,7 @@ from lab.providers.provider import (
     Outcome,
     Probe,
     ProbeSettings,
+    ProbesInterrupted,
     Provider,
     Silence,
 )
@@ -236,7 +237,7 @@ class NetnsProvider(Provider):
     ) -> Mapping[int, Outcome]:
         """Run every probe; ``progress`` gets the number that have finished.
 
-        Raises BrokenError when the lab's holder is not running.
+        Raises BrokenError when the lab's holder is not running. Raises ProbesInterrupted.
         """
         from lab.providers.netns import prober  # noqa: PLC0415  not needed by 'lab up'
 
@@ -244,33 +245,33 @@ class NetnsProvider(Provider):
         holder = holders.enter_holder(lab)
         attended = daemons.responder_is_alive(holder.pid)
 
-        def inside(tell: Tell) -> dict[int, Outcome]:
+        outcomes: dict[int, Outcome] = {}
+
+        def inside(tell: Tell) -> None:
             isolation.raise_descriptors()
-            outcomes: dict[int, Outcome] = {}
             pulse = None
             if attended:
                 with suppress(OSError):  # it has ended since, or is one of an older version
                     pulse = prober.Pulse(isolation.PULSE_SOCKET)
             for batch, pace in paced:
-                before = len(outcomes)
-                outcomes |= prober.probe(
-                    namespaces.enter,
-                    batch,
-                    pace,
-                    lambda ended, before=before: tell(before + ended),  # type: ignore[misc]
-                    pulse=pulse,
-                )
-            return outcomes
+                prober.probe(namespaces.enter, batch, pace, tell, pulse=pulse)
+
+        def heard(fresh: Sequence[Outcome]) -> None:
+            outcomes.update({outcome.key: outcome for outcome in fresh})
+            progress(len(outcomes))
 
         longest = sum(pace.longest(batch, _COMPUTING_SECONDS) for batch, pace in paced)
-        return holder.call(
-            f"probing lab '{lab.name}'",
-            inside,
-            Deadline(longest),
-            answer=dict[int, Outcome],
-            told=int,
-            heard=progress,
-        )
+        try:
+            holder.call(
+                f"probing lab '{lab.name}'",
+                inside,
+                Deadline(longest),
+                told=list[Outcome],
+                heard=heard,
+            )
+        except KeyboardInterrupt as stop:
+            raise ProbesInterrupted(outcomes) from stop
+        return outcomes
 
     def observe(
         self,

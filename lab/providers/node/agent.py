@@ -172,12 +172,18 @@ def _probe(order: Order, deadline: Deadline) -> None:
     if order.cluster:
         isolation.raise_descriptors()
         with pod_namespaces.PodNamespaces(order.cluster) as there:
-            found = prober.probe(there.enter, probes, settings, ended, resolver=there.resolver)
+            found = prober.probe(
+                there.enter,
+                probes,
+                settings,
+                lambda new: ended(len(new)),
+                resolver=there.resolver,
+            )
     else:
 
         def inside(tell: Tell) -> dict[int, Outcome]:
             isolation.raise_descriptors()
-            return prober.probe(namespaces.enter, probes, settings, tell)
+            return prober.probe(namespaces.enter, probes, settings, lambda new: tell(len(new)))
 
         found = network.enter_holder().call(
             "probing", inside, deadline, answer=dict[int, Outcome], told=int, heard=ended
@@ -192,12 +198,14 @@ class _ProgressReporter:
 
     def __init__(self) -> None:
         self._said = 0.0
+        self._ended = 0
 
-    def ended(self, count: int) -> None:
+    def ended(self, more: int) -> None:
+        self._ended += more
         now = time.monotonic()
         if now - self._said >= _LIFE_SECONDS:
             self._said = now
-            _say("progress", count)
+            _say("progress", self._ended)
 
 
 def _link(order: Order, _: Deadline) -> None:

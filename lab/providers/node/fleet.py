@@ -26,6 +26,7 @@ from lab.providers.provider import (
     Outcome,
     Probe,
     ProbeSettings,
+    ProbesInterrupted,
 )
 from lab.remote.parallel import on_each
 from lab.remote.shell import Completed
@@ -117,7 +118,17 @@ class Campaign:
         self._found: dict[int, Outcome] = {}
 
     def run(self, probes: Sequence[Probe], progress: Callable[[int], None]) -> dict[int, Outcome]:
-        """Run every probe; an outcome for every key, in the order of the probes."""
+        """Run every probe; an outcome for every key, in the order of the probes.
+
+        Raises ProbesInterrupted with the outcomes of the machines that have finished.
+        """
+        try:
+            self._run(probes, progress)
+        except KeyboardInterrupt as stop:
+            raise ProbesInterrupted(self._found) from stop
+        return {probe.key: self._found[probe.key] for probe in probes}
+
+    def _run(self, probes: Sequence[Probe], progress: Callable[[int], None]) -> None:
         waiting = deque(self._split(probes).items())
         counts = {name: len(own) for name, own in waiting}
         shares = divide_in_flight(self._settings.in_flight, counts)
@@ -129,7 +140,6 @@ class Campaign:
             self._give_up_the_silent()
             progress(len(self._found) + sum(one.ended for one in self._sending.values()))
         progress(len(self._found))
-        return {probe.key: self._found[probe.key] for probe in probes}
 
     def _split(self, probes: Sequence[Probe]) -> dict[str, list[Probe]]:
         found: dict[str, list[Probe]] = {}

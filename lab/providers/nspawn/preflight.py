@@ -23,7 +23,7 @@ from lab.providers.netns import holders, isolation
 from lab.providers.nspawn import cgroups
 from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
-from lab.state.directory import writer
+from lab.state.permissions import writer
 from lab.topology.intent import Intent
 
 SUBJECT = "this machine, for system containers"

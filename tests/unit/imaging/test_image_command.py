@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from processes import lab, run_program
 
-from lab.cli.main import TERMINATED, main
+from lab._errors import TERMINATED
+from lab.cli.main import main
 from lab.imaging.golden import GoldenImage
 from lab.lifecycle import images
 

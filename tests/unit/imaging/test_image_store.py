@@ -12,7 +12,7 @@ from processes import run_program
 from recipe_writer import recipe
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, PreflightError, StateError
+from lab._errors import BrokenError, PreflightError, StateError, UsageError
 from lab.imaging import golden, job
 from lab.imaging.golden import DISK
 from lab.imaging.image_store import ImageStore
@@ -253,6 +253,19 @@ def test_root_makes_no_cache_where_another_user_may_move_it_away(tmp_path, actio
     with pytest.raises(PreflightError, match=f"'{theirs}' belongs to"):
         store.get("tiny", print) if folder else store.choose("windows-server-2022", "uefi")
     assert not list(theirs.iterdir())
+
+
+# SECURITY.md: An inventory is trusted.
+@pytest.mark.parametrize("part", ["image.yaml", "extra", "."])
+def test_a_recipe_that_others_may_write_is_not_built(image_store, tmp_path, part):
+    folder = tmp_path / "recipes/tiny"
+    (folder / "extra").write_text("x")
+    (folder / part).chmod(0o777)
+    with pytest.raises(UsageError, match=r"everyone may write .*, and a recipe has commands"):
+        image_store.get("tiny", print)
+    assert not list((tmp_path / "cache/images").iterdir())
+    (folder / part).chmod(0o755)
+    assert image_store.get("tiny", print).disk.is_file()
 
 
 def test_gc_takes_old_images_and_dead_builds_and_nothing_else(image_store, tmp_path):

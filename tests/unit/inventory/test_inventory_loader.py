@@ -181,10 +181,10 @@ def test_directory_then_xdg_then_home_is_looked_in(file, tmp_path):
         (tmp_path / folder / "hybridlab" / "lab.toml").write_text("")
     own = tmp_path / ".config" / "hybridlab" / "lab.toml"
     shared = tmp_path / "config" / "hybridlab" / "lab.toml"
-    assert find(home, tmp_path / "elsewhere") == (own, True)
-    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == (own, True)
+    assert find(home, tmp_path / "elsewhere") == (own, False)
+    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == (own, False)
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HYBRIDLAB_INVENTORY": ""}
-    assert find(environment, tmp_path) == (shared, True)
+    assert find(environment, tmp_path) == (shared, False)
     file.write_text(ONE)
     assert find(environment, tmp_path) == (file, False)
 
@@ -270,3 +270,19 @@ def test_file_in_this_directory_that_others_may_write_is_refused(tmp_path, share
     os.chown(path, -1, before.st_gid)
     path.chmod(before.st_mode)
     assert current({}, here) is not None
+
+
+# SECURITY.md: An inventory is trusted.
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CONFIG_HOME"])
+def test_file_of_the_user_that_others_may_write_is_refused(tmp_path, variable):
+    path = tmp_path / (".config" if variable == "HOME" else "") / "hybridlab" / "lab.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(ONE)
+    environment = {variable: str(tmp_path)}
+    assert current(environment, tmp_path / "elsewhere") is not None
+    path.chmod(0o666)
+    with pytest.raises(InventoryError, match=f"everyone may write '{path}'") as caught:
+        current(environment, tmp_path / "elsewhere")
+    assert f"try 'chmod go-w {path}', or, if you trust it, export" in str(caught.value)
+    named = {"HYBRIDLAB_INVENTORY": str(path)}
+    assert current(named, tmp_path) is not None

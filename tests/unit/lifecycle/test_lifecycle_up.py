@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import small_lab
 
-from lab._errors import BrokenError, PreflightError, StateError, UsageError
+from lab._errors import BrokenError, PreflightError, StateError, Terminated, UsageError
 from lab.cli.up import command
 from lab.lifecycle.api import LabRequest
-from lab.lifecycle.interruption import Terminated, terminable
+from lab.lifecycle.interruption import terminable
 from lab.lifecycle.up import decide, preview, up
 from lab.providers.fake.provider import Faults
 from lab.providers.provider import Liveness

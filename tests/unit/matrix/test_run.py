@@ -1,6 +1,6 @@
 """Runs of the matrix on a simulated network: passes, retries, doubts, and streams."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,9 +10,18 @@ from simulation import Fault, Network, silent
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.cells import product
 from lab.matrix.judge import expect, rate_words
-from lab.matrix.run import PACE, RunPace, group, probe, representatives, retry_order, run
+from lab.matrix.run import (
+    PACE,
+    RunInterrupted,
+    RunPace,
+    group,
+    probe,
+    representatives,
+    retry_order,
+    run,
+)
 from lab.matrix.verdict import CellResult, Verdict
-from lab.providers.provider import Outcome
+from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrupted
 from lab.scenario.families import usual_families
 from lab.scenario.scenario import Limit
 from lab.topology import registry
@@ -56,6 +65,41 @@ def dead(node: str) -> Fault:
 
 
 BROKEN = "pod-pod/master-p1/win1-p1/tcp-large"
+
+
+class Stopped(Network):
+    """A network on which Ctrl-C ends one round after some of its probes are answered."""
+
+    def __init__(self, cells: Sequence[Cell], fault: Fault, *, at: int, answered: int) -> None:
+        super().__init__(cells, fault=fault)
+        self.at, self.answered = at, answered
+
+    def send(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        outcomes = super().send(probes, settings)
+        if len(self.sent) <= self.at:
+            return outcomes
+        raise ProbesInterrupted(dict([*outcomes.items()][: self.answered])) from KeyboardInterrupt()
+
+
+def interrupted(network: Network) -> tuple[CellResult, ...]:
+    with pytest.raises(RunInterrupted) as stop:
+        judged(network)
+    return stop.value.results
+
+
+def test_cells_that_were_answered_before_ctrl_c_are_judged():
+    results = interrupted(Stopped(CELLS, silence(lambda _: False), at=1, answered=100))
+    assert [result.cell.id for result in results] == [cell.id for cell in CELLS[:100]]
+    assert {result.verdict for result in results} <= {"pass", "unexpected-pass"}
+
+
+def test_failures_that_ctrl_c_left_untried_say_so():
+    results = interrupted(Stopped(CELLS, dead("win1"), at=2, answered=1))
+    assert len(results) == len(CELLS)
+    failed = [result for result in results if result.verdict == "fail"]
+    assert sum(result.retried for result in failed) == 1
+    why = "not retried: the run was interrupted"
+    assert all(why in result.detail for result in failed if not result.retried)
 
 
 def test_faultless_lab_is_green():

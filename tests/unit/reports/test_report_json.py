@@ -122,15 +122,15 @@ def test_the_keys_of_format_3_are_these_in_this_order():
     assert list(document) == [
         "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
-        "seconds", "green", "counts", "coverage", "nodes", "workloads", "failover", "hosts",
-        "picture", "findings",
+        "seconds", "green", "interrupted", "counts", "coverage", "nodes", "workloads", "failover",
+        "hosts", "picture", "findings",
         "cells",
     ]  # fmt: skip
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",
         "entry", "name_form", "backends", "sources", "answer", "mtu", "refusal",
         "sticky", "entry_os", "min_throughput", "expectation", "attempts", "retried", "repeat",
-        "finding",
+        "finding", "searched",
     ]  # fmt: skip
     assert list(cell["source"]) == ["name", "kind", "os", "node", "address", "port"]
     assert list(cell["expectation"]) == [

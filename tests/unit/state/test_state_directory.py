@@ -1,5 +1,9 @@
+import errno
+import grp
 import os
+import pwd
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -13,8 +17,8 @@ from lab.state.directory import (
     make_private,
     require_own,
     state_directory,
-    writer,
 )
+from lab.state.permissions import writer
 from lab.state.store import Store
 
 
@@ -211,6 +215,98 @@ def test_one_rule_says_who_may_write_there(  # noqa: PLR0913, PLR0917  what ther
     path = tmp_path / "link" / (part if part == "state/file" else "state")
     assert (writer(path) is None) == trusted
     assert (writer(path, own=True) is None) == own
+
+
+STRANGER = 4711
+ACL = "system.posix_acl_access"
+USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+
+
+def set_acl(path, *entries, mask=0o7):
+    """Give a file the ACL with these (tag, permissions, id) besides owner, group, mask, others."""
+    nobody = 0xFFFFFFFF
+    every = [(USER_OBJ, 0o7, nobody), (GROUP_OBJ, 0o5, nobody), (OTHER, 0o5, nobody), *entries]
+    every.append((MASK, mask, nobody))
+    content = b"".join(struct.pack("<HHI", *entry) for entry in sorted(every))
+    try:
+        os.setxattr(path, ACL, struct.pack("<I", 2) + content)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        pytest.skip("this file system has no ACLs")
+
+
+# SECURITY.md: Who may write a file is known from its owner, mode, groups and POSIX ACL.
+@pytest.mark.parametrize("part", ["above", "above/state", "above/state/lab.toml"])
+@pytest.mark.parametrize(
+    ("entry", "mask", "who"),
+    [
+        ((USER, 0o7, STRANGER), 0o7, f"user '{STRANGER}'"),
+        ((USER, 0o2, STRANGER), 0o2, f"user '{STRANGER}'"),
+        ((GROUP, 0o6, STRANGER), 0o7, f"group '{STRANGER}'"),
+        ((USER, 0o5, STRANGER), 0o7, None),
+        ((USER, 0o7, STRANGER), 0o5, None),
+        ((USER, 0o7, os.geteuid()), 0o7, None),
+        ((USER, 0o7, 0), 0o7, None),
+    ],
+)
+def test_who_an_acl_lets_write_is_seen(tmp_path, part, entry, mask, who):
+    """The mode has the ACL's mask where the group's permissions are otherwise."""
+    file = tmp_path / "above" / "state" / "lab.toml"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    path = tmp_path / part
+    set_acl(path, entry, mask=mask)
+    assert bool(path.stat().st_mode & stat.S_IWGRP) == bool(mask & 0o2)
+    for own in (False, True):
+        finding = writer(file, own=own)
+        if who is None:
+            assert finding is None
+            continue
+        assert finding is not None
+        assert finding[0].startswith(f"{who} may write '{path}'")
+        assert finding[1] == f"'chmod go-w {path}'"
+    if who is not None:
+        path.chmod(path.stat().st_mode & ~0o022)
+        assert writer(file) is None, "the advice does not help"
+
+
+# SECURITY.md: Who may write a file is known from its owner, mode, groups and POSIX ACL.
+@pytest.mark.parametrize(
+    ("members", "primary", "private"),
+    [
+        ((), (), True),
+        (("owner",), ("owner",), True),
+        ((), ("owner", "root"), True),
+        ((), ("owner", "other"), False),
+        (("other",), (), False),
+        (("of a directory service",), (), False),
+    ],
+)
+def test_a_group_is_private_only_if_nobody_else_is_in_it(
+    tmp_path, monkeypatch, members, primary, private
+):
+    """``useradd -g GROUP`` makes a member whom the group's own list does not have."""
+    ids = {"owner": os.geteuid(), "root": 0, "other": STRANGER}
+    group = os.getegid()
+    users = [
+        pwd.struct_passwd((name, "x", ids[name], group if name in primary else 1, "", "/", ""))
+        for name in ids
+    ]
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    os.chown(shared, -1, group)
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _number: users[0])
+    entry = grp.struct_group(("owner", "x", group, list(members)))
+    monkeypatch.setattr(grp, "getgrgid", lambda _number: entry)
+    finding = writer(shared / "lab.toml")
+    assert (finding is None) == private
+    assert private or finding == (
+        f"group 'owner', which has other members, may write '{shared}'",
+        f"'chmod go-w {shared}'",
+    )
 
 
 def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(tmp_path):

@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from paper_lab import PaperLabs, blueprint
 from processes import run_program
 from simulation import Fault, silent
 
-from lab._errors import BrokenError, PreflightError, StateError
+from lab._errors import BrokenError, PreflightError, StateError, Terminated
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.judge import expect
 from lab.matrix.sampling import Part
-from lab.providers.provider import Outcome
+from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrupted
+from lab.reports.wording import closing_line
 from lab.state.failure import FullError
 from lab.suites import plugin, session
 
@@ -309,6 +310,36 @@ def test_run_is_recorded_with_its_junit_and_handed_over(outer, pytester):
     assert run.windows_rules_off == ("WIN-HOST-SERVICE",)
     assert run.started.endswith("+00:00")
     result.stdout.fnmatch_lines([f"run stored in {pytester.path / run.run}"])
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_what_was_judged_before_a_stop_is_kept(stop, code, outer, pytester, monkeypatch):
+    labs = PaperLabs(pytester.path, one_silent)
+    send = labs.lab.provider.network.send
+
+    def send_and_stop(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        outcomes = send(probes, settings)
+        if len(probes) < TOTAL:  # before the first pass
+            return outcomes
+        raise ProbesInterrupted({key: outcomes[key] for key in [*outcomes][:60]}) from stop()
+
+    monkeypatch.setattr(labs.lab.provider.network, "send", send_and_stop)
+    pytester.makepyfile(test_own="def test_own():\n    assert False\n")
+    result = outer(*SUITE, "test_own.py", "--junitxml", "out.xml", labs=labs)
+    assert result.ret == code
+    result.stderr.fnmatch_lines([f"interrupted: {TOTAL - 60:,} cells not judged"])
+    result.stdout.no_fnmatch_line("*test_own*FAILED*")
+    (run,) = labs.lab.recorded
+    assert (len(run.results), run.interrupted, run.green()) == (60, True, False)
+    assert f"60 of {TOTAL:,} cells; interrupted: " in closing_line(run)
+    assert {one.cause for one in run.results if one.verdict == "fail"} == {
+        "not searched: interrupted"
+    }
+    suite = ET.parse(pytester.path / "out.xml").getroot().find("testsuite")
+    assert suite is not None
+    assert suite.get("tests") == "60"
+    assert "interrupted" in [one.get("name") for one in suite.iter("property")]
+    assert not labs.lab.provider.looked_at
 
 
 def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
