@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 
 from lab._log import say
 from lab.cli.options import cell_options, json_option, lab_argument, output_option
-from lab.cli.output import echo, echo_json
+from lab.cli.output import echo, echo_json, echo_part
 
 
 class _Seconds(click.FloatRange):
@@ -25,6 +26,22 @@ class _Seconds(click.FloatRange):
         if math.isnan(found):
             self.fail(f"{value} is not a number of seconds.", param, ctx)
         return found
+
+
+def _stream(ctx: click.Context, name: str, place: str, device: str) -> None:
+    """Write the packets of a device to standard output until its reader closes the pipe."""
+    from lab.lifecycle import api
+    from lab.lifecycle.capture import stream_packets
+    from lab.lifecycle.interruption import terminable
+
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and isinstance(param, click.Option) and param.name != "output":
+            raise click.UsageError(f"'-o -' probes nothing, so leave '{param.opts[0]}' out", ctx)
+    if sys.stdout.isatty():
+        raise click.UsageError("packets are binary: '-o -' needs a pipe or a file", ctx)
+    with terminable():
+        stream_packets(api.open_any(name), place, device, echo_part, say)
 
 
 @click.command("capture")
@@ -43,9 +60,14 @@ class _Seconds(click.FloatRange):
     default=2.0,
     help="Seconds to wait for an answer (default: 2).",
 )
-@output_option("Directory for the files, new or empty (default: one beside the lab's runs).")
+@output_option(
+    "Directory for the files, new or empty (default: one beside the lab's runs); '-' streams."
+)
 @json_option("Print JSON, with every hop.")
-def command(name: str, output: Path | None, as_json: bool, **asked: Any) -> int:
+@click.pass_context
+def command(
+    ctx: click.Context, /, name: str, output: Path | None, as_json: bool, **asked: Any
+) -> int:
     """Probe DST from SRC once, and show at which hop the packet was last seen.
 
     Packets are captured at every device on the way there and back: a pcapng file for each device,
@@ -61,6 +83,14 @@ def command(name: str, output: Path | None, as_json: bool, **asked: Any) -> int:
     commented in the files: tshark -r FILE -Y frame.comment
 
     The exit code is 0 if the outcome is as expected, else 1.
+
+    With "-o -" nothing is probed: the arguments are a machine or pod and one of its devices, or
+    none for all of them, and its packets are written to standard output as they come, until the
+    reader closes the pipe or Ctrl-C:
+
+    \b
+      lab capture overlay worker1 eth0 -o - | wireshark -k -i -
+      lab capture overlay win1-p1 -o - | tshark -i -
     """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.lifecycle.capture import CaptureRequest, capture_cell, keep, made_empty
@@ -68,6 +98,9 @@ def command(name: str, output: Path | None, as_json: bool, **asked: Any) -> int:
     from lab.providers.provider import MACHINES
     from lab.reports.capture import to_json, to_text
 
+    if output == Path("-"):
+        _stream(ctx, name, asked["source"], asked["target"] or "")
+        return 0
     with terminable(), made_empty(output):
         opened = api.open_any(name)
         found = capture_cell(opened, CaptureRequest(**asked), say)

@@ -108,6 +108,18 @@ def echo_raw(content: str | bytes) -> None:
     click.echo(content, nl=False)
 
 
+def echo_part(content: bytes) -> None:
+    """Print a part of a file unchanged, and flush.
+
+    Raises ReaderGoneError when the reader has closed the pipe, also for an empty part.
+    """
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise ReaderGoneError
+    echo_raw(content)
+
+
 def write_file(path: Path, content: bytes, doing: str) -> None:
     """Write a file that the user has named; see :func:`lab.state.files.open_output`.
 

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import cast
 
+from lab._deadline import Deadline
 from lab._errors import UsageError, os_words
-from lab.explain.capture.files import Captured, files
+from lab._log import quantity
+from lab.explain.capture.files import Captured, PcapngStream, files
 from lab.explain.capture.probe import capture_probe
 from lab.lifecycle.explain import ExplainQuestion
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
+from lab.providers.capture import Capturing, Taken, Tap
 from lab.providers.provider import CAPTURE
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
@@ -49,13 +53,7 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     packets. Raises BrokenError when the lab is not running.
     """
     doing = f"capturing '{request}' in lab '{opened.name}'"
-    if CAPTURE not in opened.provider.abilities:
-        raise UsageError(
-            doing,
-            f"provider '{opened.provider.name}' cannot capture packets",
-            f"'lab explain' checks the path without them; 'lab shell {opened.name} NODE' and "
-            "tcpdump there; or the same scenario with '--provider netns'",
-        )
+    _require_capture(opened, doing)
     with opened.used(f"lab capture {opened.name}", say):
         opened.require_running(well=False)
         with bound(opened) as intent:
@@ -68,6 +66,58 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
                 first = first or found
             assert first is not None, "there is at least one cell"
             return first
+
+
+_STREAM_SECONDS = 86_400.0
+"""A capture that nobody ends is ended after a day."""
+
+
+def stream_packets(
+    opened: OpenLab, place: str, device: str, write: Callable[[bytes], None], say: Say
+) -> None:
+    """Capture at a device of a machine or pod, or at all of them, and write pcapng as packets come.
+
+    ``write`` gets the parts of one file, an empty one at least every second; the capture ends when
+    it raises.
+
+    Raises UsageError when there is no such machine, pod or device, or the lab's provider cannot
+    capture packets. Raises BrokenError when the lab is not running.
+    """
+    doing = f"capturing packets at '{device or 'every device'}' of '{place}' in lab '{opened.name}'"
+    _require_capture(opened, doing)
+    file = PcapngStream()
+    missed = 0
+
+    def heard(taken: Taken) -> None:
+        nonlocal missed
+        if taken.trouble:
+            devices = f"lab exec {opened.name} {place} -- ip -br link"
+            raise UsageError(doing, taken.trouble, f"{devices} lists its devices")
+        missed += taken.missed
+        write(file.add(taken))
+
+    with opened.used(f"lab capture {opened.name}", say):
+        opened.require_running(well=False)
+        with bound(opened) as intent:
+            opened.provider.machine(opened.handle, intent, place)
+            provider = cast(Capturing, opened.provider)
+            try:
+                provider.stream_packets(
+                    opened.handle, intent, Tap(place, device), heard, Deadline(_STREAM_SECONDS)
+                )
+            finally:
+                if missed:
+                    say(f"{quantity(missed, 'packet')} came too fast, and are missing")
+
+
+def _require_capture(opened: OpenLab, doing: str) -> None:
+    if CAPTURE not in opened.provider.abilities:
+        raise UsageError(
+            doing,
+            f"provider '{opened.provider.name}' cannot capture packets",
+            f"'lab explain' checks the path without them; 'lab shell {opened.name} NODE' and "
+            "tcpdump there; or the same scenario with '--provider netns'",
+        )
 
 
 def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:

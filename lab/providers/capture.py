@@ -75,6 +75,23 @@ class Capturing(Protocol):
         capture does not finish in time.
         """
 
+    def stream_packets(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        tap: Tap,
+        heard: Callable[[Taken], None],
+        deadline: Deadline,
+    ) -> None:
+        """Capture all packets at a tap, or without a device at all of its place, as they come.
+
+        ``heard`` is called once for each device when its tap is open, then with the packets since
+        the last call, at least every second; the capture ends when it raises. Nothing is left
+        behind in any case.
+
+        Raises BrokenError when the lab's machines do not exist, DeadlineError at the deadline.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class RouteQuestion:

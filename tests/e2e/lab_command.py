@@ -17,6 +17,7 @@ from pathlib import Path
 from lab.cli.main import main
 
 ENOUGH_SECONDS = 120
+AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 
 
 HERE = frozenset(

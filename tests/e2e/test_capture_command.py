@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from pathlib import Path
 
 import pytest
-from lab_command import ENOUGH_SECONDS, Lab
+from lab_command import AS_PLAIN_USER, ENOUGH_SECONDS, Lab, assert_nothing_is_left
 
 from lab._deadline import Deadline
 from lab.providers.netns.holders import list_holders
@@ -60,6 +61,51 @@ def test_capture_shows_the_path_and_writes_its_files(lab, tmp_path):
     assert [one["file"] for one in found["hops"]] == names[:-1]
     assert sorted(path.name for path in own.iterdir()) == names
     lab.run(*words, "--output", str(own), code=2)
+
+
+STREAM = """
+set -eu
+$LAB up overlay --only linux >/dev/null 2>&1
+$LAB capture overlay worker1 $DEVICES -o - | tshark -l -n -i - -c 100 -T fields \\
+    -e frame.interface_name -e ip.dst >packets 2>told &
+until grep -q "Capture started" told; do :; done
+while kill -0 $! 2>/dev/null; do
+    $LAB exec overlay worker1-p1 -- curl -s --max-time 3 http://10.244.2.4:8080/ >/dev/null || :
+done
+wait $!
+$LAB down overlay >/dev/null 2>&1
+"""
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["root", "plain user"])
+@pytest.mark.parametrize("devices", ["eth0", ""], ids=["a device", "every device"])
+def test_packets_are_streamed_to_tshark_as_they_come(plain, devices, tmp_path):
+    lab = Lab(tmp_path / "state")
+    command = ["bash", "-c", STREAM.replace("$LAB", shlex.join(lab.command()))]
+    done = lab.call([*(AS_PLAIN_USER if plain else ()), *command], tmp_path, DEVICES=devices)
+    assert done.returncode == 0, done.stderr
+    packets = (tmp_path / "packets").read_text().splitlines()
+    places = {line.split("\t")[0] for line in packets}
+    assert {"worker1:eth0"} == places if devices else {"worker1:eth0", "worker1:cni0"} <= places
+    assert_nothing_is_left(lab.state)
+
+
+def test_a_stream_ends_with_its_reader_and_refuses_what_it_cannot_do(lab):
+    lab.run("up", "overlay", "--only", "linux")
+    before = inside(lab)
+    line = shlex.join(lab.command("capture", "overlay", "worker1", "-o", "-"))
+    done = lab.call(["bash", "-c", f"{line} | head -c 4 | od -An -tx4; echo ${{PIPESTATUS[0]}}"])
+    assert done.stdout.split() == ["0a0d0d0a", "0"], done.stderr
+    assert inside(lab) == before
+    for words, sentence in (
+        (("worker1", "eth7"), "there is no device 'eth7' in 'worker1'"),
+        (("worker7",), "did you mean 'worker"),
+        (("worker1", "eth0", "--times", "2"), "'-o -' probes nothing, so leave '--times' out"),
+    ):
+        done = lab.run("capture", "overlay", *words, "-o", "-", code=2)
+        assert sentence in done.stderr
+        assert done.stdout == ""
+    assert not Path("-").exists()
 
 
 def test_nothing_is_left_of_a_capture_that_is_stopped(lab):

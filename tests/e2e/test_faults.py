@@ -6,11 +6,10 @@ import shlex
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lab_command import Lab, assert_nothing_is_left, processes_with
+from lab_command import AS_PLAIN_USER, Lab, assert_nothing_is_left, processes_with
 
 pytestmark = pytest.mark.slow
 
-AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 MOMENTS = (0.02, 0.2, 0.35)
 """Seconds after which a command is killed; every single point is in the tests of the lifecycle."""
 

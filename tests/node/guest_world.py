@@ -180,9 +180,14 @@ class Guest:
             assert process.stderr is not None
             process.stdin.write(stdin)
             process.stdin.close()
-            for line in process.stdout:
-                self.said.append(line)
-                heard(line)
+            try:
+                for line in process.stdout:
+                    self.said.append(line)
+                    heard(line)
+            except BaseException:  # a shell ends a command with its channel
+                self.kill_agent()
+                process.kill()
+                raise
             try:
                 code = process.wait(max(0.1, deadline.left()))
             except subprocess.TimeoutExpired:

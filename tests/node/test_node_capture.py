@@ -56,6 +56,32 @@ def test_agents_take_a_probe_down_wherever_it_passes(new_lab):
     assert [one for one in taken if one.frames]
 
 
+class EnoughError(Exception):
+    """Enough packets were seen."""
+
+
+def test_an_agent_passes_packets_on_as_they_come(new_lab):
+    lab = new_lab("overlay")
+    lab.up()
+    cell = next(one for one in lab.cells() if one.id == "pod-pod/master-p1/worker1-p1/tcp-small")
+    parts: list[Taken] = []
+
+    def hear(taken: Taken) -> None:
+        parts.append(taken)
+        if len(parts) == 1:  # the tap is open
+            settings = ProbeSettings(5.0, 1)
+            lab.fleet.probe_all(lab.intent, [probe(0, cell)], settings, lambda _: None)
+        if sum(len(part.frames) for part in parts) >= 6:
+            raise EnoughError
+
+    for tap in (Tap("worker1", "eth0"), Tap("worker1-p1", "eth0")):
+        parts.clear()
+        with pytest.raises(EnoughError):
+            lab.fleet.stream_packets(lab.intent, tap, hear, Deadline(SECONDS))
+        assert {part.tap for part in parts} == {tap}
+        assert not parts[0].frames
+
+
 def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_killed(new_lab):
     lab = new_lab("overlay")
     lab.up()

@@ -77,10 +77,17 @@ def _interface_of(captured: Captured, tap: Tap) -> CaptureInterface:
     comments = {id(one.frame): _COMMENTS[one.way] for one in matched.passed if one.tap == tap}
     comments |= {id(one.frame): _ERROR for one in matched.errors if one.tap == tap}
     return CaptureInterface(
-        f"{tap.place}:{tap.device}",
-        f"device {tap.device} in the network namespace of {tap.place}",
+        *_names(tap),
         [Noted(frame, comments.get(id(frame), "")) for frame in taken.frames],
         taken.missed,
+    )
+
+
+def _names(tap: Tap) -> tuple[str, str]:
+    """Name and description of the tap's interface."""
+    return (
+        f"{tap.place}:{tap.device}",
+        f"device {tap.device} in the network namespace of {tap.place}",
     )
 
 
@@ -132,6 +139,22 @@ def pcapng(interfaces: Sequence[CaptureInterface]) -> bytes:
             *(_statistics(number, one) for number, one in enumerate(interfaces)),
         )
     )
+
+
+class PcapngStream:
+    """A file that is written while packets are captured."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Tap, int] = {}
+
+    def add(self, taken: Taken) -> bytes:
+        """The packets, after the beginning of the file and the block of their device if missing."""
+        head = b"" if self._numbers else _section()
+        if taken.tap not in self._numbers:
+            self._numbers[taken.tap] = len(self._numbers)
+            head += _interface(CaptureInterface(*_names(taken.tap), ()))
+        number = self._numbers[taken.tap]
+        return head + b"".join(_packet(number, Noted(frame)) for frame in taken.frames)
 
 
 def _section() -> bytes:

@@ -463,6 +463,18 @@ class MachinesProvider(Provider):
         with self._guests(lab) as guests:
             return guests.fleet.capture(intent, taps, limit, during, deadline)
 
+    def stream_packets(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        tap: Tap,
+        heard: Callable[[Taken], None],
+        deadline: Deadline,
+    ) -> None:
+        """Capture all packets at a tap, as they come, by the machine's agent."""
+        with self._guests(lab) as guests:
+            guests.fleet.stream_packets(intent, tap, heard, deadline)
+
     def trace_kernel(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
         lab: LabHandle,

@@ -15,13 +15,13 @@ import select
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic, sleep
-from typing import IO, Any, Self
+from typing import IO, Any, NoReturn, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -55,6 +55,10 @@ _LINGER_SECONDS = 0.5
 """After the probe, wait for packets in flight: until none arrives for ``_QUIET_SECONDS``, or at
 most this long."""
 
+_IDLE_SECONDS = 1.0
+_STREAMED_BYTES = 16 << 20
+"""Bytes of a device's packets that are held until they are passed on."""
+
 READY = "ready"
 """Sent once every socket is open, or every place is traced."""
 
@@ -74,6 +78,12 @@ class _Listener:
             counts = self.sock.getsockopt(_SOL_PACKET, _STATISTICS, _COUNTS.size)
             self.missed += _COUNTS.unpack(counts)[1]
         return Taken(self.tap, tuple(self.frames), self.missed, self.trouble)
+
+    def taken_so_far(self) -> Taken:
+        """What was captured since the last call."""
+        taken = self.taken()
+        self.frames, self.size, self.missed = [], 0, 0
+        return taken
 
 
 def take_packets(
@@ -102,14 +112,7 @@ def take_packets(
     """
     buffer = bytearray(SNAP_BYTES)
     listeners = [_Listener(tap, limit) for tap in taps]
-    with ExitStack() as opened, select.epoll() as epoll:
-        by_descriptor: dict[int, _Listener] = {}
-        for one in listeners:
-            _open(one, enter)
-            if one.sock is not None:
-                opened.enter_context(one.sock)
-                by_descriptor[one.sock.fileno()] = one
-                epoll.register(one.sock, select.EPOLLIN)
+    with _opened(listeners, enter) as (by_descriptor, epoll):
         epoll.register(stop, select.EPOLLIN)
         tell(READY)
         ends: float | None = None
@@ -124,6 +127,59 @@ def take_packets(
                 else:
                     _drain(by_descriptor[descriptor], buffer)
         return [one.taken() for one in listeners]
+
+
+def stream_packets(
+    enter: Callable[[str], None], tap: Tap, tell: Callable[[Taken], None]
+) -> NoReturn:
+    """Capture all packets at a tap, or at all devices of its place, until the process is killed.
+
+    Parameters
+    ----------
+    enter
+        As for :func:`take_packets`.
+    tap
+        Where to listen; an empty device is every one that the place has now.
+    tell
+        Called once for each device when its tap is open, then with the packets since the last
+        call, at least every second.
+
+    """
+    buffer = bytearray(SNAP_BYTES)
+    listeners = [_Listener(one, _STREAMED_BYTES) for one in _devices(enter, tap)]
+    with _opened(listeners, enter) as (by_descriptor, epoll):
+        for listener in listeners:
+            tell(listener.taken())
+        while True:
+            events = epoll.poll(_IDLE_SECONDS)
+            for descriptor, _ in events:
+                _drain(by_descriptor[descriptor], buffer)
+                tell(by_descriptor[descriptor].taken_so_far())
+            if not events:
+                tell(listeners[0].taken_so_far())
+
+
+def _devices(enter: Callable[[str], None], tap: Tap) -> list[Tap]:
+    if tap.device:
+        return [tap]
+    enter(tap.place)
+    return [Tap(tap.place, name) for _, name in socket.if_nameindex()]
+
+
+@contextmanager
+def _opened(
+    listeners: Sequence[_Listener], enter: Callable[[str], None]
+) -> Iterator[tuple[Mapping[int, _Listener], select.epoll]]:
+    """The listeners by the descriptors of their sockets, and an epoll of these, for the block."""
+    with ExitStack() as opened, select.epoll() as epoll:
+        by_descriptor: dict[int, _Listener] = {}
+        for listener in listeners:
+            _open(listener, enter)
+            if listener.sock is not None:
+                opened.enter_context(listener.sock)
+                by_descriptor[listener.sock.fileno()] = listener
+                epoll.register(listener.sock, select.EPOLLIN)
+        yield by_descriptor, epoll
 
 
 def _open(listener: _Listener, enter: Callable[[str], None]) -> None:

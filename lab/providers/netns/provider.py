@@ -334,6 +334,26 @@ class NetnsProvider(Provider):
             )
         return tuple(found)
 
+    def stream_packets(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        tap: Tap,
+        heard: Callable[[Taken], None],
+        deadline: Deadline,
+    ) -> None:
+        """Capture all packets at a tap, as they come; see :class:`Capturing`."""
+        from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
+
+        del intent
+        holders.enter_holder(lab).call(
+            f"capturing packets in lab '{lab.name}'",
+            lambda tell: capture.stream_packets(namespaces.enter, tap, tell),
+            deadline,
+            told=Taken,
+            heard=heard,
+        )
+
     def trace_kernel(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
         lab: LabHandle,

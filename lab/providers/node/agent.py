@@ -225,6 +225,28 @@ def _listen(order: Order, deadline: Deadline) -> None:
             _write(said)
 
 
+def _stream(order: Order, deadline: Deadline) -> None:
+    from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
+
+    (tap,) = order.taps
+
+    def write(taken: Taken) -> None:
+        for line in protocol.taken_lines(taken):
+            _write(line)
+
+    if order.cluster:
+        with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
+            capture.stream_packets(there.enter, tap, write)
+    network.enter_holder().call(
+        "streaming packets",
+        lambda tell: capture.stream_packets(namespaces.enter, tap, tell),
+        deadline,
+        told=Taken,
+        heard=write,
+        apart=True,
+    )
+
+
 def _trace(order: Order, deadline: Deadline) -> None:
     from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
 
@@ -294,6 +316,7 @@ _VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {
     "link": _link,
     "gather": _gather,
     "listen": _listen,
+    "stream": _stream,
     "trace": _trace,
     "receive": _receive,
 }

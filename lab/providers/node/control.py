@@ -116,6 +116,8 @@ class _Answer:
     phase: Heard
     progress: Callable[[int], None]
     ready: Callable[[int], None]
+    take: Callable[[Taken], None] | None
+    """Gets packets as they come; without it they are in ``taken``."""
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
@@ -144,7 +146,11 @@ class _Answer:
             self.failed = known(f"{doing} on machine '{self.machine}'", happened, hint)
         self.outcomes += line.outcomes
         self.pieces += line.pieces
-        self.taken += line.taken
+        if self.take is None:
+            self.taken += line.taken
+        else:
+            for part in line.taken:
+                self.take(part)
         self.said += line.said
         self.links += line.links
         self.completed |= line.completed
@@ -255,6 +261,11 @@ class NodeControl:
         order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
         return join_taken(taps, self._send_order("listen", order, deadline, ready=ready).taken)
 
+    def stream_packets(self, tap: Tap, heard: Callable[[Taken], None], deadline: Deadline) -> None:
+        """Capture packets as they come; see :class:`~lab.providers.capture.Capturing`."""
+        order = Order(_share(deadline), self._cluster, taps=(tap,))
+        self._send_order("stream", order, deadline, taken=heard)
+
     def trace(
         self,
         places: Mapping[str, Sequence[RouteQuestion]],
@@ -316,10 +327,11 @@ class NodeControl:
         phase: Heard = lambda _: None,
         progress: Callable[[int], None] = lambda _: None,
         ready: Callable[[int], None] = lambda _: None,
+        taken: Callable[[Taken], None] | None = None,
     ) -> _Answer:
         """Have the agent run a verb; ship the agent first if it is missing."""
         place = str(archive_path(archive_digest()))
-        answer = _Answer(self.name, phase, progress, ready)
+        answer = _Answer(self.name, phase, progress, ready, taken)
         for shipped in (False, True):
             completed = self.shell.stream(
                 ["sh", "-c", _START, place, verb],

@@ -383,6 +383,16 @@ class Fleet:
         nobody = "no agent of the lab runs there"
         return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody, blind=True) for tap in taps)
 
+    def stream_packets(
+        self, intent: Intent, tap: Tap, heard: Callable[[Taken], None], deadline: Deadline
+    ) -> None:
+        """Capture packets as they come; see :class:`~lab.providers.capture.Capturing`."""
+        machine = self._places(intent).get(tap.place, "")
+        if machine not in self._controls:
+            heard(Taken(tap, (), trouble="no agent of the lab runs there", blind=True))
+            return
+        self._controls[machine].stream_packets(tap, heard, deadline)
+
     def trace(
         self,
         intent: Intent,
