@@ -18,11 +18,12 @@ from unittest.mock import patch
 from recorded_answers import Places, RecordedShell, TextPool, read_packed
 
 from lab._deadline import Deadline
+from lab.explain.causes import with_causes, with_places
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.session import OpenLab
-from lab.matrix.verdict import Finding
+from lab.matrix.verdict import CellResult, Finding
 from lab.plan.plan import Plan
 from lab.providers.capture import Frame, KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import bring_up
@@ -38,6 +39,7 @@ from lab.providers.provider import (
 )
 from lab.remote.shell import Completed
 from lab.scenario.scenario import Limit
+from lab.suites.session import LabView, bound
 from lab.topology.intent import Intent
 
 RECORDED = Path(__file__).parent / "cases" / "recorded"
@@ -290,15 +292,36 @@ def read(path: Path) -> RecordedScenario:
     return stored(read_packed(path), path.name.partition(".")[0])
 
 
-def replay(scenario: RecordedScenario, compiled: Compiled, recording: Recording) -> Explanation:
-    """The answer of ``lab explain`` today to what was recorded."""
+@contextmanager
+def replayed(
+    scenario: RecordedScenario, compiled: Compiled, recording: Recording
+) -> Iterator[ReplayedLab]:
+    """A lab that answers from the beginning of a recording, in the block."""
     provider = ReplayedProvider(recording, scenario.healthy, scenario.copy)
     plan, intent, limits = compiled.plan, compiled.intent, compiled.limits
-    lab = ReplayedLab(scenario.name, plan, intent, limits, provider, recording.worked)
+    with provider.instead_of_kernel():
+        yield ReplayedLab(scenario.name, plan, intent, limits, provider, recording.worked)
+
+
+def replay(scenario: RecordedScenario, compiled: Compiled, recording: Recording) -> Explanation:
+    """The answer of ``lab explain`` today to what was recorded."""
     source, target, protocol, size = recording.question
     question = ExplainQuestion(source, target, protocol, size)
-    with provider.instead_of_kernel():
+    with replayed(scenario, compiled, recording) as lab:
         return explain_cell(cast(OpenLab, lab), question, lambda _: None)
+
+
+def cause_in_run(lab: ReplayedLab, explanation: Explanation) -> Finding | None:
+    """The cause that a run of the matrix gives the cell, if it is the only one that failed."""
+    one = explanation
+    result = CellResult(one.cell, one.expectation, one.verdict, one.detail, (), False, "")
+    with bound(lab) as intent:
+        view = LabView(lab, intent)
+        (result,) = with_causes([result], intent, view.look, view.compare)
+        (result,) = with_places(
+            [result], intent, view.compare, lambda cell: view.follow(cell, 1), lambda: 0, 1
+        )
+    return result.finding
 
 
 def answer_lines(recording: Recording, explanation: Explanation) -> Iterator[str]:
@@ -330,12 +353,12 @@ def finding_lines(heading: str, finding: Finding) -> Iterator[str]:
 
 def answers_text(scenario: RecordedScenario) -> str:
     """The answers to every recording of a scenario."""
-    compiled = scenario.compiled()
-    return "\n".join(
-        line
-        for recording in scenario.recordings
-        for line in (
-            *answer_lines(recording, replay(scenario, compiled, recording)),
-            "",
-        )
-    )
+    compiled, lines = scenario.compiled(), list[str]()
+    for recording in scenario.recordings:
+        explanation = replay(scenario, compiled, recording)
+        lines += answer_lines(recording, explanation)
+        with replayed(scenario, compiled, recording) as lab:
+            finding = cause_in_run(lab, explanation)
+        lines += finding_lines("in a run:", finding) if finding else ["in a run: no cause"]
+        lines.append("")
+    return "\n".join(lines)
