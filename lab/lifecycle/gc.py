@@ -25,7 +25,7 @@ from lab.lifecycle.names import in_words, is_name
 from lab.lifecycle.night_report import FoundNight, changed, night_in
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
-from lab.lifecycle.session import REPORT, RESULT
+from lab.lifecycle.session import stored_runs
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.directory import lab_directory, nights_directory
 from lab.state.files import remove_tree
@@ -258,7 +258,7 @@ def surplus(
     ``runs``: ids of every lab's runs, oldest first. ``nights``: all of them, in any order.
     ``keep_runs``: runs to keep of each lab. ``keep_nights``: nights to keep. Both at least 1.
     """
-    by_age = sorted(nights, key=lambda night: (night.id, night.directory))
+    by_age = sorted(nights, key=lambda night: night.place)
     needed = {run for night in by_age[-keep_nights:] for run in night.runs}
     old = {
         lab: tuple(run for run in found[:-keep_runs] if (lab, run) not in needed)
@@ -280,7 +280,7 @@ def prune(
     Raises StateError when the journal cannot be read or written.
     """
     labs = {*store.labs_with_runs(), *_directories(store.directory / "labs")}
-    kept = {lab: _runs(store, lab) for lab in labs}
+    kept = {lab: stored_runs(store, lab) for lab in labs}
     shelf = nights_directory(store.directory)
     found = surplus(kept, _nights(shelf), keep_runs, keep_nights)
     captures = surplus({lab: _captures(store, lab) for lab in labs}, (), keep_runs, keep_nights)
@@ -310,25 +310,13 @@ def _captures(store: Store, lab: str) -> list[str]:
     return [name for name in _directories(shelf) if _CAPTURE.fullmatch(name)]
 
 
-def _runs(store: Store, lab: str) -> list[str]:
-    """Ids of the lab's runs, oldest first; those missing from the journal come first."""
-    written = [run.id for run in store.runs(lab)]
-    shelf = lab_directory(store.directory, lab) / RUNS
-    lost = [
-        name
-        for name in _directories(shelf)
-        if name not in written and any((shelf / name / file).is_file() for file in (RESULT, REPORT))
-    ]
-    return [*lost, *written]
-
-
 def _nights(shelf: Path) -> Iterator[FoundNight]:
     for name in _directories(shelf):
         directory = shelf / name
         if night := night_in(directory):
             yield night
         elif any(directory.glob("*/*.log")):  # killed, and from before nights had an id
-            yield FoundNight(directory, changed(directory))
+            yield FoundNight(directory, began=changed(directory))
 
 
 def _directories(parent: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,13 +31,13 @@ from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private
 from lab.state.permissions import writer
 from lab.state.stamps import FORMAT as STAMP
-from lab.state.stamps import in_order, is_stamp, stamp
+from lab.state.stamps import is_stamp, stamp
 
 SUMMARY = "summary.json"
 INDEX = "index.html"
 ID = "night.id"
-"""File with the start time as a stamp of :mod:`lab.state.stamps`, by which nights sort in the order
-of running even if the clock went back. Written first; earlier versions wrote only a summary."""
+"""File with the night's number and start time, such as ``7 20261121-020007``. It is written first;
+earlier versions wrote the time alone, and before that only a summary."""
 DIFFERENCE = "difference.json"
 DIFFERENCE_TEXT = "difference.txt"
 
@@ -46,9 +47,17 @@ class FoundNight:
     """A night on disk; ``summary`` is empty if it was killed or is running."""
 
     directory: Path
-    id: str = ""
-    """Its start time, in a form that sorts in the order of nights."""
+    number: int = 0
+    """One more than that of the night before, whatever the clock says; 0 if it was made by an
+    earlier version."""
     summary: Mapping[str, Any] = field(default_factory=dict)
+    began: str = ""
+    """Its start time, as a stamp of :mod:`lab.state.stamps`."""
+
+    @property
+    def place(self) -> tuple[int, str, Path]:
+        """What nights are sorted by, in the order of running."""
+        return self.number, self.began, self.directory
 
     @property
     def complete(self) -> frozenset[str]:
@@ -72,7 +81,7 @@ class FoundNight:
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     """Create the directory of this night: ``wanted``, or ``nightly/DATE`` in the state directory.
 
-    Its id sorts after those of all nights beside it.
+    Its number is larger than those of all nights beside it.
 
     Raises UsageError when ``wanted`` is not empty, or another user may write or redirect it. Raises
     StateError when it cannot be created.
@@ -81,12 +90,12 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         make_own(state)
         shelf = nights_directory(state)
         make_private(shelf)
-        own = _next_id(shelf, now)
-        dated = shelf / f"{own[:4]}-{own[4:6]}-{own[6:8]}"
-        output = dated.with_name(f"{dated.name}{own[8:]}") if dated.exists() else dated
+        number = _next_number(shelf)
+        dated = shelf / f"{now:%Y-%m-%d}"
+        output = dated.with_name(f"{dated.name}-{number}") if dated.exists() else dated
     else:
         output = wanted.absolute()
-        own = _next_id(output.parent, now)
+        number = _next_number(output.parent)
     _require_own(output)
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
     _require_own(output, there=True)  # another user may have created it
@@ -97,14 +106,14 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
                 "it is not empty",
                 "give each night a directory of its own, or leave --output out",
             )
-    write_private(output / ID, f"{own}\n")
+    write_private(output / ID, f"{number} {now:{STAMP}}\n")
     return output
 
 
-def _next_id(parent: Path, now: datetime) -> str:
+def _next_number(parent: Path) -> int:
     with guarded_files(f"looking for nights in '{parent}'"):
         others = _beside(parent) if parent.exists() else ()
-        return in_order(f"{now:{STAMP}}", (night.id for night in others))
+        return max((night.number for night in others), default=0) + 1
 
 
 def _beside(parent: Path) -> Iterator[FoundNight]:
@@ -140,28 +149,31 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Foun
             )
         return (FoundNight(wanted, summary=summary),)
     nights = [night for night in _beside(output.parent) if night.directory != output]
-    nights.sort(key=lambda night: (night.id, night.directory), reverse=True)
+    nights.sort(key=lambda night: night.place, reverse=True)
     return tuple(night for night in nights if night.summary.get("provider") == provider)
 
 
 def night_in(directory: Path) -> FoundNight | None:
     """The night in this directory; None if it has neither an id nor a summary."""
     summary = summary_in(directory)
-    own = _written_id(directory) or (_began(directory, summary) if summary else "")
-    return FoundNight(directory, own, summary) if own else None
+    number, began = _written_id(directory)
+    began = began or (_began(directory, summary) if summary else "")
+    return FoundNight(directory, number, summary, began) if number or began else None
 
 
-def _written_id(directory: Path) -> str:
-    """The content of the id file; empty if it is missing or damaged."""
+def _written_id(directory: Path) -> tuple[int, str]:
+    """The number and the start time in the id file; 0 and empty if it is missing or damaged."""
     try:
-        written = read_regular(directory / ID).decode().strip()
+        number, _, began = read_regular(directory / ID).decode().strip().rpartition(" ")
     except (OSError, ValueError):
-        return ""
-    return written if is_stamp(written) else ""
+        return 0, ""
+    if re.fullmatch("[0-9]{1,9}", number):
+        return int(number), began
+    return 0, began if not number and is_stamp(began) else ""
 
 
 def _began(directory: Path, summary: Mapping[str, Any]) -> str:
-    """An id for a night from before nights had one."""
+    """The start time of a night from before nights had the file."""
     try:
         return stamp(datetime.fromisoformat(str(summary["started"])).timestamp())
     except (ValueError, OverflowError):
@@ -169,7 +181,7 @@ def _began(directory: Path, summary: Mapping[str, Any]) -> str:
 
 
 def changed(directory: Path) -> str:
-    """The directory's modification time, as an id."""
+    """The directory's modification time, as a stamp."""
     try:
         return stamp(directory.stat().st_mtime)
     except (OSError, ValueError, OverflowError):  # just removed, or an odd date

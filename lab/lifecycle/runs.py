@@ -12,7 +12,7 @@ from lab._errors import BrokenError, UsageError, did_you_mean
 from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
 from lab.lifecycle.names import LONGEST, check_name
-from lab.lifecycle.session import RESULT
+from lab.lifecycle.session import RESULT, stored_runs
 from lab.matrix.cell import Cell
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
@@ -22,6 +22,7 @@ from lab.scenario.scenario import Scenario
 from lab.state.directory import make_own, make_private
 from lab.state.failure import guarded_files
 from lab.state.files import open_output, read_regular
+from lab.state.store import Store
 from lab.suites.session import LabSession
 from lab.topology import registry
 
@@ -47,7 +48,9 @@ def find_run(wanted: str, state: Path) -> RunResult:
             return _read(doing, file)
     by_lab = _BACK.fullmatch(wanted)
     if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
-        return _read(doing, _of_lab(doing, state, by_lab["lab"], int(by_lab["back"] or 0)))
+        runs = _runs(state, by_lab["lab"])
+        directory = _by_age(doing, by_lab["lab"], runs, int(by_lab["back"] or 0))
+        return _read(doing, directory / RESULT)
     raise UsageError(doing, *_missing(wanted, path, state))
 
 
@@ -96,10 +99,6 @@ def _is_name(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][-.\w]*", text) is not None
 
 
-def _of_lab(doing: str, state: Path, lab: str, back: int) -> Path:
-    return _by_age(doing, lab, _runs(state, lab), back) / RESULT
-
-
 def _by_age(doing: str, lab: str, runs: Sequence[Path], back: int) -> Path:
     """The run so many before the last; ``runs`` are the lab's, oldest first."""
     if not runs:
@@ -116,8 +115,10 @@ def _by_age(doing: str, lab: str, runs: Sequence[Path], back: int) -> Path:
 
 
 def _runs(state: Path, lab: str) -> list[Path]:
-    """Directories of a lab's runs, oldest first: their names start with the time."""
-    return sorted(file.parent for file in state.glob(f"labs/{lab}/runs/*/{RESULT}"))
+    """Directories of a lab's runs, oldest first."""
+    with Store(state) as store:
+        directories = [store.run_directory(lab, run) for run in stored_runs(store, lab)]
+    return [directory for directory in directories if (directory / RESULT).is_file()]
 
 
 def _nearest(wanted: str, state: Path) -> str:

@@ -23,7 +23,6 @@ from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.rows import RunRow
-from lab.state.stamps import in_order
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
@@ -148,8 +147,6 @@ class OpenLab:
     def record(self, run: RunResult, intent: Intent | None = None) -> Path:
         """Record a run in the journal, then write its files; return their directory.
 
-        Its id sorts after those of the lab's other runs, even if the clock went back.
-
         ``intent``: the Intent that was tested; None for the planned one. Pods of a cluster have
         other addresses than planned.
 
@@ -158,7 +155,6 @@ class OpenLab:
         only = self.options.get("only")
         run = replace(
             run,
-            run=in_order(run.run, (row.id for row in self.store.runs(self.name))),
             scenario_text=self.scenario_text,
             only=only if isinstance(only, str) else None,
         )
@@ -211,6 +207,14 @@ def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> Open
         options=row.options,
         store=store,
     )
+
+
+def stored_runs(store: Store, lab: str) -> list[str]:
+    """Ids of the lab's runs, oldest first; those that are missing from the journal come first."""
+    recorded = [run.id for run in store.runs(lab)]
+    files = store.lab_directory(lab).glob("runs/*/*")
+    named = {path.parent.name for path in files if path.name in {RESULT, REPORT}}
+    return [*sorted(named.difference(recorded)), *recorded]
 
 
 def _run_row(run: RunResult, token: str) -> RunRow:

@@ -91,6 +91,8 @@ class RunRow:
     green: bool
     counts: Mapping[str, int]
     """Cells per verdict."""
+    number: int = 0
+    """Increases within a lab, in the order in which runs are recorded; the journal assigns it."""
 
 
 def _is_text(value: object) -> bool:

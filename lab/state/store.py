@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +36,7 @@ from lab.state.rows import (
     values_of,
 )
 
-_LABS, _FAULTS = columns_of(LabRow), columns_of(FaultRow)
+_LABS, _FAULTS, _RUNS = columns_of(LabRow), columns_of(FaultRow), columns_of(RunRow)
 
 
 class Store:
@@ -218,8 +219,11 @@ class Store:
         with self._guarded(doing):
             self._connection.execute("PRAGMA synchronous = FULL")
         with self.change(doing):
+            number = max((row.number for row in self.runs(run.lab)), default=0) + 1
             self._write(
-                doing, "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [values_of(run)]
+                doing,
+                f"INSERT INTO runs ({_RUNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  the same
+                [values_of(replace(run, number=number))],
             )
             self._write(
                 doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
@@ -227,7 +231,7 @@ class Store:
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
         """The runs of labs of this name, oldest first."""
-        return self._of_lab(RunRow, "runs", lab, "id")
+        return self._of_lab(RunRow, "runs", lab, "number")
 
     def labs_with_runs(self) -> tuple[str, ...]:
         """Names of all labs that have runs, even if the lab is gone."""
@@ -413,6 +417,14 @@ MIGRATIONS = (
         SELECT lab, number, token, name, node, peer, state, at, '' FROM faults;
     DROP TABLE faults;
     ALTER TABLE faults_of_labs RENAME TO faults;
+    """,
+    # Until now runs were sorted by their ids, which begin with the time.
+    """
+    ALTER TABLE runs ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+    UPDATE runs SET number =
+        (SELECT count(*) FROM runs AS other WHERE other.lab = runs.lab AND other.id <= runs.id);
+    DROP INDEX runs_of_lab;
+    CREATE UNIQUE INDEX runs_of_lab ON runs (lab, number);
     """,
 )
 """Script N migrates a state file from version N to version N + 1."""

@@ -187,7 +187,9 @@ def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
     """Have the journal as an older lab wrote it: with the command that takes the fault out."""
     journal = sqlite3.connect(there.store.path, isolation_level=None)
     journal.executescript(
-        f"BEGIN; DROP TABLE faults; {MIGRATIONS[1]}; PRAGMA user_version = 2; COMMIT;"
+        "BEGIN; DROP TABLE faults; DROP INDEX runs_of_lab; ALTER TABLE runs DROP COLUMN number;"
+        "CREATE INDEX runs_of_lab ON runs (lab, id);"
+        f"{MIGRATIONS[1]}; PRAGMA user_version = 2; COMMIT;"
     )
     undo = json.dumps([["worker1", "touch /owned"]])
     journal.execute(

@@ -43,7 +43,7 @@ def test_reports_of_runs_stay(desk):
         "overlay/runs/r1",
         "overlay/runs/r1/report.html",
     }
-    assert desk.store.runs("overlay") == (run,)
+    assert [row.id for row in desk.store.runs("overlay")] == [run.id]
 
 
 def test_a_lab_known_by_its_marks_alone_goes(desk):

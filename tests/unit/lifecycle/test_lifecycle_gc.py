@@ -21,6 +21,7 @@ from lab.providers.fake.provider import FakeLab
 from lab.providers.provider import LabHandle
 from lab.state.lock import lab_lock
 from lab.state.rows import RunRow
+from lab.state.stamps import FORMAT
 from lab.state.store import Store
 
 DAY = 86_400.0
@@ -395,7 +396,7 @@ def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state):
 
 
 def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go():
-    nights = [FoundNight(Path("b"), "2"), FoundNight(Path("c"), "3"), FoundNight(Path("a"), "1")]
+    nights = [FoundNight(Path("b"), 2), FoundNight(Path("c"), 3), FoundNight(Path("a"), 1)]
     found = surplus({"x": ["1", "2", "3"], "y": ["4"]}, nights, 2, 1)
     assert found == Surplus({"x": ("1",)}, ("a", "b"))
     assert list(found.words()) == ["1 run", "2 nights"]
@@ -403,8 +404,8 @@ def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go():
 
 def test_a_run_that_a_kept_night_refers_to_stays():
     nights = [
-        FoundNight(Path("old"), "1", {"scenarios": [{"lab": "x", "run": "1"}]}),
-        FoundNight(Path("new"), "2", {"scenarios": [{"lab": "x", "run": "2"}]}),
+        FoundNight(Path("old"), 1, {"scenarios": [{"lab": "x", "run": "1"}]}),
+        FoundNight(Path("new"), 2, {"scenarios": [{"lab": "x", "run": "2"}]}),
     ]
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 1).runs == {"x": ("1",)}
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 2).runs == {}
@@ -485,7 +486,31 @@ def test_the_last_night_is_kept_though_the_clock_went_back(state):
     assert directories(state / "nightly") == [last.name]
 
 
-@pytest.mark.parametrize("damage", ["", "20261125", "99999999-999999", "\xff"])
+CLOCKS = ("99991231-235959", "20261121-101500", "19700101-000000", "99991231-235959")
+"""Times of successive runs and nights, as clocks that are wrong and set again give them."""
+
+
+def test_the_run_recorded_last_is_kept_whatever_the_clock_says(state):
+    ids = [f"{moment}-{suffix}" for moment, suffix in zip(CLOCKS, "dcba", strict=True)]
+    for run in ids:
+        add_run(state, "it", run)
+    with Store(state) as store:
+        assert [run.id for run in store.runs("it")] == ids
+    assert pruned(state, runs=2).runs == {"it": tuple(ids[:2])}
+    add_run(state, "it", "20261121-101500-e")
+    assert pruned(state, runs=1).runs == {"it": tuple(ids[2:])}
+
+
+def test_the_night_made_last_is_kept_whatever_the_clock_says(state):
+    nights = []
+    for moment in CLOCKS:
+        night = make_output(None, state, datetime.strptime(moment, FORMAT).replace(tzinfo=UTC))
+        nights.append(night.name)
+    assert nights == ["9999-12-31", "2026-11-21", "1970-01-01", "9999-12-31-4"]
+    assert pruned(state, nights=2).nights == tuple(nights[:2])
+
+
+@pytest.mark.parametrize("damage", ["", "20261125", "99999999-999999", "x 20261125-000000", "\xff"])
 def test_a_night_whose_id_is_damaged_has_the_place_of_its_summary(state, damage):
     for name, day in (("b", 1), ("a", 2), ("c", 3)):
         add_night(state, name, f"2026-01-0{day}T00:00:00+00:00")

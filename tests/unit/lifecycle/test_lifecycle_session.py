@@ -9,7 +9,8 @@ from unit.reports.made_runs import made_run
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle.faults import present
 from lab.lifecycle.providers import Providers, choose
-from lab.lifecycle.session import open_lab
+from lab.lifecycle.runs import find_run
+from lab.lifecycle.session import open_lab, stored_runs
 from lab.matrix.verdict import RunResult
 from lab.scenario.loader import find
 from lab.state.lock import HeldError
@@ -96,10 +97,12 @@ def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk, later):
     desk.up("overlay")
     lab = desk.opened()
     lab.record(run_result())
-    directory = lab.record(replace(run_result(), run=later))
-    assert directory.name == f"20261121-101501-{later[-4:]}"
-    assert [row.id for row in desk.store.runs("overlay")][-1] == directory.name
-    assert lab.record(replace(run_result(), run=later)).name > directory.name
+    assert lab.record(replace(run_result(), run=later)).name == later
+    assert [row.id for row in desk.store.runs("overlay")] == [run_result().run, later]
+    assert [row.number for row in desk.store.runs("overlay")] == [1, 2]
+    assert stored_runs(desk.store, "overlay") == [run_result().run, later]
+    assert find_run("overlay", desk.store.directory).run == later
+    assert find_run("overlay~1", desk.store.directory).run == run_result().run
 
 
 def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(desk):

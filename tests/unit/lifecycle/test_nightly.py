@@ -503,7 +503,7 @@ def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(t
     now = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)
     first = night_report.make_output(None, tmp_path, now)
     second = night_report.make_output(None, tmp_path, now)
-    assert (first.name, second.name) == ("2026-11-21", "2026-11-21-020008")
+    assert (first.name, second.name) == ("2026-11-21", "2026-11-21-2")
     (first / "file").touch()
     with pytest.raises(UsageError, match="it is not empty"):
         night_report.make_output(first, tmp_path, now)

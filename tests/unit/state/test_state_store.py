@@ -71,7 +71,7 @@ def test_a_run_is_use_of_its_lab_and_outlives_it(store):
     store.record_run(RUN)
     assert store.lab("a") == replace(LAB, updated=50.0)
     store.set_status("a", "down")
-    assert store.runs("a") == (RUN,)
+    assert store.runs("a") == (replace(RUN, number=1),)
     with pytest.raises(sqlite3.IntegrityError):
         store.record_run(RUN)
 
@@ -110,6 +110,23 @@ def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(tmp
     raw.close()
     assert "upgrade" in caught.value.hint
     assert "HYBRIDLAB_STATE" in caught.value.hint
+
+
+def test_runs_of_an_earlier_version_keep_their_order(tmp_path):
+    ids = ["20261121-101500-c", "20261121-101501-a", "20261122-000000-b"]
+    with closing(sqlite3.connect(tmp_path / FILE)) as raw, raw:
+        raw.executescript(f"{''.join(MIGRATIONS[:3])} PRAGMA user_version = 3;")
+        for lab in ("b", "a"):
+            rows = [(f"{run}{lab}", lab, "t", "o", "fake", run, 1.0, 1, "{}") for run in ids[::-1]]
+            raw.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    with Store(tmp_path) as store:
+        store.record_run(replace(RUN, id="19700101-000000"))
+        assert [run.id for run in store.runs("a")] == [
+            *(f"{run}a" for run in ids),
+            "19700101-000000",
+        ]
+        assert [run.id for run in store.runs("b")] == [f"{run}b" for run in ids]
+        assert [run.number for run in store.runs("a")] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("keep", [0, 100], ids=["no database at all", "only the header is left"])
