@@ -22,7 +22,7 @@ from typing import Any
 from lab._deadline import Deadline
 from lab.remote.shell import Completed
 
-MARK = "@@@"
+MARK, END = "@@@", "end"
 _SEPARATORS = set(";\n&|()")
 _COMMENT = re.compile(r"(?m)\s# .*$")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
@@ -121,7 +121,8 @@ def sections(script: str, done: Completed) -> Iterator[tuple[str, Answer]]:
 def _bodies(text: str) -> Iterator[tuple[str, str]]:
     for block in re.split(rf"(?m)^{MARK} ", text)[1:]:
         name, _, body = block.partition("\n")
-        yield name, body
+        if name != END:
+            yield name, body
 
 
 def scripted(script: str, answers: Mapping[str, Answer], place: str) -> Completed:
@@ -133,6 +134,8 @@ def scripted(script: str, answers: Mapping[str, Answer], place: str) -> Complete
         answer = answers[command]
         out += f"\n{MARK} {name}\n{answer.text}{MARK}= {answer.end}\n"
         complaints += f"\n{MARK} {name}\n{answer.complaint}"
+    if f"{MARK} {END}" in script:
+        out += f"\n{MARK} {END}\n"
     return Completed(0, out, complaints)
 
 

@@ -29,7 +29,7 @@ def command(name: str | None, deep: bool, as_json: bool) -> int:
     are compared with what the scenario asks for, and each difference is listed.
 
     The exit code is 0 for a lab that is up, 1 if --deep finds a difference, and 3 for a lab that
-    is not up; of several labs, the largest.
+    is not up, or whose state --deep cannot read; of several labs, the largest.
     """
     from lab.lifecycle import api
 
@@ -58,8 +58,17 @@ def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Finding, 
     return status, find_differences(api.open_any(status.name), say)
 
 
+def _is_unread(found: Finding) -> bool:
+    """Whether it says what could not be read, and not what differs."""
+    from lab.matrix.verdict import SILENT
+
+    return found.kind == SILENT
+
+
 def _exit_code(status: LabStatus, differences: tuple[Finding, ...] | None) -> int:
     if status.state != "up":
+        return 3
+    if any(_is_unread(difference) for difference in differences or ()):
         return 3
     return 1 if differences else 0
 
@@ -97,6 +106,7 @@ def _show(status: LabStatus, differences: tuple[Finding, ...] | None) -> None:
     if differences == ():
         echo("  compared   every machine is as intended")
     for difference in differences or ():
-        echo(f"  difference {difference.line}")
+        word = "unread    " if _is_unread(difference) else "difference"
+        echo(f"  {word} {difference.line}")
         echo(f"    see:     {difference.shown_by(status.name)}")
         echo(f"    fix:     {difference.fixed_by(status.name)}")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from lab._errors import LabError
 from lab.cluster.footprint import LAB, By, Footprint, footprint
 from lab.explain.check import Difference, LabLook, Look, checks, first_hop, kinds
-from lab.facts.node import NodeFacts, PodFacts
-from lab.matrix.verdict import Finding, in_cluster
+from lab.facts.node import NodeFacts, PodFacts, Unread
+from lab.matrix.verdict import SILENT, Finding, in_cluster
 from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
 from lab.topology.intent import Intent, MachineIntent
@@ -226,12 +226,18 @@ class Explainer:
         return next((one for one in explained if one.findings), explained[0])
 
     def everything(self) -> tuple[Finding, ...]:
-        """What is wrong on every machine, and the machines that did not answer."""
-        return (*self.silent(self._silent), *self.elsewhere())
+        """What is wrong on every machine, and what of them could not be read."""
+        return (*self.silent((*self._silent, *self._seen)), *self.elsewhere())
 
     def silent(self, names: Iterable[str]) -> tuple[Finding, ...]:
-        """Those of the machines that did not answer."""
-        return tuple(self._silence(name, -1) for name in names if name in self._silent)
+        """What could not be read of the machines, or of their parts."""
+        return tuple(finding for name in names for finding in self._silences(name))
+
+    def _silences(self, name: str) -> Iterator[Finding]:
+        if name in self._silent:
+            yield self._silence(name, -1)
+        elif name in self._seen:
+            yield from (_unread(name, part, -1) for part in self._seen[name].unread)
 
     def elsewhere(self) -> tuple[Finding, ...]:
         """Everything that is wrong on the observed machines, on any path."""
@@ -242,10 +248,13 @@ class Explainer:
         met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
         causes = _causes([difference for _, difference in met])
         said = [self._at(one, hop) for hop, one in met if one in causes]
+        places = {hop.place for hop in path.hops}
         for name in path.machines:
+            hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
             if name in self._silent:
-                hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
                 said.append(self._silence(name, hop))
+            parts = self._seen[name].unread if name in self._seen else ()
+            said += [_unread(name, part, hop) for part in parts if part.pod in {"", *places}]
         if path.end and works:
             said += [*self._of_target(path), _end(path)]
         return tuple(said)
@@ -292,17 +301,35 @@ class Explainer:
     def _silence(self, name: str, hop: int) -> Finding:
         error = self._silent[name]
         return Finding(
-            "machine-silent",
+            SILENT,
             "",
             name,
             "the machine itself",
-            "its state can be read",
-            f"{error.doing}: {error.happened}",
+            "",
+            f"its state cannot be read: {error.doing}: {error.happened}",
             "lab status",
             error.hint or "lab up",
             name,
             hop,
         )
+
+
+def _unread(name: str, unread: Unread, hop: int) -> Finding:
+    """A finding for a part of a machine that could not be read."""
+    return Finding(
+        SILENT,
+        "",
+        name,
+        f"pod {unread.pod}" if unread.pod else f"the answer to '{unread.part}'",
+        "",
+        f"its state cannot be read: {unread.reason}"
+        if unread.pod
+        else f"cannot be read: {unread.reason}",
+        "lab status --deep",
+        "see that the machine can start processes and has memory to spare, and ask again",
+        unread.pod or name,
+        hop,
+    )
 
 
 def _end(path: Path) -> Finding:

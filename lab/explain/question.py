@@ -22,7 +22,7 @@ from lab.facts.state import CACHED_MTU
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe
-from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, Finding, Verdict, is_command
+from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, SILENT, Finding, Verdict, is_command
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
@@ -281,7 +281,24 @@ def explain(
     heard = _Heard(lab)
     asked_of = Witnesses(lab.send, lab.look, lab.read, heard.compare, heard.follow)
     found = _inspect(worst, limits, intent, asked_of, since)
-    return replace(found, silences=heard.silences(), unrecorded=heard.unrecorded())
+    found = replace(found, silences=heard.silences(), unrecorded=heard.unrecorded())
+    return found if worst.failed else _without_unread(found)
+
+
+def _without_unread(found: Explanation) -> Explanation:
+    """What could not be read on the path of a cell that works is not what is wrong there."""
+    findings = found.explained.findings
+    unread = (
+        Silence("difference", (finding.place,), f"{finding.object}: {finding.observed}")
+        for finding in findings
+        if finding.kind == SILENT
+    )
+    known = tuple(finding for finding in findings if finding.kind != SILENT)
+    return replace(
+        found,
+        explained=replace(found.explained, findings=known),
+        silences=(*found.silences, *unread),
+    )
 
 
 class _Heard:

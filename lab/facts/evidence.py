@@ -17,6 +17,7 @@ from lab._errors import DeadlineError, LabError
 from lab._log import table_lines
 from lab.facts import linux, windows
 from lab.facts.node import NodeFacts
+from lab.facts.questions import CutOffError
 from lab.remote.shell import Completed, Shell
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import StepError
@@ -337,7 +338,7 @@ def _asked(
 
 def _is_nobody_there(error: LabError, *, first: bool) -> bool:
     """Whether the next query would time out, too; a single slow one may be the tool's fault."""
-    if isinstance(error, StepError):
+    if isinstance(error, StepError | CutOffError):
         return False
     return first or not isinstance(error, DeadlineError)
 

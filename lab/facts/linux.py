@@ -7,11 +7,12 @@ answer is listed in the facts with the reason; only a node that cannot be querie
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
+from lab._errors import BrokenError
 from lab.facts import iptables, nftables, ovn
 from lab.facts.node import (
     CalicoFacts,
@@ -23,9 +24,10 @@ from lab.facts.node import (
     SeenSession,
     Software,
     Unit,
+    Unread,
 )
 from lab.facts.ovn import Databases, Switching
-from lab.facts.questions import CommandAnswer, answers, command
+from lab.facts.questions import OF_KERNEL, CommandAnswer, answers, command
 from lab.facts.translations import Barrier, Ruleset, joined
 from lab.remote.shell import Completed
 from lab.topology.intent import (
@@ -312,6 +314,8 @@ _FORWARD = "ipv4/ip_forward"
 _NDOTS = 1
 """The default in resolv.conf (resolv.conf(5))."""
 _PROTOCOLS = {"tcp", "udp"}
+_OF_POD = ("address", "route", "neighbour")
+"""Without an answer to these, nothing is known of a pod."""
 
 
 class Runs(Protocol):
@@ -327,7 +331,7 @@ def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> No
     Raises
     ------
     DeadlineError, BrokenError
-        When it cannot be queried.
+        When it cannot be queried, or does not answer to the end.
 
     """
     done = machine.run(command("namespace" if namespace else "computer"), deadline)
@@ -340,17 +344,23 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
     Raises
     ------
     DeadlineError, BrokenError
-        When it cannot be queried.
+        When it cannot be queried, or does not answer to the end.
 
     """
     done = machine.run(command("pod"), deadline)
     said = answers(done.stdout, done.stderr)
-    return _pod(name, said, "", _resolver(said["resolver"].text) if "resolver" in said else None)
+    found = _pod(name, said, "", _resolver(said["resolver"].text) if "resolver" in said else None)
+    if isinstance(found, Unread):
+        raise BrokenError(f"reading the state of pod '{name}'", found.reason)
+    return found
 
 
 def facts(stdout: str, stderr: str) -> NodeFacts:
-    """Parse the answers. Pure; parts that cannot be read are listed in ``absent``."""
-    said = dict(answers(stdout, stderr))
+    """Parse the answers. Pure; parts that cannot be read are listed in ``absent``.
+
+    Raises CutOffError if the queries did not run to their end.
+    """
+    said = answers(stdout, stderr)
     texts = {name: one.text for name, one in said.items() if not one.trouble}
     read = _Reading(said)
     entries, ports = read.json("address"), read.json("ports")
@@ -358,6 +368,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
     rules = _rules(read)
     settings = _settings(read.text("settings"))
     forward = dict(settings).get(_FORWARD)
+    pods = [*_pods(said)]
     return NodeFacts(
         os="linux",
         version=_version(read.text("release")),
@@ -375,7 +386,9 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         barriers=rules.barriers,
         shapers=shapers(read.json("queues")),
         listening=_listening(read.text("sockets")),
-        pods=_pods(said) if "sandboxes" in said else None,
+        pods=tuple(one for one in pods if isinstance(one, PodFacts))
+        if "sandboxes" in said
+        else None,
         sandboxes=_sandboxes(read.one("sandboxes")),
         units=_units(read.text("units")),
         software=read_software(texts),
@@ -385,6 +398,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         switching=_switching(read, said),
         databases=_databases(read),
         absent=tuple(read.absent.items()),
+        unread=(*read.unread(OF_KERNEL), *(one for one in pods if isinstance(one, Unread))),
     )
 
 
@@ -415,6 +429,20 @@ class _Reading:
     def __init__(self, said: Mapping[str, CommandAnswer]) -> None:
         self._said = said
         self.absent = {name: one.trouble for name, one in said.items() if one.trouble}
+        self._lacking = {name for name, one in said.items() if not one.installed}
+
+    def unread(self, parts: Collection[str]) -> tuple[Unread, ...]:
+        """Those of the parts that have no answer, although the program is there."""
+        return tuple(
+            Unread(name, why)
+            for name, why in self.absent.items()
+            if name in parts and name not in self._lacking
+        )
+
+    def fail(self, name: str, reason: str) -> None:
+        """Note that an answer cannot be read."""
+        self.absent[name] = reason
+        self._lacking.discard(name)
 
     def text(self, name: str) -> str:
         answer = self._said.get(name)
@@ -428,7 +456,7 @@ class _Reading:
         try:
             return json.loads(text)
         except ValueError as error:
-            self.absent[name] = f"its answer cannot be read: {error}"
+            self.fail(name, f"its answer cannot be read: {error}")
             return None
 
     def of(self, name: str, made: Callable[[], _Read | None]) -> _Read | None:
@@ -436,7 +464,7 @@ class _Reading:
         try:
             return made()
         except (ValueError, KeyError, TypeError) as error:
-            self.absent[name] = f"its answer cannot be read: {type(error).__name__} {error}"
+            self.fail(name, f"its answer cannot be read: {type(error).__name__} {error}")
             return None
 
     def json(self, name: str) -> list[Any]:
@@ -457,7 +485,7 @@ def _rules(read: _Reading) -> Ruleset:
             )
         )
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        read.absent["nftables"] = f"a rule that cannot be read: {type(error).__name__} {error}"
+        read.fail("nftables", f"a rule that cannot be read: {type(error).__name__} {error}")
         return joined(())
 
 
@@ -484,24 +512,29 @@ def _listening(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found))
 
 
-def _pods(said: Mapping[str, CommandAnswer]) -> tuple[PodFacts, ...]:
+def _pods(said: Mapping[str, CommandAnswer]) -> Iterator[PodFacts | Unread]:
     names = [key.split()[1] for key in said if key.startswith("pod ") and key.endswith(" address")]
-    return tuple(_pod(name, said, f"pod {name} ", None) for name in names)
+    there = (name for name in names if f"pod {name} gone" not in said)
+    return (_pod(name, said, f"pod {name} ", None) for name in there)
 
 
 def _pod(
     name: str, said: Mapping[str, CommandAnswer], before: str, resolver: Resolver | None
-) -> PodFacts:
-    read = _Reading(said)
+) -> PodFacts | Unread:
+    read, asked = _Reading(said), [f"{before}{part}" for part in _OF_POD]
     seen = links(read.json(f"{before}address"))
-    return PodFacts(
+    found = PodFacts(
         name=name,
         links=tuple(link for link in seen if link.kind != "loopback"),
         routes=routes(read.json(f"{before}route")),
         neighbours=neighbours(read.json(f"{before}neighbour")),
-        listening=_listening(read.text(f"{before}sockets")),
+        listening=_listening(read.text(f"{before}sockets"))
+        if f"{before}sockets" not in read.absent
+        else None,
         resolver=resolver,
     )
+    missing = [one for one in asked if one in read.absent]
+    return Unread(missing[0], read.absent[missing[0]], name) if missing else found
 
 
 def _resolver(text: str) -> Resolver | None:

@@ -142,6 +142,17 @@ class CalicoFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A part of a machine's state that could not be read: nothing is known of it."""
+
+    part: str
+    """The query that has no answer: ``"nftables"``."""
+    reason: str
+    pod: str = ""
+    """The pod of which nothing is known; empty for a part of the machine itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """The observed state of one node."""
 
@@ -192,6 +203,8 @@ class NodeFacts:
     """None if OVN's databases are not on it."""
     absent: tuple[tuple[str, str], ...] = ()
     """What could not be queried, and why."""
+    unread: tuple[Unread, ...] = ()
+    """What of this should have been answered: what the kernel knows, and the pods."""
 
     def knows(self, what: str) -> bool:
         """Whether that query was answered."""

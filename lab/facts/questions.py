@@ -1,7 +1,7 @@
 """The queries to a Linux node: one shell script, one round trip, an answer for each query. Pure.
 
-The script never fails: a missing tool is answered by ``absent``, and a failing tool by its exit
-code and error message.
+A missing tool is answered by ``absent``, and a failing tool by its exit code and error message. The
+last answer is the end mark: without it, the script did not run to its end, and has no answers.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from lab._errors import BrokenError
+from lab._log import one_line
 from lab.remote.shell import Script
 
 What = Literal["computer", "namespace", "pod"]
 """A whole computer, a network namespace that is a node, or a pod's network namespace."""
 
 MARK = "@@@"
-_ABSENT = "absent"
+_ABSENT, _END = "absent", "end"
 _EACH_SECONDS = 10
 """Limit in seconds for tools that query a program, which may hang; the kernel does not."""
 ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
@@ -51,6 +53,8 @@ ask() {{ # what, program, arguments
     fi
 }}
 """
+RAN = "[ $? -lt 126 ]"
+"""Whether the last program ran to its end, whatever it found."""
 _POD = """
 ask address ip -json -details -statistics address
 ask route ip -json -details route show table main
@@ -79,7 +83,7 @@ for control in /run/bird/bird.ctl /run/calico/bird.ctl; do
 done
 ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
 ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
-netfilter/nf_conntrack_max; true'
+netfilter/nf_conntrack_max; RAN'
 ask counters cat /proc/net/snmp /proc/net/netstat
 ask release cat /etc/os-release
 if [ -S /run/openvswitch/db.sock ]; then
@@ -103,7 +107,7 @@ if [ -S /run/ovn/ovnnb_db.sock ]; then
     ask bindings ovsdb-client --format=json dump $south OVN_Southbound Port_Binding
     within=
 fi
-"""
+""".replace("RAN", RAN)
 _COMPUTER = f"""
 within=$bound
 for card in /sys/class/net/*/device; do
@@ -117,10 +121,11 @@ if [ -d /run/systemd/system ]; then
 fi
 if [ -d /etc/kubernetes ]; then
     ask processes ps -e -o comm= -o state=
-    ask disks sh -c 'df -P / /var/lib/kubelet /var/lib/containerd /var/lib/etcd /var/log/pods; true'
-    ask cni sh -c 'ls /etc/cni/net.d; true'
+    ask disks sh -c 'df -P / /var/log/pods \
+        /var/lib/kubelet /var/lib/containerd /var/lib/etcd; {RAN}'
+    ask cni sh -c 'ls /etc/cni/net.d; {RAN}'
     ask expiry sh -c 'cd /var/lib/kubelet/pki && [ -e kubelet-client-current.pem ] || exit 0
-        openssl x509 -noout -enddate -checkend 0 -in kubelet-client-current.pem; true'
+        openssl x509 -noout -enddate -checkend 0 -in kubelet-client-current.pem; {RAN}'
 fi
 if [ -e {SUBNET} ]; then ask subnet cat {SUBNET}; fi
 if [ -s {ADMIN} ]; then
@@ -128,7 +133,7 @@ if [ -s {ADMIN} ]; then
         get deployment coredns -o 'jsonpath={{.spec.replicas}}'
 fi
 if [ -e /var/lib/calico/nodename ]; then
-    ask felix sh -c 'ps -e -o state= -o args= | grep "[c]alico-node -felix"; true'
+    ask felix sh -c 'ps -e -o state= -o args= | grep "[c]alico-node -felix"; {RAN}'
     if [ -s {ADMIN} ]; then
         ask calico-pools kubectl --kubeconfig={ADMIN} --request-timeout=5s \
             get ippools.crd.projectcalico.org -o json
@@ -144,9 +149,20 @@ for space in /run/netns/cni-*; do
     ask "pod $name route" ip -n "$name" -json -details route show table main
     ask "pod $name neighbour" ip -n "$name" -json neighbour show nud all
     ask "pod $name sockets" nsenter "--net=$space" ss -H -l -n -t -u
+    [ -e "$space" ] || ask "pod $name gone" true
 done
 """
-TAIL = "exit 0\n"
+TAIL = f"printf '\\n{MARK} {_END}\\n'\nexit 0\n"
+"""Not reached by a shell that cannot start a further process."""
+OF_KERNEL = frozenset(
+    {"address", "route", "neighbour", "proxy", "forwarding", "ports", "nftables", "iptables"}
+    | {"iptables-legacy", "queues", "sockets", "settings"}
+)
+"""Queries that the kernel answers always: where one fails, nothing is known of that part."""
+
+
+class CutOffError(BrokenError):
+    """The machine began to answer, but not to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +173,8 @@ class CommandAnswer:
     """The tool's standard output; empty if it failed."""
     trouble: str = ""
     """Why there is no answer; empty if there is one."""
+    installed: bool = True
+    """False if the program is not there to be asked."""
 
 
 def command(what: What) -> tuple[str, ...]:
@@ -168,10 +186,26 @@ def command(what: What) -> tuple[str, ...]:
     return ("sh", "-c", Script(HEAD + asked[what] + TAIL, "lab/facts/questions.py"))
 
 
+def is_whole(stdout: str) -> bool:
+    """Whether the script ran to its end."""
+    return stdout.rstrip("\n").endswith(f"\n{MARK} {_END}")
+
+
 def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:
-    """Each query by name, with its answer."""
-    complaints = dict(_sections(stderr))
-    return {name: _answer(body, complaints.get(name, [])) for name, body in _sections(stdout)}
+    """Each query by name, with its answer.
+
+    Raises CutOffError, with the last words of ``stderr``, if the script did not run to its end.
+    """
+    if not is_whole(stdout):
+        lines = [line for line in stderr.splitlines() if line and not line.startswith(MARK)]
+        last = one_line(lines[-1]) if lines else "no error message"
+        raise CutOffError(
+            "reading the state of a network",
+            f"the queries were cut off: {last}",
+            "see that the machine can start processes and has memory to spare, and ask again",
+        )
+    complaints, sections = dict(_sections(stderr)), _sections(stdout)[:-1]
+    return {name: _answer(body, complaints.get(name, [])) for name, body in sections}
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
@@ -190,7 +224,8 @@ def _answer(body: list[str], complaints: list[str]) -> CommandAnswer:
         return CommandAnswer("", "it was cut off")
     end = body[ends[-1]].removeprefix(f"{MARK}= ")
     if end.startswith(_ABSENT):
-        return CommandAnswer("", f"there is no '{end.removeprefix(_ABSENT).strip()}'")
+        program = end.removeprefix(_ABSENT).strip()
+        return CommandAnswer("", f"there is no '{program}'", installed=False)
     if end != "0":
         said = "; ".join(line.strip() for line in complaints if line.strip())
         return CommandAnswer("", f"exit code {end}" + (f": {said}" if said else ""))

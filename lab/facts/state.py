@@ -13,12 +13,13 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from lab._errors import BrokenError
 from lab.facts.churn import STILL, Churn
-from lab.facts.questions import HEAD, SUBNET, TAIL, WITH_CALICO, answers
+from lab.facts.questions import HEAD, RAN, SUBNET, TAIL, WITH_CALICO, answers
 from lab.facts.ruleset import (
     Ruleset,
     StateDifference,
@@ -28,8 +29,9 @@ from lab.facts.ruleset import (
 )
 from lab.remote.shell import Script
 
-_SCRIPT = r"""
-ask space sh -c 'cut -d " " -f 22 /proc/1/stat; cat /proc/sys/kernel/random/boot_id
+_SCRIPT = (
+    r"""
+ask space sh -c 'cut -d " " -f 22 /proc/1/stat && cat /proc/sys/kernel/random/boot_id &&
     readlink /proc/self/ns/net'
 ask links ip -json -details address
 ask routes ip route show table all
@@ -45,7 +47,8 @@ ask xfrm-policies ip xfrm policy
 ask xfrm-states ip xfrm state
 ask xfrm-default ip xfrm policy getdefault
 ask queues tc qdisc show
-for device in $(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u); do
+devices=$(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u) || exit
+for device in $devices; do
     for hook in root ingress egress; do
         ask "filter $device $hook" tc filter show dev "$device" $hook
     done
@@ -54,17 +57,20 @@ done
 ask sockets ss -H -l -n -t -u -p
 ask processes sh -c 'own=$(readlink /proc/self/ns/net | tr "[]" "??")
     find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$own" 2> /dev/null | sed "s,ns/net$,stat," |
-        xargs -r cat 2> /dev/null; true'
-ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; true'
+        xargs -r cat 2> /dev/null; RAN'
+ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; RAN'
 for file in /etc/resolv.conf /etc/cni/net.d/*.conf /etc/cni/net.d/*.conflist FLANNEL_SUBNET \
     /var/lib/kubelet/config.yaml; do
     if [ -f "$file" ]; then ask "file $file" cat "$file"; fi
 done
 ask ipsets sh -c 'in=
     command -v ipset > /dev/null || in="WITH_CALICO"
-    echo "in $in"; $in ipset save 2> /dev/null; true'
+    echo "in $in"; $in ipset save 2> /dev/null; true'  # where there is none, there are no sets
 if grep -qs . /proc/net/ip_tables_names; then ask iptables-legacy iptables-legacy-save; fi
-""".replace("WITH_CALICO", WITH_CALICO).replace("FLANNEL_SUBNET", SUBNET)
+""".replace("WITH_CALICO", WITH_CALICO)
+    .replace("FLANNEL_SUBNET", SUBNET)
+    .replace("RAN", RAN)
+)
 
 STATE_COMMAND = ("sh", "-c", Script(HEAD + _SCRIPT + TAIL, "lab/facts/state.py"))
 """The command that queries everything in the namespace it runs in."""
@@ -111,13 +117,16 @@ class State:
     ruleset: Ruleset
     space: tuple[str, ...] = ()
     """The computer's boot, the namespace, and the other end of ``eth0`` if it has one."""
-    silent: frozenset[str] = frozenset()
-    """Queries without an answer."""
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Queries without an answer, and why."""
 
 
-def read_state(stdout: str) -> State:
-    """Parse the script's output."""
-    every = answers(stdout, "")
+def read_state(stdout: str, stderr: str = "") -> State:
+    """Parse the script's output.
+
+    Raises CutOffError if the script did not run to its end.
+    """
+    every = answers(stdout, stderr)
     said = {name: one.text for name, one in every.items()}
     found: dict[str, Item] = {}
     for reader in (
@@ -136,9 +145,11 @@ def read_state(stdout: str) -> State:
         found,
         read_ruleset(said.get("nftables", "")),
         (*said.get("space", "").split(), *ends),
-        frozenset(
-            name for name, one in every.items() if one.trouble and not name.startswith("filter ")
-        ),
+        {
+            name: one.trouble
+            for name, one in every.items()
+            if one.trouble and not name.startswith("filter ")
+        },
     )
 
 
@@ -503,10 +514,13 @@ def is_same_space(made: State, now: State) -> bool:
 def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[StateDifference, ...]:
     """Every difference, causes before consequences: a link before its routes.
 
-    There is none to see if one side has no answer to a query that the other has.
+    Raises BrokenError if one side has no answer to a query that the other has.
     """
-    if made.silent != now.silent:
-        return ()
+    for one, when in ((now, "now"), (made, "as the lab made it")):
+        other = made if one is now else now
+        for name in one.silent.keys() - other.silent.keys():
+            doing = f"comparing the whole state: reading '{name}' {when}"
+            raise BrokenError(doing, one.silent[name])
     found = [*_same_addresses(_compare_items(made.items, now.items, churn))]
     found = [*_with_renamed(found, _renamed(made.items, now.items))]
     found = [*_with_neighbours(_without_connected(found))]

@@ -19,6 +19,8 @@ from lab.providers.provider import Outcome
 IN_POD = "in the pod: "
 DEVIATION = "not-as-made"
 """The kind of any other difference from the state that the lab creates."""
+SILENT = "machine-silent"
+"""The kind of what could not be read: nothing is known to be wrong there, nor to be right."""
 OBJECT = "object-not-as-made"
 """The kind of a difference of an object of the cluster's API."""
 _TOOLS = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.facts.linux import Runs, observe, observe_pod
-from lab.facts.node import NodeFacts, PodFacts
+from lab.facts.node import NodeFacts, PodFacts, Unread
 
 _EACH_SECONDS = 40.0
 """For one machine or pod; starting a shell alone takes seconds on an emulated processor."""
@@ -24,7 +24,7 @@ def observe_machine(
 ) -> NodeFacts | LabError:
     """Observe a machine; returns the error if it cannot be observed.
 
-    ``name``: the machine. ``pods``: its pods to observe; a pod that fails is omitted. ``shell``:
+    ``name``: the machine. ``pods``: its pods to observe; one that fails is unread. ``shell``:
     returns the command runner for the machine or a pod. ``deadline``: for everything.
     ``namespace``: True if the machine is a network namespace instead of a computer.
     """
@@ -34,16 +34,19 @@ def observe_machine(
         return error
     if not pods:
         return facts
+    found = [_observe_pod(pod, shell, deadline) for pod in pods]
     return replace(
-        facts, pods=tuple(one for pod in pods if (one := _observe_pod(pod, shell, deadline)))
+        facts,
+        pods=tuple(one for one in found if isinstance(one, PodFacts)),
+        unread=(*facts.unread, *(one for one in found if isinstance(one, Unread))),
     )
 
 
-def _observe_pod(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | None:
+def _observe_pod(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | Unread:
     try:
         return observe_pod(pod, shell(pod), _share(deadline))
-    except LabError:
-        return None
+    except LabError as error:
+        return Unread("state", error.cause, pod)
 
 
 def _share(deadline: Deadline) -> Deadline:

@@ -586,6 +586,11 @@ class FailoverTest:
         answers = lab.provider.observe(lab.handle, wanted, asked, Deadline(_LOOK_SECONDS))
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
+        silent += [
+            f"{one.pod or name}: {one.part} cannot be read: {one.reason}"
+            for name, facts in seen.items()
+            for one in facts.unread
+        ]
         # a cluster removes a lost node from Services with a delay
         compare = unlearned if wanted.kubernetes else compare_lab
         return (*silent, *(str(one) for one in compare(wanted, seen)))

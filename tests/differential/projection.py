@@ -13,6 +13,7 @@ from functools import cached_property
 
 from recorded_answers import Answer, Places, scripted
 
+from lab._errors import LabError
 from lab.cluster.footprint import By, footprint
 from lab.explain.check import Difference
 from lab.explain.explainer import Explainer, compare_machine, with_chosen_macs, with_pod_names
@@ -83,7 +84,12 @@ class Projection:
         daemons = bool(intended.daemons) and place == machine
         held = moving_addresses(self._realised, intended) if daemons else frozenset[str]()
         left_out = churn(kubernetes=False, daemons=daemons, held=held)
-        for one in compare_states(self._made[place], now, left_out):
+        try:
+            differences = compare_states(self._made[place], now, left_out)
+        except LabError as error:  # a command that failed in one of the two
+            yield {"from": "state", "machine": machine, "place": place, "observed": error.cause}
+            return
+        for one in differences:
             yield {
                 "from": "state",
                 "machine": machine,
@@ -101,8 +107,11 @@ class Projection:
         healthy = self._facts[machine]
         if place == machine:
             return replace(_node(texts), pods=healthy.pods)
-        pods = (_pod(place, texts) if one.name == place else one for one in healthy.pods or ())
-        return replace(healthy, pods=tuple(pods))
+        others = [one for one in healthy.pods or () if one.name != place]
+        try:
+            return replace(healthy, pods=(_pod(place, texts), *others))
+        except LabError:  # a command that failed
+            return replace(healthy, pods=tuple(others))
 
     @cached_property
     def _facts(self) -> Mapping[str, NodeFacts]:

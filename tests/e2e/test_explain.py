@@ -76,3 +76,31 @@ def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_p
         "master",
     )
     assert document["elsewhere"] == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        None,
+        "echo 'sh: 0: Cannot fork' >&2; exit 2",
+        r"printf '\n@@@ address\n[]\n\n@@@= 0\n'; exit 2",
+    ],
+    ids=["no shell", "a shell without a process", "half of the answers"],
+)
+def test_a_state_that_cannot_be_read_is_no_difference(lab, tmp_path, script):
+    lab.run("up", "overlay")
+    if script:
+        (tmp_path / "sh").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / "sh").chmod(0o755)
+    deep = lab.call(lab.command("status", "overlay", "--deep"), PATH=str(tmp_path))
+    assert deep.returncode == 3, deep
+    assert "unread     on worker1, the machine itself: its state cannot be read" in deep.stdout
+    assert "difference" not in deep.stdout
+    assert "as intended" not in deep.stdout
+    words = lab.command("explain", "overlay", "master-p1", "worker1-p1", "--json")
+    told = lab.call(words, PATH=str(tmp_path))
+    document = json.loads(told.stdout)
+    assert (told.returncode, document["finding"], document["well"]) == (3, None, False)
+    assert {"master", "worker1"} <= {
+        place for one in document["silences"] for place in one["places"]
+    }

@@ -118,6 +118,7 @@ class BridgeCheck(Check):
     """The bridge of a node's pods, its filter, and the addresses that the node answers for."""
 
     order = 20
+    question = "address"
     kinds = (
         Kind("bridge-missing", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
         Kind("bridge-down"),

@@ -48,6 +48,12 @@ def _seen(look: Look, pod: Pod) -> PodFacts | None:
     return next((one for one in there if address in map(bare, one.addresses())), None)
 
 
+def _may_be_unread(look: Look, pod: Pod) -> bool:
+    """Whether it can be there: a cluster's pods are known by what is in them."""
+    unread = {one.pod for one in look.observed.unread if one.pod}
+    return bool(unread) if look.by == "kubernetes" else pod.name in unread
+
+
 def _port(look: Look, pod: Pod) -> Iterator[Difference]:
     """The node's end of the pod's cable."""
     link, bridge = look.observed.link(pod.port), look.intended.bridge
@@ -187,6 +193,7 @@ class PodCheck(Check):
     """The pods of a node: interface, port, default route and programs of each."""
 
     order = 10
+    question = "address"
     kinds = (
         Kind(
             "pod-missing",
@@ -216,6 +223,8 @@ class PodCheck(Check):
                 yield from _port(look, pod)
             if look.observed.pods is not None:
                 seen = _seen(look, pod)
+                if seen is None and _may_be_unread(look, pod):
+                    continue
                 if seen is None:
                     yield look.differs(
                         "pod-missing",

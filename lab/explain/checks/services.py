@@ -117,6 +117,8 @@ def _again(look: Look, kind: str) -> str:
 
 def _knows(look: Look) -> bool:
     observed = look.observed
+    if any(one.part.startswith("iptables") for one in observed.unread):
+        return False
     return observed.knows("nftables") or (
         observed.knows("iptables") and bool(observed.translations.by)
     )

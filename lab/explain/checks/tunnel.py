@@ -88,6 +88,7 @@ class TunnelCheck(Check):
     """The tunnel and its forwarding entries."""
 
     order = 50
+    question = "address"
     kinds = (
         Kind("tunnel-missing", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
         Kind("tunnel-down"),

@@ -22,11 +22,11 @@ from lab.cluster.linux.daemons import (
     unfit_daemons,
     wanted_daemons,
 )
-from lab.facts.churn import churn
+from lab.facts.churn import Churn, churn
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, OBJECTS_COMMAND, compare_objects, read_objects
-from lab.facts.questions import answers, from_node
+from lab.facts.questions import answers, from_node, is_whole
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import STATE_COMMAND, compare_states, is_same_space, read_state
 from lab.imaging.golden import cache_directory
@@ -141,7 +141,9 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
             **guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline),
             **_objects(intent, guests, deadline),
         }
-    found = {place: text for place, text in every.items() if isinstance(text, str)}
+    found = {
+        place: text for place, text in every.items() if isinstance(text, str) and is_whole(text)
+    }
     made = {CLUSTER: digest(intent, OBJECTS_COMMAND)} | {
         place: digest(one, STATE_COMMAND)
         for one in intent.machines
@@ -175,13 +177,26 @@ def _objects(intent: Intent, guests: Guests, deadline: Deadline) -> Mapping[str,
         return {}
     try:
         done = guests.shell(plane).run(OBJECTS_COMMAND, deadline)
+        answer = answers(done.stdout, done.stderr).get("kubernetes")
     except LabError as error:
         return {CLUSTER: error}
     if read_objects(done.stdout).cluster:
         return {CLUSTER: done.stdout}
     doing = f"asking the API server on '{plane}' for its objects"
-    answer = answers(done.stdout, done.stderr).get("kubernetes")
     return {CLUSTER: BrokenError(doing, answer.trouble if answer else "there is no answer")}
+
+
+def _compare_place(
+    made: str, now: str | LabError, others: Churn
+) -> Sequence[StateDifference] | None:
+    """The differences of one place; None if it is not the one that was made.
+
+    Raises LabError if either state cannot be read.
+    """
+    if isinstance(now, LabError):
+        raise now
+    before, after = read_state(made), read_state(now)
+    return compare_states(before, after, others) if is_same_space(before, after) else None
 
 
 def _compare_cluster(
@@ -436,16 +451,18 @@ class MachinesProvider(Provider):
             found |= _compare_cluster(made[CLUSTER]["state"], objects[CLUSTER])
         kubernetes = intent.kubernetes is not None
         for name, machine in asked.items():
-            answer = now.get(name, "")
-            if isinstance(answer, LabError):
-                found[name] = answer
+            answer = now.get(name)
+            if answer is None:
+                continue  # a cluster's pod that is no longer there
+            daemons = name == machine.name and bool(machine.daemons)
+            held = moving_addresses(intent, machine)
+            others = churn(kubernetes=kubernetes, daemons=daemons, held=held)
+            try:
+                differs = _compare_place(made[name]["state"], answer, others)
+            except LabError as error:
+                found[name] = error
                 continue
-            before, after = read_state(made[name]["state"]), read_state(answer)
-            if is_same_space(before, after):
-                daemons = name == machine.name and bool(machine.daemons)
-                held = moving_addresses(intent, machine)
-                others = churn(kubernetes=kubernetes, daemons=daemons, held=held)
-                differs = compare_states(before, after, others)
+            if differs is not None:
                 of_cluster = kubernetes and name in pods
                 found[name] = [_in_cluster_pod(one, name) if of_cluster else one for one in differs]
         return found

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, LabError
 from lab.plan.step import Step
 from lab.providers.netns import (
     daemons,
@@ -177,11 +177,12 @@ class NetnsBringUp:
 
     def deviations(
         self, places: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, tuple[StateDifference, ...]]:
+    ) -> Mapping[str, tuple[StateDifference, ...] | LabError]:
         """The differences of the lab's namespaces from a fresh copy, by namespace.
 
-        Raises LabError when the lab is not up, or the copy cannot be created in time. Raises
-        OSError when the kernel refuses the copy's namespaces.
+        A namespace whose state, or whose copy's state, cannot be read has the error. Raises
+        LabError when the lab is not up, or the copy cannot be created in time. Raises OSError when
+        the kernel refuses the copy's namespaces.
         """
         from lab.facts.churn import churn  # noqa: PLC0415  not for bring-up
         from lab.facts.state import (  # noqa: PLC0415  not for bring-up
@@ -202,16 +203,23 @@ class NetnsBringUp:
             "making the lab's namespaces a second time", copy, deadline, dict[str, Completed]
         )
         entry = holders.enter_holder(self.lab)
-        found = {}
-        for name in places:
+
+        def compare(name: str) -> tuple[StateDifference, ...]:
             now = NetnsMachine(name, entry, name in pods).run(STATE_COMMAND, deadline)
             machine = with_daemons.get(name)
             held = moving_addresses(self.intent, machine) if machine else frozenset[str]()
-            found[name] = compare_states(
-                read_state(made[name].stdout),
-                read_state(now.stdout),
+            return compare_states(
+                read_state(made[name].stdout, made[name].stderr),
+                read_state(now.stdout, now.stderr),
                 churn(kubernetes=False, daemons=machine is not None, held=held),
             )
+
+        found: dict[str, tuple[StateDifference, ...] | LabError] = {}
+        for name in places:
+            try:
+                found[name] = compare(name)
+            except LabError as error:
+                found[name] = error
         return found
 
     @cached_property

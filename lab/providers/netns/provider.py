@@ -296,7 +296,7 @@ class NetnsProvider(Provider):
 
     def deviations(
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, tuple[StateDifference, ...]]:
+    ) -> Mapping[str, tuple[StateDifference, ...] | LabError]:
         """Create the namespaces a second time, separately, and compare the lab's with them."""
         try:
             return self._bring_up(lab, intent).deviations(places, deadline)

@@ -90,7 +90,8 @@ CLUSTER: list[Any] = [
 
 def objects(every: list[Any]) -> Objects:
     text = json.dumps({"items": every})
-    return read_objects(f"\n{MARK} kubernetes\n{text}\n{MARK}= 0\n\n{MARK} calico\n\n{MARK}= 1\n")
+    calico = f"\n{MARK} calico\n\n{MARK}= 1\n"
+    return read_objects(f"\n{MARK} kubernetes\n{text}\n{MARK}= 0\n{calico}\n{MARK} end\n")
 
 
 def differences(change: Any) -> tuple[StateDifference, ...]:

@@ -57,11 +57,12 @@ def test_what_the_api_and_ps_answer_is_read() -> None:
         "calico-systems": "master    64513\nworker1   <none>\n",
     }
     said = "".join(f"\n@@@ {name}\n{text}\n@@@= 0\n" for name, text in answers.items())
-    assert facts(said, "").calico == CalicoFacts(
+    assert facts(f"{said}\n@@@ end\n", "").calico == CalicoFacts(
         ("S", "T"), {"of-master": {"cidr": "10.244.0.0/26"}}, {"master": "64513", "worker1": ""}
     )
-    assert facts("\n@@@ address\n[]\n@@@= 0\n", "").calico is None
-    broken = facts("\n@@@ felix\nS\n@@@= 0\n\n@@@ calico-pools\nnot JSON\n@@@= 0\n", "")
+    assert facts("\n@@@ address\n[]\n@@@= 0\n\n@@@ end\n", "").calico is None
+    pools = "\n@@@ calico-pools\nnot JSON\n@@@= 0\n"
+    broken = facts(f"\n@@@ felix\nS\n@@@= 0\n{pools}\n@@@ end\n", "")
     assert broken.calico is None
     assert not broken.knows("calico-pools")
 

@@ -29,7 +29,7 @@ from lab.explain.check import Difference, differs, kinds
 from lab.explain.explainer import Explainer, _causes
 from lab.explain.faults import registry
 from lab.explain.question import asked, flow_of
-from lab.facts.node import Unit
+from lab.facts.node import Unit, Unread
 from lab.facts.translations import Barrier
 from lab.matrix.verdict import Finding
 from lab.topology.intent import KubernetesIntent
@@ -330,6 +330,24 @@ def test_a_machine_that_does_not_answer_is_named() -> None:
     (found,) = explainer.explain(flow_of(cell("overlay", TO_W1))).findings
     assert (found.kind, found.node) == ("machine-silent", "worker1")
     assert "no route to host" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("unread", "named"),
+    [
+        (Unread("nftables", "exit code 137"), "the answer to 'nftables'"),
+        (Unread("state", "cannot fork", "worker1-p1"), "pod worker1-p1"),
+    ],
+)
+def test_a_part_of_a_machine_that_could_not_be_read_is_named(unread: Unread, named: str) -> None:
+    seen = overlay()
+    pods = tuple(one for one in seen["worker1"].pods or () if one.name != unread.pod)
+    seen = broken(seen, "worker1", unread=(unread,), pods=pods)
+    explainer = Explainer(lab("overlay")[1], seen)
+    (found,) = explainer.explain(flow_of(cell("overlay", TO_W1))).findings
+    assert (found.kind, found.node, found.object) == ("machine-silent", "worker1", named)
+    assert unread.reason in found.sentence
+    assert [one.kind for one in explainer.everything()] == ["machine-silent"]
 
 
 def test_where_the_intent_leads_nowhere_that_is_the_answer() -> None:

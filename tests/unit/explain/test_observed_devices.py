@@ -6,6 +6,7 @@ import pytest
 
 from lab.facts import linux, nftables
 from lab.facts.linux import facts
+from lab.facts.node import Unread
 from lab.facts.questions import answers, command
 from lab.facts.translations import Leaving, Masquerade, masquerades
 from lab.topology.intent import Route
@@ -95,7 +96,7 @@ def test_the_script_asks_less_of_a_namespace_and_least_of_a_pod() -> None:
 
 
 def test_answers_are_parted_and_each_has_its_own_trouble() -> None:
-    said = "noise\n@@@ one\n[1]\n\n@@@= 0\n\n@@@ two\n@@@= absent nft\n\n@@@ three\nhalf\n"
+    said = "noise\n@@@ one\n[1]\n\n@@@= 0\n\n@@@ two\n@@@= absent nft\n\n@@@ three\nhalf\n@@@ end\n"
     found = answers(said, "\n@@@ one\na warning\n")
     assert found["one"].text == "[1]"
     assert not found["one"].trouble
@@ -147,6 +148,8 @@ tcp LISTEN 0 4096 *:8080 *:*
 udp UNCONN 0 0 127.0.0.1:323 0.0.0.0:*
 
 @@@= 0
+
+@@@ end
 """
 
 
@@ -164,4 +167,16 @@ def test_a_computer_tells_of_its_programs_and_pods() -> None:
 
 
 def test_a_node_that_is_no_computer_has_not_looked_at_its_pods() -> None:
-    assert facts("\n@@@ address\n[]\n\n@@@= 0\n", "").pods is None
+    assert facts("\n@@@ address\n[]\n\n@@@= 0\n\n@@@ end\n", "").pods is None
+
+
+def test_of_a_pod_that_did_not_answer_nothing_is_known() -> None:
+    text = COMPUTER.replace("127.0.0.1:323 0.0.0.0:*\n", "").replace(
+        "@@@= 0\n\n@@@ pod cni-1 sockets", "@@@= 1\n\n@@@ pod cni-1 sockets"
+    )
+    found = facts(text, "\n@@@ pod cni-1 address\nout of memory\n")
+    assert found.pods == ()
+    why = "exit code 1: out of memory"
+    assert found.unread == (Unread("pod cni-1 address", why, "cni-1"),)
+    gone = text.replace("@@@ end", "@@@ pod cni-1 gone\n\n@@@= 0\n\n@@@ end")
+    assert facts(gone, "").unread == ()

@@ -10,11 +10,13 @@ import pytest
 from observed_nodes import CASES, WORKER1
 from shipped import intent_of as intent
 
+from lab._errors import BrokenError
 from lab.explain.check import kinds as every_kind
 from lab.explain.explainer import compare_lab, with_chosen_macs, with_held_gateways
 from lab.explain.explainer import compare_machine as differences
 from lab.facts.linux import facts
-from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, rises
+from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, Unread, rises
+from lab.facts.questions import OF_KERNEL
 from lab.facts.translations import Translations
 
 WAYS = json.loads((CASES / "differences.json").read_text())
@@ -92,10 +94,15 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
 def test_what_a_node_could_not_be_asked_is_told_with_the_reason() -> None:
     text = WORKER1.replace("@@@= 0\n\n@@@ forwarding", "@@@= absent ip\n\n@@@ forwarding")
     assert dict(facts(text, "").absent)["proxy"] == "there is no 'ip'"
-    cut = WORKER1[: WORKER1.index("@@@ nftables") + 20]
-    assert "cut off" in dict(facts(cut, "").absent)["nftables"]
+    assert not facts(text, "").unread
     bad = WORKER1.replace('[{"ifindex"', '[{"ifindex', 1)
     assert "cannot be read" in dict(facts(bad, "").absent)["address"]
+
+
+@pytest.mark.parametrize("at", range(0, WORKER1.index("\n@@@ end"), 997))
+def test_answers_that_were_cut_off_anywhere_are_no_facts(at: int) -> None:
+    with pytest.raises(BrokenError, match="cut off"):
+        facts(WORKER1[:at], "")
 
 
 def test_a_tool_that_fails_says_so_in_its_own_words() -> None:
@@ -103,6 +110,16 @@ def test_a_tool_that_fails_says_so_in_its_own_words() -> None:
     complaint = "\n@@@ nftables\nError: Could not process rule: Operation not permitted\n"
     why = dict(facts(text, complaint).absent)["nftables"]
     assert why == "exit code 1: Error: Could not process rule: Operation not permitted"
+    assert facts(text, complaint).unread == (Unread("nftables", why),)
+
+
+@pytest.mark.parametrize("name", sorted(OF_KERNEL - {"iptables-legacy"}))
+def test_a_question_that_failed_is_no_difference(name: str) -> None:
+    start = WORKER1.index(f"@@@ {name}\n")
+    end = WORKER1.index("\n@@@= ", start)
+    seen = facts(f"{WORKER1[:start]}@@@ {name}\n\n@@@= 137{WORKER1[end + 7 :]}", "")
+    assert differences(WORKER, seen) == ()
+    assert [one.part for one in seen.unread] == [name]
 
 
 def test_names_and_macs_that_kubernetes_chose_are_no_difference() -> None:

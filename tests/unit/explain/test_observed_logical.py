@@ -146,6 +146,6 @@ def test_databases_say_what_each_switch_balances_by_itself_and_by_its_groups() -
 
 
 def test_what_cannot_be_read_is_absent_with_the_reason() -> None:
-    found = facts("\n@@@ switch\nnonsense\n\n@@@= 0\n", "")
+    found = facts("\n@@@ switch\nnonsense\n\n@@@= 0\n\n@@@ end\n", "")
     assert found.switching is None
     assert "cannot be read" in dict(found.absent)["switch"]

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from lab._errors import BrokenError
 from lab.facts.churn import churn
 from lab.facts.questions import MARK, WITH_CALICO
 from lab.facts.ruleset import StateDifference
@@ -61,6 +62,7 @@ def state(**answers: str) -> State:
     } | answers
     return read_state(
         "".join(f"\n{MARK} {name}\n{text}\n{MARK}= 0\n" for name, text in asked.items())
+        + f"\n{MARK} end\n"
     )
 
 
@@ -396,9 +398,23 @@ def test_a_pod_whose_card_is_gone_is_still_the_same_one() -> None:
     assert is_same_space(in_space(7, 12), state(space="4f1c-boot\nnet:[7]", links="[]"))
 
 
-def test_a_query_that_only_one_side_answers_is_no_difference() -> None:
-    cut_off = read_state(f"\n{MARK} nftables\n{MARK}= 1\n")
-    assert compare_states(state(), cut_off) == ()
+@pytest.mark.parametrize("made", [False, True])
+def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None:
+    said = f"\n{MARK} nftables\n{MARK}= 1\n\n{MARK} end\n"
+    silent = read_state(said, f"\n{MARK} nftables\nnetlink: out of memory\n")
+    with pytest.raises(BrokenError, match=r"'nftables' .*: exit code 1: netlink: out of memory"):
+        compare_states(*((silent, state()) if made else (state(), silent)))
+
+
+def test_a_query_that_neither_side_answers_is_left_out() -> None:
+    silent = read_state(f"\n{MARK} vlans\n{MARK}= 1\n\n{MARK} end\n")
+    assert compare_states(silent, silent) == ()
+
+
+@pytest.mark.parametrize("said", ["", f"\n{MARK} links\n[]\n{MARK}= 0\n"])
+def test_queries_that_did_not_come_to_their_end_are_no_state(said: str) -> None:
+    with pytest.raises(BrokenError, match="cut off: sh: 0: Cannot fork"):
+        read_state(said, f"\n{MARK} links\nsh: 0: Cannot fork\n")
 
 
 def test_on_a_machine_with_daemons_only_what_is_theirs_does_not_differ() -> None:
