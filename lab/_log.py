@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from lab._errors import LabError
 
@@ -72,6 +73,30 @@ def listened() -> Iterator[None]:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
+
+
+class StatusLine:
+    """A line on a terminal that shows what is being done, and is erased at the end."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Show this text instead of the last one."""
+        self._shown = True
+        self._write(f"\r\x1b[K{clean(text)}")
+
+    def erase(self) -> None:
+        """Leave nothing of it on the terminal."""
+        if self._shown:
+            self._shown = False
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with listened():
+            self._terminal.write(text)
+            self._terminal.flush()
 
 
 def quantity(number: int, noun: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
-from lab._log import say
+from lab._log import StatusLine, say
 from lab.cli.options import cell_options, json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
@@ -15,7 +16,8 @@ from lab.cli.output import echo, echo_json
 @lab_argument()
 @cell_options
 @json_option("Print JSON, with every hop of the path.")
-def command(name: str, as_json: bool, **named: Any) -> int:
+@click.option("--commands", is_flag=True, help="Print the command of a fix however long it is.")
+def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
     """Probe DST from SRC again, and name the first thing on the path that is wrong.
 
     SRC and DST are names as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
@@ -37,11 +39,16 @@ def command(name: str, as_json: bool, **named: Any) -> int:
     from lab.reports.explanation import to_json, to_text
 
     opened = api.open_any(name)
-    found = explain_cell(opened, ExplainQuestion(**named), say)
+    line = StatusLine(sys.stderr)
+    show = line.show if sys.stderr.isatty() else lambda _: None
+    try:
+        found = explain_cell(opened, ExplainQuestion(**named), say, show)
+    finally:
+        line.erase()
     if as_json:
         echo_json(to_json(name, found), indent=1)
     else:
-        echo(to_text(name, found), nl=False)
+        echo(to_text(name, found, commands=commands), nl=False)
     if found.amiss:
         return 1
     return BrokenError.exit_code if found.silences else 0

@@ -33,6 +33,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Test and explain": {
         "test": "Run the connectivity matrix of LAB, every cell a pytest item.",
         "explain": "Probe DST from SRC again, and name the first thing on the path that is wrong.",
+        "repair": "Make what differs on a machine or pod of LAB as the lab made it, or one "
+        "OBJECT of it.",
         "capture": "Probe DST from SRC once, and show at which hop the packet was last seen.",
         "report": "Print the path of a run's HTML report: the last run's, or that of RUN.",
         "diff": "Show the cells that changed between two runs, grouped by what they have in "
@@ -116,7 +118,8 @@ _WORDS = {
     "gather": "collect dump export",
     "events": "history watch",
     "fault": "break",
-    "heal": "fix repair",
+    "heal": "cure",
+    "repair": "fix restore",
     "shell": "attach bash connect enter",
     "ssh": "login",
     "graph": "draw diagram topology",

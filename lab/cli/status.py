@@ -105,8 +105,10 @@ def _show(status: LabStatus, differences: tuple[Finding, ...] | None) -> None:
         echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
     if differences == ():
         echo("  compared   every machine is as intended")
+    from lab.reports.explanation import fix_words
+
     for difference in differences or ():
         word = "unread    " if _is_unread(difference) else "difference"
         echo(f"  {word} {difference.line}")
         echo(f"    see:     {difference.shown_by(status.name)}")
-        echo(f"    fix:     {difference.fixed_by(status.name)}")
+        echo(f"    fix:     {fix_words(status.name, difference)}")

@@ -610,15 +610,18 @@ def deviations(
             compared.get(place, ()), key=lambda one: bool(one.device) and one.device not in at
         )
         machine = path.hops[first].machine
-        within = "" if place == machine else f"pod {place}, "
-        found += [
-            Finding(
-                *(DEVIATION, "", machine, f"{within}{one.object}", one.intended, one.observed),
-                *(one.shows, one.mends or _NO_COMMAND, place, at.get(one.device, first)),
-            )
-            for one in there
-        ]
+        found += (finding_of(machine, place, one, at.get(one.device, first)) for one in there)
     return tuple(found)
+
+
+def finding_of(machine: str, place: str, difference: StateDifference, hop: int = -1) -> Finding:
+    """The difference of the state of a machine, or of a pod on it."""
+    within = "" if place == machine else f"pod {place}, "
+    return Finding(
+        *(DEVIATION, "", machine, f"{within}{difference.object}", difference.intended),
+        *(difference.observed, difference.shows, difference.mends or _NO_COMMAND, place),
+        hop,
+    )
 
 
 def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:

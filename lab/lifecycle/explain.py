@@ -52,10 +52,13 @@ class ExplainQuestion:
         )
 
 
-def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
+def explain_cell(
+    opened: OpenLab, question: ExplainQuestion, say: Say, show: Say = lambda _: None
+) -> Explanation:
     """Probe again, inspect the path, and say what is wrong there.
 
-    The record of injected faults is not read: the explanation uses only observations.
+    ``show`` is called with each thing that is being done. The record of injected faults is not
+    read: the explanation uses only observations.
 
     Raises UsageError, with the nearest name, when the matrix has no such cell. Raises BrokenError
     when the lab is not running.
@@ -66,7 +69,7 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
         with bound(opened) as intent:
             cells = question.cells(product(opened.plan, intent), doing)
             view = LabView(opened, intent)
-            asked = _Asked(opened, view, say)
+            asked = _Asked(opened, view, show)
             witnesses = Witnesses(asked.send, asked.look, asked.read, asked.compare, asked.follow)
             return explain(cells, opened.limits, intent, witnesses, opened.worked())
 
@@ -74,32 +77,32 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
 class _Asked:
     """The ways to ask a lab, within :data:`EXPLAIN_SECONDS` in all; each question is announced."""
 
-    def __init__(self, opened: OpenLab, view: LabView, say: Say) -> None:
+    def __init__(self, opened: OpenLab, view: LabView, show: Say) -> None:
         self._opened = opened
         self._view = view
-        self._say = say
+        self._show = show
         self._deadline = Deadline(EXPLAIN_SECONDS)
 
     def send(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
-        self._say(f"  sending {quantity(len(probes), 'probe')}")
+        self._show(f"sending {quantity(len(probes), 'probe')}")
         return self._view.send(probes, settings)
 
     def look(self, places: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
-        self._say(f"  looking at {quantity(len(places), 'machine')}")
+        self._show(f"looking at {quantity(len(places), 'machine')}")
         return self._view.look(places, self._seconds())
 
     def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference] | LabError]:
         named = [place or CLUSTER_NAME for place in places]
-        self._say(f"  comparing {listed(named)} with how 'lab up' made it")
+        self._show(f"comparing {listed(named)} with how 'lab up' made it")
         return self._view.compare(places, self._seconds())
 
     def follow(self, cell: Cell) -> Bracket | None:
-        self._say(f"  following the packets of {cell.id}")
+        self._show(f"following the packets of {cell.id}")
         job = {cell.id: lambda: self._view.follow(cell, _SECONDS)}
         return run_jobs({"": job}, {}, Deadline(self._seconds()))[cell.id]
 
     def read(self, places: Collection[str]) -> Iterable[Evidence]:
-        self._say(f"  reading the logs of {listed([*places])}")
+        self._show(f"reading the logs of {listed([*places])}")
         provider, handle = self._opened.provider, self._opened.handle
         return provider.logs(handle, self._view.intent, places, Deadline(self._seconds()))
 

@@ -70,6 +70,7 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     BrokenError when a command fails; the fault is then undone.
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
+    _require_figures(opened, request, doing)
     fault = registry.find(doing, request.name)
     command = f"lab fault {opened.name} {request.name}"
     with opened.used(command, say), _by_one(opened, command, say):
@@ -77,6 +78,20 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
         with bound(opened) as intent:
             row = _put(opened, fault, request, intent, doing)
     return replace(row, state="done")
+
+
+def _require_figures(opened: OpenLab, request: FaultRequest, doing: str) -> None:
+    """Refuse machines and pods where the figures of a fault belong."""
+    word, *figures = request.name.split() or [""]
+    places = opened.intent.places()
+    named = [figure for figure in figures if figure in places]
+    if not named or word not in registry.faults():
+        return
+    words = [word, *(figure for figure in figures if figure not in places)]
+    for option, value in zip(("--node", "--peer"), named, strict=False):
+        words += [option, value]
+    why = f"'{named[0]}' is a {'pod' if places[named[0]][1] else 'machine'}, not a value"
+    raise UsageError(doing, why, f"'lab fault {opened.name} {' '.join(words)}'")
 
 
 def _put(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,10 +12,12 @@ from lab._log import listed, quantity
 from lab.explain.question import Explanation
 from lab.facts.objects import CLUSTER_NAME
 from lab.matrix.cell import Expectation
-from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, CellResult, Finding
+from lab.matrix.verdict import DEVIATION, GREEN, IN_POD, OBJECT, CellResult, Finding, is_command
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
 
+_FIX_SHOWN = 200
+"""Characters of a command that fixes something; of a longer one, 'lab repair' is shown."""
 _COMMAND_SHOWN = 2000
 """Characters of a command on the terminal; JSON has the whole command."""
 _LOGGED_SHOWN = 5
@@ -28,12 +31,23 @@ _REFUSED: Mapping[str, str] = {
 }
 
 
-def to_text(lab: str, explanation: Explanation) -> str:
-    """As text: what happens, the first thing that is wrong, how to see it and how to fix it."""
-    return "".join(f"{line}\n" for line in _lines(lab, explanation))
+def to_text(lab: str, explanation: Explanation, *, commands: bool = False) -> str:
+    """As text: what happens, the first thing that is wrong, how to see it and how to fix it.
+
+    ``commands``: whether a fix is its command however long that is.
+    """
+    return "".join(f"{line}\n" for line in _lines(lab, explanation, commands=commands))
 
 
-def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
+def fix_words(lab: str, finding: Finding) -> str:
+    """The command line or sentence to fix it; for a long command, the ``lab repair`` for it."""
+    text = finding.fixed_by(lab)
+    if len(text) <= _FIX_SHOWN or not is_command(finding.mends.removeprefix(IN_POD)):
+        return _cut(text)
+    return shlex.join(("lab", "repair", lab, finding.place, finding.object))
+
+
+def _lines(lab: str, explanation: Explanation, *, commands: bool) -> Iterator[str]:
     cell = explanation.cell
     yield f"{cell.family}: {path_words(cell)}: {_answer(explanation)}"
     yield from _rule(explanation.expectation)
@@ -48,7 +62,8 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"    agree:  {_agree(explanation)}"
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
-        yield f"    fix:    {_cut(finding.fixed_by(lab))}"
+        fix = finding.fixed_by(lab) if commands else fix_words(lab, finding)
+        yield f"    fix:    {fix}"
     yield from _unknown(explanation)
     others, beside = explanation.explained.findings[1:], explanation.elsewhere
     yield from _listed("Further along the path", [one for one in others if not _deviates(one)])

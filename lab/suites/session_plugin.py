@@ -20,7 +20,7 @@ from typing import Literal, TextIO
 import pytest
 
 from lab._errors import LabError, MatrixError, UsageError, stop_code
-from lab._log import complain, quantity, say
+from lab._log import StatusLine, complain, quantity, say
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import STRATEGIES, Choice, Strategy
 from lab.matrix.verdict import GREEN
@@ -35,29 +35,20 @@ EVERY = 0.1
 
 
 class ProgressLine:
-    """A line on the terminal that shows progress and is erased at the end."""
+    """Shows on the terminal how many cells are probed."""
 
     def __init__(self, terminal: TextIO) -> None:
-        self._terminal = terminal
+        self._line = StatusLine(terminal)
         self._drawn_at = 0.0
-        self._begun = False
 
     def pytest_lab_progress(self, done: int, total: int) -> None:
         """Draw the line at most every ``EVERY`` seconds; erase it when a pass is over."""
         now = time.monotonic()
         if done >= total:
-            self._wipe()
+            self._line.erase()
         elif now - self._drawn_at >= EVERY:
             self._drawn_at = now
-            self._begun = True
-            self._terminal.write(f"\rprobing: {done:,} of {total:,} ")
-            self._terminal.flush()
-
-    def _wipe(self) -> None:
-        if self._begun:
-            self._begun = False
-            self._terminal.write("\r\x1b[K")
-            self._terminal.flush()
+            self._line.show(f"probing: {done:,} of {total:,} ")
 
 
 _CALLS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from xml.etree import ElementTree as ET
 
@@ -38,6 +39,35 @@ def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab):
 
     lab.run("heal", "overlay")
     lab.run("explain", "overlay", "master-p1", "worker1-p1")
+
+
+def test_repair_makes_one_object_or_all_that_differs_as_the_lab_made_it(lab):
+    lab.run("up", "overlay")
+    lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
+    lab.run("exec", "overlay", "worker1", "--", "ip", "route", "add", "blackhole", "192.0.2.0/24")
+    table = "table ip mine { chain c { drop; }; }"
+    lab.run("exec", "overlay", "worker1-p1", "--", "nft", table)
+    told = lab.run("explain", "overlay", "master-p1", "worker1-p1", code=1).stdout
+    (fix,) = (line.split(maxsplit=1)[1] for line in told.splitlines() if " fix: " in line)
+    words = shlex.split(fix)
+    assert words == ["lab", "repair", "overlay", "worker1", "tunnel flannel.4096"]
+    whole = lab.run("explain", "overlay", "master-p1", "worker1-p1", "--commands", code=1).stdout
+    (command,) = (line.split(maxsplit=1)[1] for line in whole.splitlines() if " fix: " in line)
+    assert lab.run(*words[1:], "--commands", code=1).stdout == f"{command}\n"
+    wrong = lab.run("repair", "overlay", "worker1", "tunnel flannel.409", code=2)
+    assert "did you mean 'tunnel flannel.4096'?" in wrong.stderr
+    assert "repaired: on worker1, tunnel flannel.4096: VNI 4097" in lab.run(*words[1:]).stdout
+    lab.run("explain", "overlay", "master-p1", "worker1-p1")
+    (repaired,) = lab.run("repair", "overlay", "worker1").stdout.splitlines()
+    assert repaired.startswith("repaired: on worker1, route to 192.0.2.0/24: blackhole")
+    document = json.loads(lab.run("repair", "overlay", "worker1-p1", "--json").stdout)
+    assert [one["object"] for one in document["found"]] == ["pod worker1-p1, table ip mine"]
+    assert document["left"] == []
+    for place in ("worker1", "worker1-p1"):
+        same = f"'{place}' of lab 'overlay' is as the lab made it\n"
+        assert lab.run("repair", "overlay", place).stdout == same
+    lab.run("heal", "overlay")
+    lab.run("status", "overlay", "--deep")
 
 
 def test_of_two_faults_both_are_named_once_in_every_report(lab):

@@ -24,8 +24,9 @@ from lab.lifecycle import api
 from lab.lifecycle import explain as lifecycle
 from lab.matrix.cell import Cell
 from lab.matrix.choose import choose_cells
+from lab.matrix.verdict import Finding
 from lab.providers.provider import Evidence, Outcome
-from lab.reports.explanation import to_json, to_text
+from lab.reports.explanation import fix_words, to_json, to_text
 from lab.scenario.scenario import Limit, Match
 from lab.topology import registry
 from lab.topology.walk import walk
@@ -313,6 +314,20 @@ def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() ->
     assert found.well
     assert (found.finding, found.marginal) == (None, ())
     assert "setting net/ipv4/tcp_rmem" in to_text("overlay", found)
+
+
+@pytest.mark.parametrize(
+    ("mends", "fix"),
+    [
+        ("ip link set dev eth0 up", "lab exec mine worker1 -- ip link set dev eth0 up"),
+        (f"ip route {'x' * 200}", "lab repair mine worker1 'card eth0'"),
+        (f"nft add {'x' * 200}", "lab repair mine worker1 'card eth0'"),
+        ("run 'lab up' again " * 20, "run 'lab up' again " * 20),
+    ],
+)
+def test_a_long_command_that_fixes_is_a_repair_of_its_object(mends: str, fix: str) -> None:
+    finding = Finding("link-down", "", "worker1", "card eth0", "up", "down", "", mends, "worker1")
+    assert fix_words("mine", finding) == fix
 
 
 NO_ROOM = BrokenError("comparing 'win1'", "no room")

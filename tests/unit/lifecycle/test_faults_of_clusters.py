@@ -15,7 +15,7 @@ import pytest
 from processes import run_program
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError
+from lab._errors import BrokenError, LabError, UsageError
 from lab.explain.faults.registry import FaultChange, FaultCommand
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
@@ -312,6 +312,21 @@ def test_what_a_failed_command_says_at_length_is_told_by_its_beginning(there):
     assert present(there), "it is in still"
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("wrong-vni worker1", "wrong-vni --node worker1"),
+        ("packet-loss worker1 5%", "packet-loss 5% --node worker1"),
+        ("route-missing worker1 worker2", "route-missing --node worker1 --peer worker2"),
+    ],
+)
+def test_a_machine_after_a_fault_is_answered_with_the_option_for_it(there, name, hint):
+    with pytest.raises(UsageError, match="'worker1' is a machine, not a value") as raised:
+        put_in(there, FaultRequest(name), print)
+    assert raised.value.hint == f"'lab fault {there.name} {hint}'"
+    assert present(there) == ()
+
+
 def test_without_its_api_nothing_is_broken_and_nothing_written_down(there):
     cluster(there).lost = True
     with pytest.raises(BrokenError, match="connection refused"):
@@ -321,7 +336,9 @@ def test_without_its_api_nothing_is_broken_and_nothing_written_down(there):
 
 
 def test_a_path_is_explained_with_the_addresses_that_are_there(there, real):
-    found = explain_cell(there, ASKED, print)
+    shown: list[str] = []
+    found = explain_cell(there, ASKED, print, shown.append)
+    assert [text.partition(" ")[0] for text in shown[:2]] == ["sending", "looking"]
     address = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
     assert set(cluster(there).asked) == {address.partition("/")[0]}
     assert found.verdict == "probe-error"

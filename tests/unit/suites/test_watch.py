@@ -47,7 +47,7 @@ def test_line_is_drawn_over_itself_and_wiped_at_the_end():
     assert terminal.getvalue() == "", "a pass that is over at once"
     line.pytest_lab_progress(0, 1_234)
     line.pytest_lab_progress(1_234, 1_234)
-    assert terminal.getvalue() == "\rprobing: 0 of 1,234 \r\x1b[K"
+    assert terminal.getvalue() == "\r\x1b[Kprobing: 0 of 1,234 \r\x1b[K"
 
 
 def test_line_is_not_drawn_for_every_probe():

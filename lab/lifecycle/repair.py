@@ -1,0 +1,129 @@
+"""Make what differs on a machine or pod of a running lab as the lab made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lab._deadline import Deadline
+from lab._errors import LabError, UsageError, did_you_mean
+from lab._log import listed
+from lab.explain.explainer import Explainer
+from lab.explain.objects import of_objects
+from lab.explain.question import finding_of
+from lab.facts.objects import CLUSTER
+from lab.facts.questions import ENTER_POD
+from lab.lifecycle.session import OpenLab
+from lab.matrix.verdict import DEVIATION, IN_POD, OBJECT, Finding, is_command
+from lab.suites.session import LabView, bound
+from lab.topology.intent import Intent
+
+Say = Callable[[str], None]
+
+_SECONDS = 60.0
+"""For one command; on an emulated machine, starting a shell alone takes seconds."""
+_ROUNDS = 3
+"""A device that is made again differs anew: its addresses and routes are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What differed, and what still does."""
+
+    found: tuple[Finding, ...]
+    left: tuple[Finding, ...]
+
+
+def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look: bool) -> Repair:
+    """Run the commands that undo the differences of a machine or pod, until nothing differs.
+
+    ``place``: the machine or pod. ``name``: the object, as a difference names it; None for all.
+    ``only_look``: run nothing, so that all of it is left.
+
+    Raises UsageError when there is no such machine or pod, or such an object does not differ there
+    while others do. Raises LabError when the lab is not running, or the machine does not answer.
+    """
+    doing = f"repairing '{place}' of lab '{opened.name}'"
+    with opened.used(f"lab repair {opened.name} {place}", say, alone=True):
+        opened.require_running(well=False)
+        with bound(opened) as intent:
+            view = LabView(opened, intent)
+            every = _differences(view, intent, place, doing)
+            first = left = _chosen(every, name)
+            if name is not None and not first:
+                _require_nothing(every, name, doing)
+            for _ in range(0 if only_look else _ROUNDS):
+                if not any(is_command(_line(finding)) for finding in left):
+                    break
+                for finding in left:
+                    _run(opened, intent, finding, say)
+                left = _chosen(_differences(view, intent, place, doing), name)
+    return Repair(first, left)
+
+
+def _differences(view: LabView, intent: Intent, place: str, doing: str) -> tuple[Finding, ...]:
+    """How the place differs from what the lab made: its whole state, then what the checks find."""
+    machines = {
+        name: machine
+        for machine in intent.everything()
+        for name in (machine.name, *(pod.name for pod in machine.pods))
+    }
+    if place not in machines:
+        hint = f"{did_you_mean(place, machines)} there are {listed([*machines])}".strip()
+        raise UsageError(doing, f"there is no machine or pod '{place}'", hint)
+    machine = machines[place]
+    plane = intent.control_plane()
+    asked = [place, CLUSTER] if place == plane else [place]
+    compared = view.compare(asked)
+    found: list[Finding] = []
+    for name in asked:
+        answer = compared.get(name, ())
+        if isinstance(answer, LabError):
+            raise answer
+        if name == CLUSTER:
+            found += of_objects(None, answer, plane)[1]
+        else:
+            found += (finding_of(machine.name, place, one) for one in answer)
+    pods = (place,) if place != machine.name else ()
+    seen = view.look({machine.name: pods})
+    if error := next((one for one in seen.values() if isinstance(one, LabError)), None):
+        raise error
+    return (*found, *(one for one in Explainer(intent, seen).elsewhere() if one.place == place))
+
+
+def _chosen(every: Sequence[Finding], name: str | None) -> tuple[Finding, ...]:
+    """The differences of an object; of all, those of the whole state, which has what checks find.
+
+    The checks' are taken where the state has no commands, or is not recorded.
+    """
+    if name is not None:
+        return tuple(finding for finding in every if finding.object == name)
+    of_state = tuple(finding for finding in every if finding.kind in {DEVIATION, OBJECT})
+    return of_state if any(is_command(_line(one)) for one in of_state) else tuple(every)
+
+
+def _require_nothing(every: Sequence[Finding], name: str, doing: str) -> None:
+    """Refuse the name of an object that does not differ while others do."""
+    names = list(dict.fromkeys(finding.object for finding in every))
+    if names:
+        hint = f"{did_you_mean(name, names)} these differ: {listed(names)}".strip()
+        raise UsageError(doing, f"'{name}' does not differ there", hint)
+
+
+def _line(finding: Finding) -> str:
+    return finding.mends.removeprefix(IN_POD)
+
+
+def _run(opened: OpenLab, intent: Intent, finding: Finding, say: Say) -> None:
+    """Run the finding's command, if it has one; say if it fails: another may be needed first."""
+    line = _line(finding)
+    if not is_command(line):
+        return
+    at = finding.node if finding.mends.startswith(ENTER_POD) else finding.place
+    machine = opened.provider.machine(opened.handle, intent, at)
+    done = machine.run(
+        ("sh", "-ec", f"PATH=$PATH:/usr/sbin:/sbin; export PATH; {line}"), Deadline(_SECONDS)
+    )
+    if done.code:
+        reason = done.stderr.strip().splitlines() or [f"exit code {done.code}"]
+        say(f"  {finding.object}: {reason[0]}")
