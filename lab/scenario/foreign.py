@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_API = r"""^[ \t-]*["']?apiVersion["']?[ \t]*:[ \t]*["']?"""
+_API = r"""^[ \t{-]*["']?apiVersion["']?[ \t]*:[ \t]*["']?"""
 _KIND = r"""^[ \t-]*["']?kind["']?[ \t]*:[ \t]*["']?"""
 _FROM = 'begin a scenario from it: "lab new NAME --from FILE"'
 

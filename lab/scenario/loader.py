@@ -178,11 +178,12 @@ def find(name_or_path: str) -> Path:
     if _names_a_file(name_or_path):
         return Path(name_or_path)
     known = ", ".join(shipped())
-    hint = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name.")
+    hint = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name")
+    end = "" if hint.endswith("?") else "."
     raise UsageError(
         f"looking for scenario {quoted(name_or_path)}",
         "no shipped scenario and no file has this name",
-        f"{hint} The shipped ones are: {known}; or write a spec string of Kubeinit's, such as "
+        f"{hint}{end} The shipped ones are: {known}; or write a spec string of Kubeinit's, such as "
         "k8s-libvirt-1-2-2",
     )
 

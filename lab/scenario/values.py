@@ -233,10 +233,11 @@ def _amount(value: object, pattern: str, units: dict[str, int], example: str) ->
 def _refuse_several(written: str) -> None:
     ranges = [part.strip() for part in written.split(",")]
     if len(ranges) > 1:
-        topic = topics.IPV6 if ":" in written else topics.POOLS
+        only = "a lab has one node network only, and one range each for pods and Services"
+        why = topics.IPV6.brief if ":" in written else f"{only}; see {topics.PAGE}"
         first = next((part for part in ranges if "." in part), "10.244.0.0/16")
         what = f"{quoted(written)} is more than one range"
-        raise wrong(what, f"write one, such as {quoted(first)}; {topic.brief}")
+        raise wrong(what, f"write one, such as {quoted(first)}; {why}")
 
 
 def _refuse_ipv6(written: str, example: str) -> None:

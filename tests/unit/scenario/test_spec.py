@@ -136,6 +136,19 @@ def test_what_is_neither_is_told_of_spec_strings():
     assert "k8s-libvirt-1-2-2" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("no-such", "give the path of a scenario file, or a name. The shipped ones are"),
+        ("calico-ipip", "see docs/reference/not-modelled.md. The shipped ones are"),
+    ],
+)
+def test_name_without_a_file_gets_whole_sentences(written, hint):
+    with pytest.raises(UsageError) as caught:
+        meant(written)
+    assert hint in caught.value.hint
+
+
 @given(st.text("k8slibvrt-123,.=oscmpute ", max_size=40))
 def test_whatever_is_written_is_read_or_refused(tail):
     found, findings = spec.read(f"k8s-libvirt-1-2-2{tail}")
