@@ -32,12 +32,13 @@ def report_command(name: str, run: str | None, in_browser: bool, as_json: bool) 
     from lab.lifecycle import api
     from lab.lifecycle.runs import chosen_run
     from lab.reports.result import expanded_text
+    from lab.state.files import read_regular
 
     name, directory = chosen_run(name, run)
     say(api.banner(name))
     wanted = directory / ("result.json" if as_json else "report.html")
     try:
-        text = wanted.read_text(encoding="utf-8")
+        text = read_regular(wanted).decode()
         shown = expanded_text(text) if as_json else f"{wanted}\n"
     except (OSError, ValueError, BrokenError) as error:
         why = str(error)

@@ -258,8 +258,9 @@ def _lists(selection: tuple[str, ...]) -> bool:
 def _show(run: RunResult, directory: Path, as_json: bool) -> None:
     if as_json:
         from lab.reports.result import expanded_text
+        from lab.state.files import read_regular
 
-        stored = (directory / "result.json").read_text(encoding="utf-8")
+        stored = read_regular(directory / "result.json").decode()
         echo(expanded_text(stored), nl=False)
         return
     from lab.reports.terminal import show

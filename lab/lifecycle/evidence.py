@@ -31,7 +31,7 @@ from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.remote.parallel import run_jobs
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
-from lab.state.files import PRIVATE, open_output, read_private
+from lab.state.files import PRIVATE, open_output, read_private, read_regular
 from lab.state.lock import EVIDENCE, RUNS
 from lab.state.stamps import in_order, stamp
 
@@ -338,7 +338,7 @@ def _of_inventory() -> Iterator[bytes]:
             yield os.environ.get(secret.environment, "").encode(errors="surrogateescape")
         if secret.file:
             with suppress(OSError):  # an unreadable secret is in no piece
-                yield from secret_values(secret.file.read_bytes())
+                yield from secret_values(read_regular(secret.file))
 
 
 def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
@@ -393,7 +393,11 @@ def _last_run(subject: EvidenceSubject) -> Iterator[Evidence]:
     for name in _OF_A_RUN:
         path = directory / name
         if path.exists():
-            yield _piece(f"runs/{runs[-1].id}/{name}", partial(path.read_text, "utf-8", "replace"))
+            yield _piece(f"runs/{runs[-1].id}/{name}", partial(_text_of, path))
+
+
+def _text_of(path: Path) -> str:
+    return read_regular(path).decode(errors="replace")
 
 
 def _versions() -> dict[str, object]:

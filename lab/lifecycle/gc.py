@@ -21,7 +21,7 @@ from lab._log import quantity
 from lab.lifecycle.compilation import FILE as SCENARIO
 from lab.lifecycle.down import remove_files, take_away
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import in_words, is_name
+from lab.lifecycle.names import NIGHTLY, in_words, is_name
 from lab.lifecycle.night_report import FoundNight, changed, night_in
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
@@ -29,7 +29,7 @@ from lab.lifecycle.session import stored_runs
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.directory import lab_directory, nights_directory
 from lab.state.files import remove_tree
-from lab.state.lock import RUNS, HeldError, lab_lock
+from lab.state.lock import RUNS, HeldError, holder, lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
 
@@ -173,12 +173,33 @@ def _look(
     taken = {(item.token, item.owner) for item in found}
     known = {row.name for row in labs} | {mark.lab for _, mark in marks}
     return (*found, *_abandoned(store.directory / "labs", known)), [
+        *_of_killed_nights(store, {row.name for row in labs} - {item.lab for item in found}),
+        *_unseen(marks, taken, home_of),
+    ]
+
+
+def _of_killed_nights(store: Store, labs: Collection[str]) -> Iterator[str]:
+    """Messages about labs of a night that no longer runs, and so takes none of them down."""
+    if holder(nights_directory(store.directory)) is None:
+        for lab in sorted(filter(lambda name: name.startswith(NIGHTLY), labs)):
+            yield (
+                f"lab '{lab}' is left alone: it has the name of a night's lab, and no night is "
+                f"running; if it is left over from one that was killed: lab down {lab}"
+            )
+
+
+def _unseen(
+    marks: Iterable[tuple[str, Mark]],
+    taken: Collection[tuple[str, str]],
+    home_of: Callable[[Path], Home],
+) -> Iterator[str]:
+    return (
         f"{mark.object} of lab '{mark.lab}' is left alone: its state directory "
         f"'{mark.directory.parent.parent}' cannot be inspected from here, so it may be in use; "
         "run 'lab gc' as its owner"
         for _, mark in marks
         if (mark.token, mark.owner) not in taken and home_of(mark.directory) == "unseen"
-    ]
+    )
 
 
 def _abandoned(labs: Path, known: Collection[str]) -> Iterator[Collected]:

@@ -13,6 +13,8 @@ from lab.state.rows import LabRow
 
 LONGEST = 63
 """Characters of a lab's name, which is a DNS label (RFC 1123) and so is valid everywhere."""
+NIGHTLY = "nightly-"
+"""Begins the name of each lab of ``lab nightly``."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 

@@ -25,7 +25,7 @@ from lab.inventory.loader import current
 from lab.lifecycle.api import opened_store, providers
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.interruption import postponed, terminable
-from lab.lifecycle.names import LONGEST
+from lab.lifecycle.names import LONGEST, NIGHTLY
 from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
@@ -35,7 +35,7 @@ from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage
 from lab.reports.result import read_run
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
-from lab.state.files import replacing
+from lab.state.files import read_regular, replacing
 from lab.topology.intent import Intent
 
 DOWN_SECONDS = 600.0
@@ -66,8 +66,7 @@ class NightOperations:
     """Directory of every run of labs with this name, by the run's id, oldest first."""
 
 
-_PREFIX = "nightly-"
-_LONGEST = LONGEST - len(_PREFIX)
+_LONGEST = LONGEST - len(NIGHTLY)
 """Characters of a job's name; a longer one, such as a spec with many options, is shortened."""
 
 
@@ -84,7 +83,7 @@ class Job:
     @property
     def lab(self) -> str:
         """The name of its lab."""
-        return f"{_PREFIX}{self.name}"
+        return f"{NIGHTLY}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,7 @@ def cause(log: Path) -> str:
     """Why the command failed, in one line; empty if it did not record it. Removes the file."""
     file = cause_file(log)
     try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
+        return read_regular(file).decode(errors="replace").strip()
     except OSError:
         return ""
     finally:
@@ -375,6 +374,7 @@ _ROOT = Path(__file__).parents[2]
 _GRACE_SECONDS = 60.0
 """For a command that received SIGTERM to write to the journal."""
 _EVERY = 0.05
+_ENDING = ("setpriv", "--pdeathsig", "TERM", "--")
 
 
 def run_lab(
@@ -382,8 +382,9 @@ def run_lab(
 ) -> int | None:
     """Run ``lab WORDS...``; append its standard output and error to ``log``.
 
-    It runs in its own session, so that Ctrl-C on the terminal reaches only the caller. At the
-    deadline, or when ``stopped`` returns True, it is sent SIGTERM, and SIGKILL a minute later.
+    It runs in its own session, so that Ctrl-C on the terminal reaches only the caller. It is sent
+    SIGTERM when the caller is killed, and at the deadline or when ``stopped`` returns True; in
+    these two cases SIGKILL a minute later.
 
     The command may write the cause of a failure to the file of :func:`cause_file`.
 
@@ -393,7 +394,7 @@ def run_lab(
     with (
         open(log, "ab", opener=_unlinked) as output,
         subprocess.Popen(  # noqa: S603  our own command
-            [sys.executable, "-P", "-m", "lab", *words],
+            [*_ENDING, sys.executable, "-P", "-m", "lab", *words],
             env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log))},
             stdin=subprocess.DEVNULL,
             stdout=output,

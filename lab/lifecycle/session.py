@@ -20,7 +20,7 @@ from lab.providers.provider import FailoverProvider, LabHandle, Provider
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
-from lab.state.files import write_private
+from lab.state.files import read_regular, write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.rows import RunRow
 from lab.state.store import Store
@@ -178,7 +178,7 @@ class OpenLab:
         """
         if junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
-                text = junit.read_text(encoding="utf-8")
+                text = read_regular(junit).decode()
             write_private(directory / JUNIT, text)
 
 

@@ -22,7 +22,8 @@ class LocalShell(Shell):
 
     ``become``: True to become root with ``sudo -n``; None: unless this process is root. ``inside``:
     returns the prefix that runs a command in a container; called for each command. ``machine``: the
-    machine's name for messages.
+    machine's name for messages. ``call``: runs a command on this terminal and returns its exit
+    code, negative after a signal.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class LocalShell(Shell):
         become: bool | None = None,
         inside: Callable[[], Sequence[str]] = tuple,
         machine: str = "this machine",
+        call: Callable[[Sequence[str]], int] = subprocess.call,
     ) -> None:
         self._become = os.geteuid() != 0 if become is None else become
         self._inside = inside
         self._machine = machine
+        self._call = call
 
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
         """Write a file atomically; ``mode`` as in chmod(2). Replaces a symbolic link."""
@@ -67,7 +70,7 @@ class LocalShell(Shell):
         inside = self._inside()
         own = "/bin/bash" if inside else os.environ.get("SHELL") or "/bin/sh"
         words = [*inside, *(command or (own, "-l"))]
-        code = subprocess.call(as_root(words, become=self._become))  # noqa: S603  the user's own command
+        code = self._call(as_root(words, become=self._become))
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:

@@ -8,12 +8,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from lab_command import ENOUGH_SECONDS, Lab
+from lab_command import ENOUGH_SECONDS, Lab, processes_with
 
 from lab._deadline import Deadline
 
@@ -143,6 +144,54 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(lab, mod
     command = [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module]
     done = lab.call(command, PYTHONPATH=str(Path(__file__).parents[2]))
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("place", ["worker1", "worker1-p1"])
+def test_exec_that_is_ended_ends_all_that_its_command_has_started(lab, number, place):
+    lab.run("up", "overlay")
+    marks = [f"60{digit}.{os.getpid()}" for digit in range(3)]
+    script = f"setsid sleep {marks[0]} & (sleep {marks[1]} & exit) ; sleep {marks[2]}; true"
+    with lab.start("exec", "overlay", place, "--", "sh", "-c", script) as process:
+        Deadline(60).wait(
+            "the command to start", lambda: all(processes_with(f"sleep {mark} ") for mark in marks)
+        )
+        process.send_signal(number)
+        assert process.wait(ENOUGH_SECONDS) == -number
+    Deadline(60).wait(
+        "the command to end", lambda: not any(processes_with(f"sleep {mark} ") for mark in marks)
+    )
+
+
+def test_what_a_command_of_exec_leaves_behind_goes_on_when_it_ends(lab):
+    lab.run("up", "overlay")
+    mark = f"604.{os.getpid()}"
+    script = f"sleep {mark} > /dev/null 2>&1 & exit 3"
+    lab.run("exec", "overlay", "worker1-p1", "--", "sh", "-c", script, code=3)
+    assert processes_with(f"sleep {mark} ")
+    lab.run("down", "overlay")
+    assert not processes_with(f"sleep {mark} ")
+
+
+@pytest.mark.parametrize("file", ["result.json", "report.html"])
+def test_a_pipe_in_the_place_of_a_result_is_refused_and_gathered_as_missing(lab, file):
+    lab.run("up", "overlay")
+    lab.run("test", "overlay", "-m", "hairpin")
+    (directory,) = (lab.state / "labs" / "overlay" / "runs").iterdir()
+    (directory / file).unlink()
+    os.mkfifo(directory / file)
+    option = ["--json"] if file == "result.json" else []
+    done = lab.call(lab.command("report", "overlay", *option))
+    assert done.returncode == 3
+    assert f"{file}' cannot be read: not a regular file" in done.stderr
+    archive = lab.state.parent / "evidence.tar.gz"
+    done = lab.call(lab.command("gather", "overlay", "-o", str(archive)))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(archive) as opened:
+        (missing,) = [name for name in opened.getnames() if name.endswith(f"{file}.missing")]
+        piece = opened.extractfile(missing)
+        assert piece is not None
+        assert b"not a regular file" in piece.read()
 
 
 def test_exec_leaves_the_options_of_its_command_alone(lab):

@@ -24,6 +24,7 @@ MS_SLAVE = 1 << 19
 MNT_DETACH = 2
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,6 +68,11 @@ def die_with_parent(signal_number: int) -> None:
     Call it after any change of user namespace, which may clear it.
     """
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants of this process whose own parent exits."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl")
 
 
 NETNS_DIRECTORY = "/run/netns"

@@ -15,7 +15,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import quantity
-from lab.providers.netns import daemons, holders, isolation, namespaces
+from lab.providers.netns import daemons, guard, holders, isolation, namespaces
 from lab.providers.netns.holders import HolderEntry, HolderProcess, Tell
 from lab.providers.netns.isolation import (
     RESOLV_DIRECTORY,
@@ -86,7 +86,8 @@ class NetnsMachine:
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or an interactive shell if ``command`` is empty.
 
-        Returns the exit code, as :meth:`run` does.
+        Returns the exit code, as :meth:`run` does. What a command leaves behind when it ends goes
+        on; if this process is ended first, the command is killed with all that it started.
         """
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         doing = f"running {command_words(words)} in '{self.name}'"
@@ -154,13 +155,17 @@ def run_captured(command: Sequence[str]) -> Completed:
 
 
 def _attached(command: Sequence[str]) -> int:
-    code, trouble = _finished(
-        lambda: subprocess.Popen(list(command), preexec_fn=_take_terminal),  # noqa: S603, PLW1509  the user's own command; this process has one thread
-        command[0],
-    )
-    if trouble:
-        os.write(2, trouble.encode())
-    return code
+    def run(wait: Callable[[subprocess.Popen[bytes]], int]) -> int:
+        code, trouble = _finished(
+            lambda: subprocess.Popen(list(command), preexec_fn=_take_terminal),  # noqa: S603, PLW1509  the user's own command; this process has one thread
+            command[0],
+            wait,
+        )
+        if trouble:
+            os.write(2, trouble.encode())
+        return code
+
+    return guard.guarded(run)
 
 
 def _take_terminal() -> None:
@@ -168,11 +173,11 @@ def _take_terminal() -> None:
 
     The caller's group is outside this pid namespace and has no id here.
     """
+    guard.release_signals()
     if os.isatty(0):
         os.setpgid(0, 0)
         _set_foreground()
         signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nothing here could continue it
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def _set_foreground() -> None:
@@ -182,7 +187,11 @@ def _set_foreground() -> None:
     signal.signal(signal.SIGTTOU, before)
 
 
-def _finished(start: Callable[[], subprocess.Popen[bytes]], name: str) -> tuple[int, str]:
+def _finished(
+    start: Callable[[], subprocess.Popen[bytes]],
+    name: str,
+    wait: Callable[[subprocess.Popen[bytes]], int] = subprocess.Popen.wait,
+) -> tuple[int, str]:
     """Run a command: exit code as in a shell, and an error message if it did not start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # inherited by the command
     try:
@@ -193,7 +202,7 @@ def _finished(start: Callable[[], subprocess.Popen[bytes]], name: str) -> tuple[
         return _NOT_RUNNABLE, f"lab: '{name}': {error.strerror}\n"
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    code = process.wait()
+    code = wait(process)
     return (code if code >= 0 else _SIGNALLED - code), ""
 
 

@@ -21,6 +21,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
 from lab.providers.netns import isolation
+from lab.providers.netns.guard import call_guarded
 from lab.providers.netns.holders import start_time
 from lab.providers.netns.netlink import Link, Socket, list_default_routes, list_links
 from lab.providers.node.protocol import ClusterPods
@@ -219,7 +220,7 @@ class PodMachine:
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or a shell if ``command`` is empty."""
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
-        return subprocess.run(self._words(words), check=False).returncode  # noqa: S603  the same
+        return call_guarded(self._words(words))
 
     def _words(self, command: Sequence[str]) -> list[str]:
         """Mount a copy of the pod's resolver file over this machine's, for this command only."""

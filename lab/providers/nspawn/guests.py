@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lab._errors import BrokenError
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, Guests
+from lab.providers.netns.guard import call_guarded
 from lab.providers.netns.holders import HolderProcess
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn import holder as holders
@@ -121,7 +122,10 @@ class ContainerGuests(Guests):
         """A shell on the machine; always the same one."""
         if machine not in self._shells:
             self._shells[machine] = LocalShell(
-                become=False, inside=lambda: self._inside(machine), machine=f"machine '{machine}'"
+                become=False,
+                inside=lambda: self._inside(machine),
+                machine=f"machine '{machine}'",
+                call=call_guarded,
             )
         return self._shells[machine]
 

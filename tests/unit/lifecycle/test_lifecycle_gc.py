@@ -19,6 +19,7 @@ from lab.lifecycle.names import in_words, parse_age
 from lab.lifecycle.night_report import FoundNight, make_output
 from lab.providers.fake.provider import FakeLab
 from lab.providers.provider import LabHandle
+from lab.state.directory import nights_directory
 from lab.state.lock import lab_lock
 from lab.state.rows import RunRow
 from lab.state.stamps import FORMAT
@@ -93,6 +94,17 @@ def test_only_labs_that_are_older_go_and_a_dry_run_says_which(desk):
     assert [row.name for row in desk.store.labs()] == ["young"]
     assert [lab.name for lab in desk.provider.world.values()] == ["young"]
     assert desk.files() == {"young", "young/lock", "young/scenario.yaml"}
+
+
+def test_a_lab_of_a_night_that_was_killed_is_named_and_one_of_a_running_night_is_not(desk):
+    desk.up("nightly-overlay")
+    (left,) = collect(desk).left
+    assert left.startswith("lab 'nightly-overlay' is left alone: it has the name of a night's lab")
+    assert left.endswith("lab down nightly-overlay")
+    with lab_lock(nights_directory(desk.store.directory), "lab nightly"):
+        assert collect(desk).left == ()
+    desk.now += 3 * DAY
+    assert collect(desk, 2 * DAY, yes=False).left == ()
 
 
 def test_an_orphan_goes_with_its_files(desk):

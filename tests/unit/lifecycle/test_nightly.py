@@ -4,6 +4,7 @@ import html
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -572,6 +573,33 @@ def test_a_command_gives_its_exit_code_and_all_it_said(monkeypatch, tmp_path):
     log = tmp_path / "up.log"
     assert run_python(monkeypatch, log, 'echo "$@"; echo oh >&2; exit 3', 30) == 3
     assert log.read_text() == "-P -m lab up x\noh\n"
+
+
+def test_a_command_ends_when_the_night_is_killed(tmp_path):
+    stub, log = tmp_path / "python", tmp_path / "up.log"
+    stub.write_text("#!/bin/sh\necho $$\nexec sleep 600\n")
+    stub.chmod(0o755)
+    program = (
+        "import sys; from pathlib import Path; from lab._deadline import Deadline; "
+        "from concurrent.futures import ThreadPoolExecutor; from lab.lifecycle import nightly; "
+        "sys.executable = sys.argv[1]; "
+        "run = lambda: nightly.run_lab(('up', 'x'), Path(sys.argv[2]), Deadline(600), lambda: 0); "
+        "ThreadPoolExecutor(1).submit(run).result()"
+    )
+    command = [sys.executable, "-c", program, str(stub), str(log)]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(Path(nightly.__file__).parents[2])}
+    ) as night:
+        said = Deadline(60).wait(
+            "the command to start",
+            lambda: log.read_text() if log.exists() else "",
+            until=lambda text: text.endswith("\n"),
+        )
+        night.kill()
+    status = Path(f"/proc/{int(said)}/stat")
+    Deadline(60).wait(
+        "the command to end", lambda: not status.exists() or ") Z " in status.read_text()
+    )
 
 
 def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path):
