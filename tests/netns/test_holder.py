@@ -141,7 +141,7 @@ def start(_):
     isolation.unshare(isolation.CLONE_NEWNS)
     return subprocess.Popen(["sleep", "60"], start_new_session=True).pid
 
-inner = entry.call("starting a daemon", start, Deadline(5))
+inner = entry.call("starting a daemon", start, Deadline(5), answer=int)
 places = {
     "host": "/proc/self/mountinfo",
     "holder": f"/proc/{entry.pid}/mountinfo",
