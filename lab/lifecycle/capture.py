@@ -18,7 +18,7 @@ from lab.explain.capture.probe import capture_probe
 from lab.lifecycle.explain import ExplainQuestion
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.cells import Product, product
+from lab.plan.plan import Plan
 from lab.providers.capture import Capturing, Taken, Tap
 from lab.providers.provider import CAPTURE
 from lab.state.directory import make_private
@@ -57,7 +57,7 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     with opened.used(f"lab capture {opened.name}", say):
         opened.require_running(well=False)
         with bound(opened) as intent:
-            cells = cells_of(product(opened.plan, intent), request, doing)
+            cells = cells_of(opened.plan, intent, request, doing)
             first: Captured | None = None
             for cell in cells:
                 found = _until_wrong(opened, intent, cell, request)
@@ -120,12 +120,12 @@ def _require_capture(opened: OpenLab, doing: str) -> None:
         )
 
 
-def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
-    """The cells that match the request, in the order of the matrix.
+def cells_of(plan: Plan, intent: Intent, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
+    """The cells that match the request, in order.
 
     Raises UsageError, listing the alternatives, if there are none.
     """
-    cells = request.cells(matrix, doing)
+    cells = request.cells(plan, intent, doing)
     wanted = tuple(one for one in cells if request.family in {None, one.family})
     if not wanted:
         had = ", ".join(dict.fromkeys(one.family for one in cells))

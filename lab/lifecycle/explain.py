@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
-from lab._errors import LabError
+from lab._errors import LabError, UsageError
 from lab._log import listed, quantity
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
@@ -17,12 +17,14 @@ from lab.facts.objects import CLUSTER, CLUSTER_NAME
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.cells import Product, product
+from lab.matrix.cells import Product, every_pair, product
 from lab.matrix.choose import choose_cells
 from lab.matrix.verdict import Finding
+from lab.plan.plan import Plan
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.remote.parallel import run_jobs
 from lab.suites.session import LabView, bound
+from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
 
@@ -45,8 +47,17 @@ class ExplainQuestion:
     def __str__(self) -> str:
         return self.source if self.target is None else f"{self.source} to {self.target}"
 
-    def cells(self, matrix: Product, doing: str) -> tuple[Cell, ...]:
-        """Its cells. Raises UsageError, with the nearest name, if there are none."""
+    def cells(self, plan: Plan, intent: Intent, doing: str) -> tuple[Cell, ...]:
+        """Its cells in the lab's matrix, or else of any two endpoints that exist.
+
+        Raises UsageError, with the nearest name, if there are none.
+        """
+        try:
+            return self._of(product(plan, intent), doing)
+        except UsageError:
+            return self._of(every_pair(plan, intent), doing)
+
+    def _of(self, matrix: Product, doing: str) -> tuple[Cell, ...]:
         return choose_cells(
             matrix, self.source, self.target, protocol=self.protocol, size=self.size, doing=doing
         )
@@ -67,7 +78,7 @@ def explain_cell(
     with opened.used(f"lab explain {opened.name}", say):
         opened.require_running(well=False)
         with bound(opened) as intent:
-            cells = question.cells(product(opened.plan, intent), doing)
+            cells = question.cells(opened.plan, intent, doing)
             view = LabView(opened, intent)
             asked = _Asked(opened, view, show)
             witnesses = Witnesses(asked.send, asked.look, asked.read, asked.compare, asked.follow)

@@ -40,6 +40,8 @@ class CellFamily(FamilyTerm):
     """
 
     ends: Callable[[LabEndpoints], Ends]
+    pairs: Callable[[LabEndpoints], Ends] | None = None
+    """Sources and targets of every pair that exists, where ``ends`` chooses some of them."""
     works: Expectation
     promised: Mapping[Refusal, Expectation] = field(default_factory=dict)
     dialect: Literal["lab", "health", "throughput"] = "lab"
@@ -54,10 +56,11 @@ def families() -> Mapping[Family, CellFamily]:
     return cast("Mapping[Family, CellFamily]", terms())
 
 
-def family_grid(lab: LabEndpoints, name: Family) -> Grid:
-    """The cells of one family."""
+def family_grid(lab: LabEndpoints, name: Family, *, every: bool = False) -> Grid:
+    """The cells of one family, or with ``every`` those of every pair that exists."""
     family = families()[name]
-    sources, targets = family.ends(lab)
+    ends = family.pairs if every and family.pairs else family.ends
+    sources, targets = ends(lab)
     small = STREAM if family.dialect == "throughput" else lab.small
     return Grid(name, sources, tuple(targets), lab.variants, small, lab.mtu)
 
@@ -125,6 +128,18 @@ def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Pro
     if not grids:
         raise _empty(plan, "the scenario asks for no cells at all")
     return Product(grids)
+
+
+def every_pair(plan: Plan, intent: Intent) -> Product:
+    """A cell for every pair of endpoints that a family can have, asked for by the plan or not.
+
+    Families that are tested on request are left out, unless the plan asks for them.
+    """
+    lab = LabEndpoints.of(plan, intent)
+    usual = (name for name, family in families().items() if not family.on_request)
+    return Product(
+        tuple(family_grid(lab, name, every=True) for name in asked_of(plan, intent, (*usual,)))
+    )
 
 
 def asked_of(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> tuple[Family, ...]:

@@ -70,6 +70,21 @@ def _node_service(lab: LabEndpoints) -> Ends:
     )
 
 
+def _every_node_service(lab: LabEndpoints) -> Ends:
+    """Every node with a kubelet to every pod's own Service."""
+
+    def path(backend: Endpoint, node: Endpoint) -> GridPath:
+        seen = lab.sources.of_machine(node.name, backend)
+        target = lab.services[backend.name]
+        return GridPath(node, target, between(node, backend), (backend.name,), seen)
+
+    return lab.hosts, (
+        GridTarget(str(pod.node), True, partial(path, pod))
+        for pod in lab.pods
+        if pod.name in lab.services
+    )
+
+
 def _nodeport(lab: LabEndpoints) -> Ends:
     """Every pod, every node with a kubelet and the client probe every node with a kubelet.
 
@@ -84,6 +99,20 @@ def _nodeport(lab: LabEndpoints) -> Ends:
         GridTarget(entry.name, True, partial(path, entry, choose), place)
         for entry in lab.hosts
         for place, choose in local_and_remote(lab, entry.name, lab.node_ports).items()
+    )
+
+
+def _every_nodeport(lab: LabEndpoints) -> Ends:
+    """The same sources and nodes, with the NodePort of every pod's own Service."""
+
+    def path(entry: Endpoint, backend: Endpoint, source: Endpoint) -> GridPath:
+        return _through(lab, source, entry, backend)
+
+    return (*lab.pods, *lab.hosts, lab.client), (
+        GridTarget(entry.name, True, partial(path, entry, pod), pod.name)
+        for entry in lab.hosts
+        for pod in lab.pods
+        if pod.name in lab.node_ports
     )
 
 
@@ -118,12 +147,14 @@ NODE_SERVICE = CellFamily(
     name="node-service",
     order=40,
     ends=_node_service,
+    pairs=_every_node_service,
     works=rule("K8S-NODE-SERVICE", "kube-proxy serves Service addresses on its node too", PROXY),
 )
 NODEPORT = CellFamily(
     name="nodeport",
     order=50,
     ends=_nodeport,
+    pairs=_every_nodeport,
     works=rule(
         "K8S-NODEPORT",
         "every node that runs kube-proxy passes its node ports on to the Service's "

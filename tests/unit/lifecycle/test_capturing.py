@@ -16,21 +16,23 @@ from lab.imaging import golden
 from lab.lifecycle import capture, night_report
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
-from lab.matrix.cells import Product, product
+from lab.matrix.cells import every_pair, product
+from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
+from lab.scenario.loader import HeldText, find, load
 from lab.state.failure import FullError
 from lab.topology import registry
+from lab.topology.intent import Intent
 
 
 @cache
-def matrix() -> Product:
+def made() -> tuple[Plan, Intent]:
     plan = make_plan(load(find("overlay")))
-    return product(plan, registry.intent(plan))
+    return plan, registry.intent(plan)
 
 
 def ids(request: CaptureRequest) -> list[str]:
-    return [one.id for one in cells_of(matrix(), request, "capturing")]
+    return [one.id for one in cells_of(*made(), request, "capturing")]
 
 
 def test_names_protocol_size_and_family_choose_cells_and_an_id_one():
@@ -40,6 +42,40 @@ def test_names_protocol_size_and_family_choose_cells_and_an_id_one():
     asked = CaptureRequest("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
     assert ids(asked) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
     assert ids(CaptureRequest(f"{between}udp-small", None)) == [f"{between}udp-small"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "family", "backend"),
+    [
+        ("worker1", "to-win2-p2", "node-service", "win2-p2"),
+        ("client", "worker2:to-master-p2", "nodeport", "master-p2"),
+        ("win1-p1", "win1:to-win1-p1", "nodeport", "win1-p1"),
+    ],
+)
+def test_any_two_endpoints_have_a_cell_though_the_matrix_samples_others(
+    source, target, family, backend
+):
+    matrix = product(*made())
+    assert matrix.find(f"{family}/{source}/{target}/udp-small") is None
+    request = CaptureRequest(source, target, "udp", "small")
+    (cell,) = cells_of(*made(), request, "capturing")
+    assert (cell.id, cell.backends) == (f"{family}/{source}/{target}/udp-small", (backend,))
+    assert ids(CaptureRequest(cell.id, None)) == [cell.id]
+
+
+def test_families_that_the_scenario_does_not_test_can_be_explained_and_captured():
+    text = f"{find('overlay').read_text()}\nmatrix: {{families: [dns]}}\n"
+    plan = make_plan(load(HeldText(text, "dns alone")))
+    request = CaptureRequest("master-p1", "win1-p1", "tcp", "small")
+    (cell,) = cells_of(plan, registry.intent(plan), request, "capturing")
+    assert cell.id == "pod-pod/master-p1/win1-p1/tcp-small"
+
+
+def test_a_pair_of_the_matrix_is_the_same_cell_among_every_pair():
+    plan, intent = made()
+    every = every_pair(plan, intent)
+    for cell in product(plan, intent).cells():
+        assert every.find(cell.id) == cell
 
 
 @pytest.mark.parametrize(
