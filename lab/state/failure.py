@@ -106,6 +106,15 @@ def _resource(error: BaseException) -> int:
     return 0
 
 
+def is_of_content(error: OSError) -> bool:
+    """Whether an error of reading an archive is of its content, and not of the disk it is on.
+
+    Python's decompressors raise OSError without a number, and a seek to a position that damaged
+    content names fails with EINVAL.
+    """
+    return error.errno in {None, errno.EINVAL}
+
+
 def _either(hint: str, elsewhere: str) -> str:
     return f"{hint}, {elsewhere}" if elsewhere else hint
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError, LabError, PreflightError, UsageError, os_words
 from lab._log import quantity
@@ -42,6 +42,9 @@ from lab.state.directory import fsync
 from lab.state.files import open_regular, read_regular
 from lab.state.lock import HeldError, holder, lab_lock
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
 BLOBS = Path("blobs", "sha256")
 _PART = ".part"
 _CHUNK = 1 << 20
@@ -57,7 +60,7 @@ class Scratch:
         with guarded(f"making the bundle in '{directory.parent}'"):
             self.blobs.mkdir(parents=True, exist_ok=True)
 
-    def keep(self, content: IO[bytes], doing: str, most: int = 1 << 50) -> Blob:
+    def keep(self, content: SupportsRead[bytes], doing: str, most: int = 1 << 50) -> Blob:
         """Copy bytes into the bundle.
 
         ``doing``: for messages: ``"copying 'kubelet'"``. ``most``: upper limit of bytes; at most

@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -37,6 +37,7 @@ from lab.scenario.findings import cut
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED, unsupported
 from lab.state.directory import fsync
+from lab.state.failure import is_of_content
 
 INSTEAD = (
     "check 'mirrors' and 'proxies' of the inventory, or make the bundle from a directory: "
@@ -183,32 +184,62 @@ def _published(said: str, file: str, where: str, doing: str) -> str | None:
     return str(digest)
 
 
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The content of a file in an archive, whose damage shows only while it is read."""
+
+    content: IO[bytes]
+    doing: str
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most ``size`` bytes, or all. Raises as :func:`_unpacking` does."""
+        with _unpacking(self.doing):
+            return self.content.read(size)
+
+
 @contextmanager
-def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
+def _member(path: Path, member: str, url: str) -> Iterator[_Content]:
     """The content of a file in an archive; nothing is unpacked to the archive's own paths.
 
-    Reads no more of a file than the size in the archive's header.
+    Reads no more of a file than the size in the archive's header. Raises PreflightError when the
+    archive is damaged or does not have the file; StateError when the disk cannot be read.
     """
     doing = f"unpacking '{member}' of {url}"
+    with ExitStack() as opened:
+        with _unpacking(doing):
+            content = _open_member(path, member, doing, opened)
+        yield _Content(content, doing)
+
+
+def _open_member(path: Path, member: str, doing: str, opened: ExitStack) -> IO[bytes]:
+    if zipfile.is_zipfile(path):
+        packed = opened.enter_context(zipfile.ZipFile(path))
+        sizes = {file.filename: file.file_size for file in packed.infolist()}
+        _require_bounded(sum(sizes.values()), doing)
+        return opened.enter_context(packed.open(_named(sizes, member, doing)))
+    archive = opened.enter_context(tarfile.open(path, "r:*"))  # noqa: SIM115  until it is read
+    files, size = {}, 0
+    for entry in archive:
+        size += _declared(entry)
+        _require_bounded(size, doing)  # before seeking, which reads all of this one
+        if entry.isfile():
+            files[entry.name] = entry
+    content = archive.extractfile(files[_named(files, member, doing)])
+    assert content is not None, "it is a file"
+    return opened.enter_context(content)
+
+
+@contextmanager
+def _unpacking(doing: str) -> Iterator[None]:
+    """Raise PreflightError for errors of a damaged archive, StateError for those of the disk."""
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as packed:
-                sizes = {one.filename: one.file_size for one in packed.infolist()}
-                _require_bounded(sum(sizes.values()), doing)
-                with packed.open(_named(sizes, member, doing)) as content:
-                    yield content
-            return
-        with tarfile.open(path, "r:*") as archive:
-            files, size = {}, 0
-            for one in archive:
-                size += _declared(one)
-                _require_bounded(size, doing)  # before seeking, which reads all of this one
-                if one.isfile():
-                    files[one.name] = one
-            found = archive.extractfile(files[_named(files, member, doing)])
-            assert found is not None, "it is a file"
-            with found:
-                yield found
+        with guarded(doing):
+            try:
+                yield
+            except OSError as error:
+                if not is_of_content(error):
+                    raise
+                raise tarfile.ReadError(str(error)) from error
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         happened = f"the archive is damaged or cut short ({error})"
         raise PreflightError(doing, happened, INSTEAD) from error

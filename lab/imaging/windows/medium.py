@@ -22,11 +22,12 @@ from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, PreflightError
+from lab._errors import BrokenError, PreflightError, os_words
 from lab._log import quantity
 from lab.imaging.medium import SECTOR, Extent, Medium, opened
 from lab.imaging.windows.settings import RELEASES, Release, WantedImage
 from lab.remote import programs
+from lab.state.failure import is_of_content
 
 Channel = Literal["evaluation", "volume", "retail", "unknown"]
 BootKind = Literal["bios", "uefi"]
@@ -342,6 +343,7 @@ _STORAGE, _CARD = "viostor", "NetKVM"
 """Folders of the drivers that installation and network access need."""
 _DRIVERS_HINT = "give the whole virtio-win ISO, of a version that has this release"
 _DAEMON = "sshd.exe"
+_INCOMPLETE = "it is not a complete ZIP archive"
 _OPENSSH_HINT = "give OpenSSH-Win64.zip of a release of Win32-OpenSSH"
 _ARCHIVE_MOST = 256 << 20
 """Limit in bytes; the archive has some 5 MB and is copied to the answer medium."""
@@ -456,9 +458,11 @@ def check_openssh(path: Path) -> None:
                 name.replace("\\", "/").rpartition("/")[2].lower() for name in archive.namelist()
             ]
     except zipfile.BadZipFile as error:
-        raise PreflightError(doing, "it is not a complete ZIP archive", _OPENSSH_HINT) from error
+        raise PreflightError(doing, _INCOMPLETE, _OPENSSH_HINT) from error
     except OSError as error:
-        raise PreflightError(doing, f"{error.strerror}", "check the path") from error
+        if is_of_content(error):
+            raise PreflightError(doing, _INCOMPLETE, _OPENSSH_HINT) from error
+        raise PreflightError(doing, os_words(error), "check the path") from error
     if _DAEMON not in names:
         raise PreflightError(doing, f"it holds no '{_DAEMON}'", _OPENSSH_HINT)
 

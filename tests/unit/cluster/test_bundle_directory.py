@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import tarfile
 import threading
 from collections.abc import Mapping
@@ -108,8 +109,12 @@ def test_layers_that_docker_has_linked_together_are_found(store, source):
 
 
 def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(store, source, monkeypatch):
-    def full(_descriptor):
-        raise OSError(28, "No space left on device")
+    fsync = os.fsync
+
+    def full(descriptor):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(PreflightError, match="the disk is full") as refused:

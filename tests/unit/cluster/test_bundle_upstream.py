@@ -1,9 +1,13 @@
 """Bundles made from where upstream has released their parts."""
 
+import bz2
+import errno
 import gzip
 import io
 import json
+import lzma
 import os
+import random
 import subprocess
 import sys
 import tarfile
@@ -15,10 +19,11 @@ import bundle_parts as parts
 import pytest
 from processes import run_program
 
-from lab._errors import BrokenError, PreflightError, UsageError
+from lab._errors import BrokenError, PreflightError, StateError, UsageError
 from lab.cluster.bundle import upstream
 from lab.cluster.bundle.manifest import Manifest, Wanted, wanted_images
 from lab.cluster.bundle.store import Scratch
+from lab.cluster.bundle.upstream import _member
 from lab.imaging import download
 
 ETCD = "/github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz"
@@ -228,6 +233,80 @@ def locked_zip(flag: int, method: int) -> bytes:
         place = found.find(mark)
         found[place + at], found[place + at + 2] = flag, method
     return bytes(found)
+
+
+MEMBER = "sdnoverlay.exe"
+CONTENT = random.Random(1).randbytes(20_000)
+
+
+def packed_zip(method: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.writestr(MEMBER, CONTENT)
+    return out.getvalue()
+
+
+ARCHIVES = {
+    "tar": parts.tar({MEMBER: CONTENT}),
+    "gz": gzip.compress(parts.tar({MEMBER: CONTENT})),
+    "bz2": bz2.compress(parts.tar({MEMBER: CONTENT})),
+    "xz": lzma.compress(parts.tar({MEMBER: CONTENT})),
+    "stored": packed_zip(zipfile.ZIP_STORED),
+    "deflated": packed_zip(zipfile.ZIP_DEFLATED),
+    "zip of bz2": packed_zip(zipfile.ZIP_BZIP2),
+}
+
+
+@pytest.mark.parametrize("kind", ARCHIVES)
+def test_a_damaged_archive_is_never_a_defect(tmp_path, kind):
+    """Bytes changed, and the end cut off, at many places: every time it is said, or not seen."""
+    path = tmp_path / "archive"
+    whole = ARCHIVES[kind]
+    chosen = random.Random(2)
+    refusals = disk = 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for place in (chosen.randrange(len(whole)), chosen.randrange(-64, 0)):
+            damaged[place] = chosen.choice((0, 127, 128, 255))
+        path.write_bytes(damaged[: chosen.choice((len(whole), chosen.randrange(len(whole))))])
+        try:
+            with _member(path, MEMBER, "https://upstream.example/a") as content:
+                while content.read(1 << 20):
+                    pass
+        except PreflightError as error:
+            refusals += not isinstance(error, StateError)
+            disk += isinstance(error, StateError)
+    assert not disk
+    assert refusals > 100
+
+
+def test_an_error_of_the_disk_is_not_called_a_damaged_archive(tmp_path, monkeypatch):
+    path = tmp_path / "archive"
+    path.write_bytes(ARCHIVES["gz"])
+
+    def fail(*_arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with _member(path, MEMBER, "https://upstream.example/a") as content:
+        monkeypatch.setattr(tarfile.ExFileObject, "read", fail)
+        with pytest.raises(StateError, match="input/output error"):
+            content.read(1)
+    monkeypatch.setattr(tarfile, "open", fail)
+    with (
+        pytest.raises(StateError, match="input/output error"),
+        _member(path, MEMBER, "https://upstream.example/a"),
+    ):
+        pass
+
+
+def test_an_error_of_what_is_done_with_the_content_stays_as_it_is(tmp_path):
+    path = tmp_path / "archive"
+    path.write_bytes(ARCHIVES["gz"])
+    with (
+        pytest.raises(EOFError, match="mine"),
+        _member(path, MEMBER, "https://upstream.example/a"),
+    ):
+        raise EOFError("mine")
 
 
 @pytest.mark.timeout(60)
