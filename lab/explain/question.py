@@ -14,11 +14,11 @@ from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.check import NEW_LAB, NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.explain.objects import of_objects, with_objects
+from lab.facts.churn import CACHED_MTU
 from lab.facts.node import NodeFacts, rises
 from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
-from lab.facts.state import CACHED_MTU
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe

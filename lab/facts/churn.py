@@ -23,6 +23,7 @@ class Churn:
     """The part of an nftables rule that varies; a rule that is nothing else comes and goes."""
 
 
+CACHED_MTU = "cached path MTU"
 STILL = Churn()
 """Nothing: the lab alone makes what is there."""
 _OF_DAEMONS = (
@@ -57,16 +58,25 @@ _OF_ENDPOINTS = (
 
 
 @cache
-def churn(*, kubernetes: bool, daemons: bool, held: frozenset[str] = frozenset()) -> Churn:
+def churn(
+    *,
+    kubernetes: bool,
+    daemons: bool,
+    held: frozenset[str] = frozenset(),
+    mtus: frozenset[int] = frozenset(),
+) -> Churn:
     """What kubelet, kube-proxy and network add-ons do, or routing daemons and virtual switches.
 
-    ``held``: the addresses, without prefix length, that daemons add and remove.
+    ``held``: the addresses, without prefix length, that daemons add and remove. ``mtus``: the MTUs
+    of the lab's devices, which large packets teach.
     """
     of_addons = kubernetes and daemons
     every = ((_OF_KUBERNETES, kubernetes), (_OF_DAEMONS, daemons), (_OF_ADDONS, of_addons))
     objects = [text for text, on in every if on]
     if daemons and held:
         objects.append(f"(?:new|gone) address (?:{'|'.join(map(re.escape, sorted(held)))})/.*")
+    if mtus:
+        objects.append(f"new cache {CACHED_MTU} (?:{'|'.join(map(str, sorted(mtus)))})")
     if not kubernetes:
         return Churn(re.compile("|".join(objects))) if objects else STILL
     return Churn(*map(re.compile, ("|".join(objects), _POD_DEVICES, _OF_ENDPOINTS)))

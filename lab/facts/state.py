@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from lab._errors import BrokenError
-from lab.facts.churn import STILL, Churn
+from lab.facts.churn import CACHED_MTU, STILL, Churn
 from lab.facts.questions import HEAD, RAN, SUBNET, TAIL, WITH_CALICO, answers
 from lab.facts.ruleset import (
     Ruleset,
@@ -90,7 +90,6 @@ _STATES = {"disabled": 0, "listening": 1, "learning": 2, "forwarding": 3, "block
 _PORT_NAMES = {"multicast_router": "mcast_router"}
 _DEFAULT_QUEUES = frozenset({"noqueue", "pfifo_fast", "fq_codel", "mq", "fq"})
 _ROUTE_FLAGS = re.compile(r" (?:linkdown|dead|rt_offload|rt_trap|offload|trap|pervasive)\b")
-CACHED_MTU = "cached path MTU"
 _LEARNED = frozenset({"bird", "ra", "dhcp", "zebra", "keepalived"})
 
 

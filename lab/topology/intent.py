@@ -455,6 +455,14 @@ class Intent:
         """Hypervisors, then the machines on them."""
         return (*self.hypervisors, *self.machines)
 
+    def mtus(self) -> frozenset[int]:
+        """The MTU of every device, in bytes: a packet that is too large for one teaches it."""
+        devices = (
+            (*machine.interfaces, machine.bridge, machine.tunnel, machine.switch, *machine.pods)
+            for machine in self.everything()
+        )
+        return frozenset(device.mtu for each in devices for device in each if device)
+
     def hosts(self) -> tuple[tuple[str, str], ...]:
         """Machines and their hypervisors, in the machines' order."""
         return tuple(

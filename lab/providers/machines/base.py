@@ -456,7 +456,7 @@ class MachinesProvider(Provider):
                 continue  # a cluster's pod that is no longer there
             daemons = name == machine.name and bool(machine.daemons)
             held = moving_addresses(intent, machine)
-            others = churn(kubernetes=kubernetes, daemons=daemons, held=held)
+            others = churn(kubernetes=kubernetes, daemons=daemons, held=held, mtus=intent.mtus())
             try:
                 differs = _compare_place(made[name]["state"], answer, others)
             except LabError as error:

@@ -203,6 +203,7 @@ class NetnsBringUp:
             "making the lab's namespaces a second time", copy, deadline, dict[str, Completed]
         )
         entry = holders.enter_holder(self.lab)
+        mtus = self.intent.mtus()
 
         def compare(name: str) -> tuple[StateDifference, ...]:
             now = NetnsMachine(name, entry, name in pods).run(STATE_COMMAND, deadline)
@@ -211,7 +212,7 @@ class NetnsBringUp:
             return compare_states(
                 read_state(made[name].stdout, made[name].stderr),
                 read_state(now.stdout, now.stderr),
-                churn(kubernetes=False, daemons=machine is not None, held=held),
+                churn(kubernetes=False, daemons=machine is not None, held=held, mtus=mtus),
             )
 
         found: dict[str, tuple[StateDifference, ...] | LabError] = {}

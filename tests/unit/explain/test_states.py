@@ -263,6 +263,15 @@ def test_a_path_mtu_that_has_expired_since_is_no_difference() -> None:
     assert compare_states(taught, state()) == ()
 
 
+@pytest.mark.parametrize(("mtus", "differences"), [({1450, 552}, 0), ({1450, 1500}, 1)])
+def test_a_path_mtu_that_a_device_of_the_lab_has_is_no_difference(
+    mtus: set[int], differences: int
+) -> None:
+    taught = state(cache="10.9.0.1 via 10.1.0.1 dev veth1 \n    cache expires 9sec mtu 552 \n")
+    left_out = churn(kubernetes=False, daemons=False, mtus=frozenset(mtus))
+    assert len(compare_states(state(), taught, left_out)) == differences
+
+
 @pytest.mark.parametrize(("within", "tool"), [("", "ipset"), (WITH_CALICO, f"{WITH_CALICO} ipset")])
 def test_an_ipset_is_changed_with_the_program_that_there_is(within: str, tool: str) -> None:
     sets = f"in {within}\ncreate blocked hash:net family inet\nadd blocked 10.0.0.0/8\n"
