@@ -29,6 +29,7 @@ STILL = Churn()
 _OF_DAEMONS = (
     # virtual switches; routes of addresses that daemons hold: what they learn has their protocol
     r"new link (?:ovs-|br-|genev_sys_).*|(?:new|gone) route .* proto kernel"
+    r"|\w+ route .* proto (?:bird|keepalived)"
     r"|changed link \S+ promisc"
 )
 _OF_ADDONS = r"new (?:link|forwarding|queue|vlan) .*|new route .* dev \S+"
@@ -45,6 +46,7 @@ _OF_KUBERNETES = (
     # a node that joins anew has another tunnel device; checks compare its entries
     r"|\w+ (?:neighbour|forwarding) .* dev (?:flannel\.|vxlan\.calico).*"
     r"|\w+ (?:route|address) .* dev vxlan\.calico"
+    r"|\w+ route .* proto bird"
     # programs listen on ports that the kernel chooses
     rf"|gone socket socket \S+ \S+:{_EPHEMERAL}"
 )

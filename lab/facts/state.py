@@ -77,20 +77,29 @@ STATE_COMMAND = ("sh", "-c", Script(HEAD + _SCRIPT + TAIL, "lab/facts/state.py")
 
 _MULTICAST = ("33:33:", "01:00:5e:", "01:80:c2:")
 _CHURN = re.compile(
-    r"fastopen_key|stable_secret|conntrack_count|hash_seed|ehash_entries|hash_entries|netfilter/nf_log"
-    r"|ipv4/neigh/.*/(?:retrans_time|base_reachable_time)$|conntrack_generation|unix/"
+    r"ipv4/tcp_fastopen_key|stable_secret"  # random
+    r"|netfilter/nf_conntrack_count|_hash_entries$|_ehash_entries$"  # numbers, of the computer
+    r"|netfilter/nf_log"  # only logs
+    r"|ipv4/neigh/.*/(?:retrans_time|base_reachable_time)$"  # the same in ms is compared
+    r"|^unix/"  # not the network
 )
+"""Settings that say nothing of what happens to packets."""
 _LINK_CHURN = re.compile(
-    r"ifindex|link_index|link_netnsid|^txqlen|operstate|qdisc|promiscuity|allmulti|permaddr|_timer$|root_port"
-    r"|root_path_cost|topology_change|bridge_id|root_id|designated|config_pending|\.id$|\.no$"
-    r"|_str$|num_._queues|min_mtu|max_mtu|addr_info|\.gc_|parentbus|parentdev|_entries$|fdb_n_learned"
+    r"^(?:ifindex|link_index|link_netnsid|num_[rt]x_queues|min_mtu|max_mtu|permaddr|parentbus"
+    r"|parentdev)$"  # chosen when the device is made, and without a way to change them
+    r"|^(?:operstate|promiscuity|allmulti|qdisc)$"  # follow from flags, carrier and queues
+    r"|\.info_data\.(?:\w+_timer|root_port|root_path_cost|root_id|bridge_id|topology_change\w*)$"
+    r"|\.info_slave_data\.(?:\w+_timer|id|no|root_id|bridge_id|designated\w+|topology_change\w*"
+    r"|config_pending|root_port)$"  # what the spanning tree protocol has found
+    r"|_str$"  # the same in words
+    r"|\.fdb_n_learned$"
 )
+"""Attributes of links that are not compared."""
 _FLAGS = ("UP", "NOARP", "PROMISC", "ALLMULTI", "MULTICAST", "BROADCAST")
 _STATES = {"disabled": 0, "listening": 1, "learning": 2, "forwarding": 3, "blocking": 4}
 _PORT_NAMES = {"multicast_router": "mcast_router"}
 _DEFAULT_QUEUES = frozenset({"noqueue", "pfifo_fast", "fq_codel", "mq", "fq"})
 _ROUTE_FLAGS = re.compile(r" (?:linkdown|dead|rt_offload|rt_trap|offload|trap|pervasive)\b")
-_LEARNED = frozenset({"bird", "ra", "dhcp", "zebra", "keepalived"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +252,6 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
             continue
         if words[0] == "broadcast" and "proto kernel" in line:
             continue
-        if any(f"proto {one}" in line for one in _LEARNED):
-            continue
         typed = not words[0][0].isdigit() and words[0] != "default"
         dst = words[1] if typed else words[0]
         table = _after(words, "table") or "main"
@@ -297,12 +304,14 @@ def _neighbours(said: Mapping[str, str]) -> Iterator[Item]:
         if not words or ":" in words[0] or words[0].startswith(("224.", "239.", "255.")):
             continue
         address, device, mac = words[0], _after(words, "dev"), _after(words, "lladdr")
-        lasting = words[-1] == "PERMANENT"
+        # the kernel itself makes those of loopback and broadcast addresses
+        lasting = words[-1] == "PERMANENT" or (words[-1] == "NOARP" and mac not in _OF_KERNEL_ARP)
         name = f"neighbour {address} dev {device}"
-        make = f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
+        nud = words[-1].lower() if lasting else "permanent"
+        make = f"ip neighbour replace {address} lladdr {mac} dev {device} nud {nud}"
         yield Item(
             "neighbour" if lasting else "learned", name,
-            mac if lasting else f"{mac or 'no MAC'} ({words[-1].lower()})", make,
+            mac if words[-1] == "PERMANENT" else f"{mac or 'no MAC'} ({words[-1].lower()})", make,
             f"ip neighbour delete {address} dev {device}", "ip neighbour", device,
         )  # fmt: skip
 
@@ -317,16 +326,20 @@ def _proxies(said: Mapping[str, str]) -> Iterator[Item]:
                        _after(words, "dev"))  # fmt: skip
 
 
+_OF_KERNEL_ARP = frozenset({"", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"})
+
+
 def _forwarding(said: Mapping[str, str]) -> Iterator[Item]:
+    own = {str(link.get("address")) for link in _json(said.get("links", ""))}
     for line in said.get("forwarding", "").splitlines():
         words = line.split()
-        if not words or words[0].startswith(_MULTICAST) or "extern_learn" in words:
+        if not words or words[0].startswith(_MULTICAST):
             continue
-        if not {"permanent", "static", "dst"} & {*words}:
+        if not {"permanent", "static", "dst", "extern_learn"} & {*words}:
             continue
         device = _after(words, "dev")
-        if "master" in words and "permanent" in words:
-            continue  # the device's own address at its bridge
+        if "master" in words and "permanent" in words and words[0] in own:
+            continue  # a device's own address at its bridge
         to = f" dst {_after(words, 'dst')}" if "dst" in words else ""
         vlan = f" vlan {_after(words, 'vlan')}" if "vlan" in words else ""
         how = "master" if "master" in words else "self"
@@ -415,7 +428,7 @@ def _queues(said: Mapping[str, str]) -> Iterator[Item]:
             if kind in _DEFAULT_QUEUES
             else f"tc qdisc replace dev {device} {place} {kind} {options}"
         )
-        if parent.startswith("parent ") and place == parent:
+        if parent.startswith("parent ") and place == parent and kind in _DEFAULT_QUEUES:
             continue  # goes with the root
         yield Item("queue", f"queue {place} of {device}", f"{kind} {options}".strip(), make,
                    f"tc qdisc delete dev {device} {place}", shows, device)  # fmt: skip
@@ -559,9 +572,14 @@ def _with_renamed(
 
 def _described(found: StateDifference) -> str:
     device = f" dev {found.device}" if found.section == "route" else ""
-    if device and "proto kernel" in (found.observed if found.change == "new" else found.intended):
-        device = " proto kernel"
+    line = found.observed if found.change == "new" else found.intended
+    if device and (by := _after(line.split(), "proto")) in _DAEMONS:
+        device = f" proto {by}"
     return f"{found.change} {found.section} {found.object}{device}"
+
+
+_DAEMONS = frozenset({"kernel", "bird", "keepalived"})
+"""Makers of routes that come and go with what daemons do."""
 
 
 def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifference]:
