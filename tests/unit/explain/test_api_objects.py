@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from pathlib import Path as FilePath
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from seen_machines import lab
+from seen_machines import lab, whole
+from shipped import plan_of
 
+from lab._deadline import Deadline
+from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.capture.trace import Point
+from lab.explain.causes import with_causes
 from lab.explain.objects import of_objects, with_objects
+from lab.facts.node import NodeFacts
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
 from lab.facts.ruleset import StateDifference
-from lab.matrix.verdict import Finding
+from lab.matrix.cells import product
+from lab.matrix.judge import expect
+from lab.matrix.verdict import CellResult, Finding
 from lab.providers.capture import Tap
+from lab.providers.machines import base
+from lab.providers.provider import LabHandle, Outcome
+from lab.remote.shell import Completed
+from lab.topology import registry
+from lab.topology.intent import Intent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
@@ -376,3 +391,77 @@ def test_what_a_path_does_not_need_is_only_told_beside_it() -> None:
     near, others = of_objects(path("worker2-p1", "master-p1"), every, "master")
     assert near == []
     assert [one.hop for one in others] == [-1] * len(every)
+
+
+OLD, NEW = "8e:ce:c7:68:69:63", "0e:11:22:33:44:55"
+"""MACs of worker1's tunnel: its own, and that of a changed annotation, which all others take."""
+BACKEND = "flannel.alpha.coreos.com~1backend-data"
+
+
+def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult]]:
+    """The facts if flannel has taken a wrong MAC from worker1's Node, and the failures."""
+    plan = plan_of("overlay")
+    intent = registry.intent(plan)
+    seen = whole(intent)
+    for name, facts in seen.items():
+        neighbours = tuple(
+            replace(one, neighbour=replace(one.neighbour, mac=NEW))
+            if one.neighbour.address == "10.244.1.0"
+            else one
+            for one in facts.neighbours
+        )
+        seen[name] = replace(facts, neighbours=neighbours)
+    outcome = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
+    cells = (one for one in product(plan, intent).cells() if one.family == "pod-pod")
+    failed = [
+        CellResult(one, expect(one, ()), "fail", "", (outcome,), False, "")
+        for one in cells
+        if "worker1" in {one.source.node, one.target.node} and one.relation == "other-node"
+    ]
+    return intent, seen, failed
+
+
+def test_in_a_run_a_changed_node_object_is_the_cause_and_not_the_neighbours_that_follow() -> None:
+    intent, seen, failed = failed_on_a_cluster()
+    observed, intended = (f'{{"VNI":4096,"VtepMAC":"{mac}"}}' for mac in (NEW, OLD))
+    node = StateDifference(
+        *("object", "Node worker1", intended, observed, "", "kubectl patch node worker1"),
+        concerns=("node worker1",),
+    )
+    found = with_causes(failed, intent, lambda _: seen, lambda _: {"": [node]})
+    assert {one.finding and one.finding.object for one in found} == {"Node worker1"}
+    silent = with_causes(failed, intent, lambda _: seen, lambda _: {"": LabError("a", "b")})
+    assert {one.finding and one.finding.kind for one in silent} == {"stale-neighbour"}
+
+
+@pytest.mark.parametrize(
+    ("stdout", "trouble"),
+    [
+        (f"\n{MARK} kubernetes\n\n{MARK}= 1\n\n{MARK} end\n", "exit code 1"),
+        (f"\n{MARK} kubernetes\n{{", "cut off"),
+        ("", "cut off"),
+        (None, "the connection was lost"),
+    ],
+)
+def test_an_api_server_that_does_not_answer_is_not_taken_for_one_without_changes(
+    stdout: str | None, trouble: str, tmp_path: FilePath
+) -> None:
+    def run(*_: object) -> Completed:
+        if stdout is None:
+            raise LabError("asking", trouble)
+        return Completed(0, stdout, "")
+
+    text = json.dumps({"items": CLUSTER})
+    state = f"\n{MARK} kubernetes\n{text}\n{MARK}= 0\n\n{MARK} end\n"
+    recorded = {"": {"made_by": "", "state": state, "asked": base._ASKED}}
+    (tmp_path / "states.json").write_text(json.dumps(recorded))
+    guests = SimpleNamespace(
+        fleet=SimpleNamespace(run_everywhere=lambda *_: {}),
+        shell=lambda _: SimpleNamespace(run=run),
+    )
+    provider = cast("base.MachinesProvider", SimpleNamespace(_guests=lambda _: nullcontext(guests)))
+    intent = registry.intent(plan_of("overlay"))
+    lab_handle = LabHandle("overlay", tmp_path, "t")
+    found = base.MachinesProvider.deviations(provider, lab_handle, intent, [""], Deadline(1))
+    assert isinstance(found[""], LabError)
+    assert trouble in found[""].happened
