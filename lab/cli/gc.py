@@ -28,6 +28,13 @@ from lab.cli.output import echo, echo_json
     show_default=True,
     help="How many nights in the state directory to keep.",
 )
+@click.option(
+    "--keep-evidence",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help='How many archives of evidence that a failed "lab up" left to keep, of all labs together.',
+)
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @click.option(
     "--all-users",
@@ -39,6 +46,7 @@ def command(
     older_than: str | None,
     keep_runs: int,
     keep_nights: int,
+    keep_evidence: int,
     yes: bool,
     all_users: bool,
     as_json: bool,
@@ -50,11 +58,13 @@ def command(
     given; their files are never touched.
     """
     from lab.lifecycle import api
+    from lab.lifecycle.gc import Kept
 
-    old = api.prune(keep_runs, keep_nights, yes, say)
+    old = api.prune(Kept(keep_runs, keep_nights, keep_evidence), yes, say)
     result = api.collect(older_than, yes, all_users, say)
     if as_json:
         kept = {"runs": old.runs, "captures": old.captures, "nights": old.nights}
+        kept["evidence"] = old.evidence
         echo_json(asdict(result) | kept)
     else:
         for line in result.removed:

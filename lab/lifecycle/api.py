@@ -320,12 +320,12 @@ def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.
         return gc.gc(gc.GcRequest(age, yes, all_users), _every(say), store, say)
 
 
-def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> gc.Surplus:
-    """Find, and with ``yes`` remove, runs and nights in excess of the numbers to keep."""
+def prune(keep: gc.Kept, yes: bool, say: Say) -> gc.Surplus:
+    """Find, and with ``yes`` remove, runs, nights and evidence in excess of the numbers to keep."""
     from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
-        return gc.prune(store, keep_runs, keep_nights, say, yes=yes)
+        return gc.prune(store, keep, say, yes=yes)
 
 
 def banner(name: str) -> str:

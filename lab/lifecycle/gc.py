@@ -29,7 +29,7 @@ from lab.lifecycle.session import stored_runs
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.directory import lab_directory, nights_directory
 from lab.state.files import remove_tree
-from lab.state.lock import RUNS, HeldError, holder, lab_lock
+from lab.state.lock import EVIDENCE, FILE, RUNS, HeldError, holder, lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
 
@@ -203,10 +203,15 @@ def _unseen(
 
 
 def _abandoned(labs: Path, known: Collection[str]) -> Iterator[Collected]:
-    """Files of labs that neither the journal nor a mark knows: the journal was deleted."""
+    """Files of labs that neither the journal nor a mark knows.
+
+    The journal was deleted, or an ``up`` was killed when it had made nothing but the lab's lock.
+    """
     for name in filter(is_name, _directories(labs)):
-        if name not in known and (labs / name / SCENARIO).is_file():
-            yield Collected(name, "", "", None, f"the files in '{labs / name}' are in no journal")
+        directory = labs / name
+        killed = (directory / FILE).is_file() and holder(directory) is None
+        if name not in known and (killed or (directory / SCENARIO).is_file()):
+            yield Collected(name, "", "", None, f"the files in '{directory}' are in no journal")
 
 
 def _remove(
@@ -245,11 +250,12 @@ def _remove_abandoned(lab: str, store: Store) -> tuple[str, ...]:
 
 
 _CAPTURE = re.compile(r"[0-9]{8}-[0-9]{6}-capture(-[0-9]+)?")
+_ARCHIVE = re.compile(r".+-evidence-(?P<made>[0-9]{8}-[0-9]{6})\.tar\.gz")
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """Runs, nights and captures to remove, or removed, and messages about failures."""
+    """Files to remove, or removed, and messages about failures."""
 
     runs: Mapping[str, tuple[str, ...]]
     """By lab, oldest first."""
@@ -257,6 +263,8 @@ class Surplus:
     failed: tuple[str, ...] = field(default=())
     captures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By lab, oldest first."""
+    evidence: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Archives of an ``up`` that failed; by lab, oldest first."""
 
     def words(self) -> Iterator[str]:
         """The number of each, as text, omitting zeros."""
@@ -264,6 +272,8 @@ class Surplus:
             yield quantity(sum(map(len, self.runs.values())), "run")
         if self.captures:
             yield quantity(sum(map(len, self.captures.values())), "capture")
+        if self.evidence:
+            yield quantity(sum(map(len, self.evidence.values())), "evidence archive")
         if self.nights:
             yield quantity(len(self.nights), "night")
 
@@ -291,10 +301,19 @@ def surplus(
     )
 
 
-def prune(
-    store: Store, keep_runs: int, keep_nights: int, say: Callable[[str], None], *, yes: bool
-) -> Surplus:
-    """Find and report runs and nights in excess, and with ``yes`` remove them.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How many of each to keep; at least 1."""
+
+    runs: int
+    """Runs, and captures, of each lab."""
+    nights: int
+    evidence: int
+    """Archives of an ``up`` that failed, of all labs together: such a lab may never come again."""
+
+
+def prune(store: Store, keep: Kept, say: Callable[[str], None], *, yes: bool) -> Surplus:
+    """Find and report runs, nights and evidence in excess, and with ``yes`` remove them.
 
     Their files and their rows in the journal are removed; no link is followed.
 
@@ -303,26 +322,47 @@ def prune(
     labs = {*store.labs_with_runs(), *_directories(store.directory / "labs")}
     kept = {lab: stored_runs(store, lab) for lab in labs}
     shelf = nights_directory(store.directory)
-    found = surplus(kept, _nights(shelf), keep_runs, keep_nights)
-    captures = surplus({lab: _captures(store, lab) for lab in labs}, (), keep_runs, keep_nights)
+    found = surplus(kept, _nights(shelf), keep.runs, keep.nights)
+    captures = surplus({lab: _captures(store, lab) for lab in labs}, (), keep.runs, keep.nights)
     verb = "removing" if yes else "would remove"
     failed: list[str] = []
-    gone = {"run": dict(found.runs), "capture": dict(captures.runs)}
+    gone = {
+        "run": dict(found.runs),
+        "capture": dict(captures.runs),
+        "evidence archive": _old_evidence(store, labs, keep.evidence),
+    }
     nights = found.nights
     for noun, of_labs in gone.items():
+        shelf_of = EVIDENCE if noun == "evidence archive" else RUNS
         for lab, old in of_labs.items():
             say(f"{verb} {quantity(len(old), noun)} of lab '{lab}'")
             if yes:
-                stay = _remove_directories(store.directory, ("labs", lab, RUNS), old, failed)
+                stay = _remove_entries(store.directory, ("labs", lab, shelf_of), old, failed)
                 of_labs[lab] = tuple(run for run in old if run not in stay)
                 store.forget_runs(of_labs[lab])
     if found.nights:
         say(f"{verb} {quantity(len(found.nights), 'night')}: {', '.join(found.nights)}")
         if yes:
-            stay = _remove_directories(store.directory, (shelf.name,), nights, failed)
+            stay = _remove_entries(store.directory, (shelf.name,), nights, failed)
             nights = tuple(night for night in nights if night not in stay)
-    runs, captured = ({lab: old for lab, old in of.items() if old} for of in gone.values())
-    return Surplus(runs, nights, tuple(failed), captured)
+    runs, captured, evidence = (
+        {lab: old for lab, old in of.items() if old} for of in gone.values()
+    )
+    return Surplus(runs, nights, tuple(failed), captured, evidence)
+
+
+def _old_evidence(store: Store, labs: Iterable[str], keep: int) -> dict[str, tuple[str, ...]]:
+    """The archives of evidence in excess, by lab; the latest of all labs are kept."""
+    archives = sorted(
+        (made["made"], lab, path.name)
+        for lab in labs
+        for path in (lab_directory(store.directory, lab) / EVIDENCE).glob("*.tar.gz")
+        if (made := _ARCHIVE.fullmatch(path.name)) and path.is_file() and not path.is_symlink()
+    )
+    old: dict[str, tuple[str, ...]] = {}
+    for _, lab, name in archives[:-keep]:
+        old[lab] = (*old.get(lab, ()), name)
+    return old
 
 
 def _captures(store: Store, lab: str) -> list[str]:
@@ -349,10 +389,10 @@ def _directories(parent: Path) -> list[str]:
         return []
 
 
-def _remove_directories(
+def _remove_entries(
     state: Path, parts: tuple[str, ...], names: Iterable[str], failed: list[str]
 ) -> set[str]:
-    """Remove directories of ``state/parts``; return the names of those that remain."""
+    """Remove directories and archives of ``state/parts``; return the names of those that remain."""
     names = tuple(names)
     stay: set[str] = set()
     try:
@@ -362,7 +402,10 @@ def _remove_directories(
                 if name not in there:
                     continue
                 try:
-                    remove_tree(name, parent)
+                    if _ARCHIVE.fullmatch(name):
+                        os.unlink(name, dir_fd=parent)
+                    else:
+                        remove_tree(name, parent)
                 except OSError as error:
                     stay.add(name)
                     failed.append(f"'{'/'.join((*parts, name))}': {error.strerror}")

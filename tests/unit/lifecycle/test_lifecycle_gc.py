@@ -14,7 +14,7 @@ from lab_desk import Desk
 from lab._errors import BrokenError, StateError, UsageError
 from lab.cli.main import main
 from lab.lifecycle import api
-from lab.lifecycle.gc import Collected, GcRequest, GcResult, Surplus, gc, prune, surplus
+from lab.lifecycle.gc import Collected, GcRequest, GcResult, Kept, Surplus, gc, prune, surplus
 from lab.lifecycle.names import in_words, parse_age
 from lab.lifecycle.night_report import FoundNight, make_output
 from lab.providers.fake.provider import FakeLab
@@ -114,6 +114,19 @@ def test_an_orphan_goes_with_its_files(desk):
     assert [item.why for item in result.found] == ["entry 1 (holder) is in no journal, 0 s old"]
     assert desk.provider.world == {}
     assert desk.files() == set()
+
+
+def test_the_lock_of_an_up_that_was_killed_early_goes(desk):
+    shelf = desk.store.lab_directory("early")
+    with lab_lock(shelf, "lab up early"):
+        assert collect(desk, yes=False).found == ()
+        content = (shelf / "lock").read_bytes()
+    assert not shelf.exists()
+    shelf.mkdir()
+    (shelf / "lock").write_bytes(content)
+    assert [item.lab for item in collect(desk, yes=False).found] == ["early"]
+    assert collect(desk).removed == (f"files in '{shelf}'",)
+    assert not shelf.exists()
 
 
 def test_files_of_a_lab_that_neither_journal_nor_mark_knows_go(desk):
@@ -381,9 +394,11 @@ def add_night(state: Path, name: str, started: str, **runs: str) -> Path:
     return directory
 
 
-def pruned(state: Path, runs: int = 20, nights: int = 30, *, yes: bool = True) -> Surplus:
+def pruned(
+    state: Path, runs: int = 20, nights: int = 30, evidence: int = 20, *, yes: bool = True
+) -> Surplus:
     with Store(state) as store:
-        return prune(store, runs, nights, lambda _: None, yes=yes)
+        return prune(store, Kept(runs, nights, evidence), lambda _: None, yes=yes)
 
 
 def runs_of(state: Path, lab: str) -> list[str]:
@@ -405,6 +420,24 @@ def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state):
     assert pruned(state, runs=2, yes=False).captures == {"x": (captures[0],)}
     assert list(pruned(state, runs=2).words()) == ["1 capture"]
     assert directories(shelf) == ["20261125-000000-aaaa", *captures[1:], "notes-capture"]
+
+
+def test_the_oldest_evidence_of_all_labs_goes(state, capsys):
+    for lab, made in (("a", "20261125-000001"), ("b", "20261125-000000"), ("a", "20261125-000002")):
+        shelf = state / "labs" / lab / "evidence"
+        shelf.mkdir(parents=True, exist_ok=True)
+        (shelf / f"{lab}-evidence-{made}.tar.gz").write_bytes(b"x")
+    (state / "labs" / "b" / "evidence" / "mine.tar.gz").write_bytes(b"x")
+    old = {"b": ("b-evidence-20261125-000000.tar.gz",)}
+    found = pruned(state, evidence=2, yes=False)
+    assert (found.evidence, list(found.words())) == (old, ["1 evidence archive"])
+    assert pruned(state, evidence=2).evidence == old
+    assert directories(state / "labs" / "b" / "evidence") == ["mine.tar.gz"]
+    with pytest.raises(SystemExit):
+        main(["gc", "--yes", "--keep-evidence", "1", "--json"])
+    names = ["a-evidence-20261125-000001.tar.gz"]
+    assert json.loads(capsys.readouterr().out)["evidence"] == {"a": names}
+    assert directories(state / "labs" / "a" / "evidence") == ["a-evidence-20261125-000002.tar.gz"]
 
 
 def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go():
