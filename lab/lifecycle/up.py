@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,7 +16,9 @@ from lab.lifecycle.ownership import own_marks
 from lab.lifecycle.reconnect import put_back
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
+from lab.plan.step import Step
 from lab.providers.provider import LabHandle, Liveness, Provider
+from lab.remote.parallel import on_each
 from lab.state.capacity import check_room
 from lab.state.lock import lab_lock
 from lab.state.rows import LabRow
@@ -195,19 +197,22 @@ class _BringUp:
         why = "" if new else f": {first.why}"
         say(f"{'starting' if new else 'going on with'} lab '{name}'{why}")
         took: dict[str, float] = {}
-        for position, (step, decision) in enumerate(zip(self.steps, self.decisions, strict=True)):
-            if decision.action == "skip":
-                continue
-            began = time.monotonic()
-            say(f"  step {position + 1} of {len(self.steps)}: {step.name}")
-            self.store.intend_step(name, position, step.name, step.digest)
-            try:
-                step.run()
-            except Exception as error:  # any failure of a step leaves the lab broken
-                happened = str(error) or type(error).__name__
-                raise self._broken(step.name, happened) from error
-            self.store.finish_step(name, step.name)
-            took[step.name] = time.monotonic() - began
+        skipped = {decision.step for decision in self.decisions if decision.action == "skip"}
+        wanted = [step for step in self.steps if step.name not in skipped]
+        for group in side_by_side(wanted):
+            for step in group:
+                position = self.steps.index(step)
+                say(f"  step {position + 1} of {len(self.steps)}: {step.name}")
+                self.store.intend_step(name, position, step.name, step.digest)
+            ends = _run_together(group)
+            for end in ends:
+                if end.error is None:
+                    self.store.finish_step(name, end.step)
+                    took[end.step] = end.seconds
+            for end in ends:
+                if end.error is not None:
+                    happened = str(end.error) or type(end.error).__name__
+                    raise self._broken(end.step, happened) from end.error
         if sum(took.values()) > _LONG_SECONDS:
             say(f"  took {', '.join(f'{step} {seconds:.1f} s' for step, seconds in took.items())}")
 
@@ -268,6 +273,45 @@ def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) ->
         plan_digest=digest(request.plan),
         options=request.options,
     )
+
+
+def side_by_side(steps: Iterable[Step]) -> tuple[tuple[Step, ...], ...]:
+    """The steps in order, in groups that run at the same time."""
+    groups: list[tuple[Step, ...]] = []
+    for step in steps:
+        if step.beside and groups:
+            groups[-1] += (step,)
+        else:
+            groups.append((step,))
+    return tuple(groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _StepEnd:
+    """How a step ended, and after how many seconds."""
+
+    step: str
+    seconds: float
+    error: Exception | None
+
+
+def _run_together(group: Sequence[Step]) -> tuple[_StepEnd, ...]:
+    """Run steps at the same time, all to their ends, whether others fail or not."""
+    if len(group) == 1:
+        return (_run_step(group[0]),)
+    named = {step.name: step for step in group}
+    ends = on_each(named, lambda name: _run_step(named[name]))
+    return tuple(ends[step.name] for step in group)
+
+
+def _run_step(step: Step) -> _StepEnd:
+    began = time.monotonic()
+    error = None
+    try:
+        step.run()
+    except Exception as raised:  # noqa: BLE001  any failure of a step leaves the lab broken
+        error = raised
+    return _StepEnd(step.name, time.monotonic() - began, error)
 
 
 NOT_DONE = "new"

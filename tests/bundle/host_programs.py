@@ -86,17 +86,7 @@ def clients(deadline: Deadline) -> tuple[Entry, ...]:
 
 
 _CLIENTS = (
-    "curl",
-    "dig",
-    "getent",
-    "grep",
-    "hostname",
-    "nslookup",
-    "seq",
-    "ss",
-    "tail",
-    "wc",
-    "wget",
+    *("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc", "wget"),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.cluster import dns
 from lab.cluster.addons.addon import DaemonSet, addons
@@ -48,8 +48,6 @@ def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[W
     names = dns.documents(cluster, manifest)
     addon = addons()[cluster.topology]
     first, *others = addon.waves(cluster, intent, manifest) or ((),)
-    if addon.daemon_set is None:
-        return (Wave((*rights, *first, *names)),)
     return (
         Wave((*rights, *first)),
         *(Wave(documents) for documents in others),
@@ -66,9 +64,10 @@ KINDS_SECONDS = 300.0
 def linux_steps(
     cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite
 ) -> tuple[Step, ...]:
-    """The steps in order: ``nodes``, ``control-plane``, ``workers``, ``add-ons``, ``ready``.
+    """The steps: ``nodes``, ``control-plane``, ``workers``, ``add-ons``, ``dns``, ``ready``.
 
-    No shell is opened before a step runs.
+    kubeadm's further control planes join in a step of their own, ``control-planes``, beside the
+    workers. No shell is opened before a step runs.
     """
     return _BringUp(cluster, intent, manifest, site).steps()
 
@@ -83,13 +82,16 @@ class _BringUp:
     def steps(self) -> tuple[Step, ...]:
         """Each step with what it depends on."""
         planes, workers = self._planned()
-        waves = addon_waves(self.cluster, self.intent, self.manifest)
+        waves = self._waves()
         names = [node.name for node in self.cluster.nodes]
+        further = len(self.cluster.control_planes()) > 1 and self.cluster.how == "kubeadm"
         return (
             _step("nodes", self._nodes, *map(self._prepared, self._linux())),
-            _step("control-plane", self._planes, self._balanced(), planes),
-            _step("workers", self._workers, workers),
-            _step("add-ons", self._add_ons, *waves),
+            _step("control-plane", self._first, self._balanced(), planes),
+            *([_step("control-planes", self._further, planes)] if further else ()),
+            replace(_step("workers", self._workers, workers), beside=further),
+            replace(_step("add-ons", self._add_ons, *waves[:-1]), beside=True),
+            _step("dns", self._dns, waves[-1]),
             _step("ready", self._ready, names),
         )
 
@@ -141,10 +143,13 @@ class _BringUp:
 
         on_each(nodes, prepare)
 
-    def _planes(self) -> None:
+    def _first(self) -> None:
         if balanced := self._balanced():
             self.site.run(*balanced)
-        self._way().planes()
+        self._way().start()
+
+    def _further(self) -> None:
+        Joining(self.cluster, self.intent, self.manifest, self.site).planes()
 
     def _workers(self) -> None:
         self._way().nodes(self._linux_workers())
@@ -152,11 +157,19 @@ class _BringUp:
     def _add_ons(self) -> None:
         api = ClusterApi(self.cluster, self.site)
         seconds = API_SECONDS
-        for wave in addon_waves(self.cluster, self.intent, self.manifest):
-            if wave.after:
-                api.wait_for_daemon_set(wave.after, self.site.deadline(READY_SECONDS))
+        for wave in self._waves()[:-1]:
             api.apply(wave.documents, self.site.deadline(seconds))
             seconds = KINDS_SECONDS
+
+    def _dns(self) -> None:
+        api = ClusterApi(self.cluster, self.site)
+        wave = self._waves()[-1]
+        if wave.after:
+            api.wait_for_daemon_set(wave.after, self.site.deadline(READY_SECONDS))
+        api.apply(wave.documents, self.site.deadline(API_SECONDS))
+
+    def _waves(self) -> tuple[Wave, ...]:
+        return addon_waves(self.cluster, self.intent, self.manifest)
 
     def _ready(self) -> None:
         names = [node.name for node in self.cluster.nodes if node.pod_cidr]

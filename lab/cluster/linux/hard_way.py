@@ -336,7 +336,7 @@ class HardWay:
         self._api = ClusterApi(cluster, site)
         self._keys = Keys(site.directory)
 
-    def planes(self) -> None:
+    def start(self) -> None:
         """Start all controllers in parallel: etcd needs a majority of them."""
         made = {}
         for node in self._cluster.control_planes():

@@ -224,9 +224,9 @@ class Joining:
         self._api = ClusterApi(cluster, site)
         self._entrance = JoinCredentials(cluster, site)
 
-    def planes(self) -> None:
-        """Join all control planes one after another: etcd takes one new member at a time."""
-        first, *others = self._cluster.control_planes()
+    def start(self) -> None:
+        """Start the first control plane."""
+        first = self._cluster.control_planes()[0]
         mark = digest(self._documents)
         if self._mark(first) != mark:
             self._leave(first)
@@ -239,8 +239,10 @@ class Joining:
             self._site.run(first.name, finish_control_plane(documents, mark))
         self._api.wait_until_ready(self._site.deadline(API_SECONDS))
         self._settle((first,))
-        if not others:
-            return
+
+    def planes(self) -> None:
+        """Join the other control planes one by one: etcd takes one new member at a time."""
+        others = self._cluster.control_planes()[1:]
         mark = self._member_mark()
         there = self._api.nodes(self._site.deadline(API_SECONDS))
         for node in others:

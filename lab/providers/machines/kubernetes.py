@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
@@ -197,13 +197,15 @@ class MachinesCluster:
 
     def steps(self) -> tuple[Step, ...]:
         """The steps after those of the machines: cluster, Windows nodes, probe pods."""
-        planned = {step.name: step.digest for step in self._linux(self._no_site())}
         made = (self.bundled.cluster, self.bundled.digest)
-        found = [Step(name, said, self._running(name)) for name, said in planned.items()]
+        found = [
+            replace(step, run=self._running(step.name)) for step in self._linux(self._no_site())
+        ]
         ready = found.pop()
         if self._windows_nodes():
             found.append(Step("windows", digest("windows", *made), self._windows))
-        return (*found, ready, Step("pods", digest(self.intent, *made), self._pods))
+        pods = Step("pods", digest(self.intent, *made), self._pods, beside=True)
+        return (*found, ready, pods)
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that is not Ready. Never raises."""

@@ -117,13 +117,18 @@ def test_killed_at_any_command_the_next_run_brings_it_up(name, tmp_path):
 
 
 def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path):
-    for make in CASES.values():
+    for name, make in CASES.items():
         one = make()
         world = world_of(one)
         first = linux_steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "a"))
         again = linux_steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "b"))
         assert [(s.name, s.digest) for s in first] == [(s.name, s.digest) for s in again]
-        assert [s.name for s in first] == ["nodes", "control-plane", "workers", "add-ons", "ready"]
+        further = ["control-planes"] if name == "three-planes" else []
+        assert [s.name for s in first] == [
+            *("nodes", "control-plane", *further, "workers", "add-ons", "dns", "ready")
+        ]
+        beside = ["workers", "add-ons"] if further else ["add-ons"]
+        assert [s.name for s in first if s.beside] == beside
         assert world.commands == 0
 
 

@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,47 @@ def test_a_failed_step_leaves_the_lab_broken_and_up_goes_on_from_there(desk):
     assert desk.verbs() == ["liveness", "preflight", "network", "services", "liveness"]
     assert desk.row().status == "up"
     assert desk.row().detail == ""
+
+
+def _with_steps_beside(desk, monkeypatch, run):
+    """Let ``network`` and ``services`` run beside ``machines``, each as ``run`` of its name."""
+    made = desk.provider.steps
+
+    def steps(lab, intent):
+        holder, *others = made(lab, intent)
+        return (
+            holder,
+            *(
+                replace(step, run=lambda name=step.name: run(name), beside=step.name != "machines")
+                for step in others
+            ),
+        )
+
+    monkeypatch.setattr(desk.provider, "steps", steps)
+
+
+def test_steps_beside_each_other_run_at_the_same_time(desk, monkeypatch):
+    together = threading.Barrier(3, timeout=60)
+    _with_steps_beside(desk, monkeypatch, lambda _: together.wait())
+    desk.up()
+    assert {step.state for step in desk.store.steps("overlay")} == {"done"}
+
+
+def test_a_step_that_fails_lets_those_beside_it_end(desk, monkeypatch):
+    def run(name):
+        if name == "network":
+            raise BrokenError("linking", "no link", "link")
+
+    _with_steps_beside(desk, monkeypatch, run)
+    with pytest.raises(BrokenError, match="step 'network'"):
+        desk.up()
+    states = {step.name: step.state for step in desk.store.steps("overlay")}
+    assert states == {
+        "holder": "done",
+        "machines": "done",
+        "network": "intended",
+        "services": "done",
+    }
 
 
 def test_what_follows_a_changed_step_runs_even_when_its_turn_comes_a_command_later(desk):
