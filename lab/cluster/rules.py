@@ -24,6 +24,7 @@ from lab.cluster.bundle.manifest import (
     Manifest,
     add_on_images,
     add_on_versions,
+    create_command,
 )
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.imaging.windows.settings import RELEASES
@@ -128,11 +129,12 @@ def require(manifest: Manifest, cluster: Cluster) -> None:
 def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
     if any(node.version != manifest.kubernetes for node in cluster.nodes):
         return "a bundle has one kubelet version: remove the node's own 'version' from the scenario"
-    own = addons()[cluster.topology].bundled
-    wanted = f" --with {own}" if own else ""
+    minor = manifest.kubernetes.rpartition(".")[0]
+    systems = {node.os for node in cluster.nodes}
+    command = create_command(minor, systems, addons()[cluster.topology].bundled)
     return (
-        f"'lab bundle create{wanted}' downloads all of it; a bundle '--from' a directory "
-        "has only what the directory has"
+        f"'{command}' downloads all of it; a bundle '--from' a directory has only what the "
+        "directory has"
     )
 
 

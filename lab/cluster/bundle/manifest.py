@@ -325,3 +325,12 @@ def at_least(os: Os) -> tuple[str, ...]:
 def _catalogue() -> Any:
     found = files("lab.cluster.bundle").joinpath("upstream.json").read_text(encoding="utf-8")
     return json.loads(found)
+
+
+def create_command(minor: str, systems: Collection[Os], add_on: str = "") -> str:
+    """The command that makes a bundle for these systems; the images of Windows are gigabytes.
+
+    ``add_on``: the network add-on, if it is another than flannel.
+    """
+    only = f" --os {next(iter(systems))}" if len(systems) == 1 else ""
+    return f"lab bundle create --kubernetes {minor}{only}" + (f" --with {add_on}" if add_on else "")

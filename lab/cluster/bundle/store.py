@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError, LabError, PreflightError, UsageError, os_words
 from lab._log import quantity
-from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
+from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, create_command, decode
 from lab.imaging.golden import (
     PARTIAL,
     CollectedEntries,
@@ -200,10 +200,11 @@ class BundleStore:
         hint = "give a digest that 'lab bundle list' prints"
         raise UsageError(f"looking for bundle '{digest}'", how, hint)
 
-    def newest(self, minor: str, systems: Collection[Os] = ()) -> Manifest:
+    def newest(self, minor: str, systems: Collection[Os] = (), add_on: str = "") -> Manifest:
         """The bundle with the newest patch version of a minor; among equals, the youngest.
 
-        ``systems``: operating systems that it must have programs for.
+        ``systems``: operating systems that it must have programs for. ``add_on``: the network
+        add-on that the hint names.
 
         Raises PreflightError when there is none.
         """
@@ -215,7 +216,7 @@ class BundleStore:
                 wanted = " and ".join(sorted(systems))
                 happened = f"none in '{self._root}' has programs for {wanted}"
             doing = f"looking for a bundle of Kubernetes {minor}"
-            raise PreflightError(doing, happened, f"lab bundle create --kubernetes {minor}")
+            raise PreflightError(doing, happened, create_command(minor, systems, add_on))
         return max(fitting, key=self._age)
 
     def list(self) -> tuple[ListedBundle, ...]:

@@ -180,6 +180,21 @@ def test_the_newest_patch_version_of_a_minor_is_chosen(store, source):
         store.newest("1.35")
 
 
+@pytest.mark.parametrize(
+    ("systems", "add_on", "hint"),
+    [
+        ({"linux"}, "calico", "lab bundle create --kubernetes 1.35 --os linux --with calico"),
+        ({"linux", "windows"}, "", "lab bundle create --kubernetes 1.35"),
+    ],
+)
+def test_a_missing_bundle_is_made_with_all_that_the_lab_needs_and_no_more(
+    store, systems, add_on, hint
+):
+    with pytest.raises(PreflightError) as raised:
+        store.newest("1.35", systems, add_on)
+    assert raised.value.hint == hint
+
+
 def test_of_two_with_one_version_the_last_made_is_chosen(store, source, made):
     (source / "linux-amd64" / "crictl").write_bytes(parts.elf("crictl"))
     later = parts.create(store, source)

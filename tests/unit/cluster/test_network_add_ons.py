@@ -170,7 +170,7 @@ def test_a_bundle_without_calico_is_refused_naming_every_image(scenario):
         assert f"image '{image}'" in raised.value.happened
     for image in WINDOWS_IMAGES:
         assert image not in raised.value.happened
-    assert "lab bundle create --with calico" in raised.value.hint
+    assert "--os linux --with calico'" in raised.value.hint
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -231,7 +231,7 @@ def test_a_bundle_without_it_is_refused_naming_the_image(made):
     )
     with pytest.raises(PreflightError, match=f"image '{ovn_kubernetes.IMAGE}:") as raised:
         rules.require(bare, linux)
-    assert "lab bundle create --with ovn" in raised.value.hint
+    assert "--os linux --with ovn'" in raised.value.hint
 
 
 OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3", "crd.projectcalico.org/v1")
