@@ -184,6 +184,29 @@ def check_windows(name: str, lab: str | None, output: Path | None) -> int:
     return int(any(" differs: " in line for line in summary))
 
 
+@command.command("import")
+@click.argument("lab", metavar="LAB", shell_complete=labs)
+@click.argument(
+    "archives",
+    nargs=-1,
+    required=True,
+    metavar="ARCHIVE...",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+def import_archives(lab: str, archives: tuple[Path, ...]) -> None:
+    """Load container images into the Linux nodes of LAB's cluster, and print their names.
+
+    An archive is a file of 'docker save', 'skopeo copy ... oci-archive:FILE' or 'ctr images
+    export', uncompressed. A pod that uses such an image needs "imagePullPolicy: IfNotPresent" or
+    "Never": labs reach no registry.
+    """
+    from lab.lifecycle.api import open_any
+    from lab.lifecycle.images import import_images
+
+    for name in import_images(open_any(lab), archives, say):
+        echo(name)
+
+
 @command.command("gc")
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @json_option()

@@ -93,6 +93,8 @@ def _show(status: LabStatus, differences: tuple[Finding, ...] | None) -> None:
     for hypervisor, machines in status.hypervisors.items():
         standing = ", ".join(machines) or "nothing runs on it"
         echo(f"  hypervisor {hypervisor}: {standing}")
+    for node, remark in status.nodes:
+        echo(f"  node       {node}: {remark}")
     for step in status.steps:
         echo(f"  step       {step.name}: {step.state}")
     for fault in status.faults:

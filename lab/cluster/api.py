@@ -57,7 +57,11 @@ _NODE_HINT = "check that the node's kubelet runs: 'lab status'"
 
 
 class LostError(BrokenError):
-    """The API server does not answer at the moment."""
+    """The API server does not answer at the moment; ``code``: the HTTP status if it is busy."""
+
+    def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
+        self.code = code
+        super().__init__(doing, happened, hint)
 
 
 class RefusedError(BrokenError):
@@ -325,7 +329,7 @@ class Api:
     def patiently(self, doing: str, ask: Callable[[], T], deadline: Deadline) -> T:
         """Repeat ``ask`` while the server does not answer.
 
-        Raises DeadlineError with the last error.
+        Raises DeadlineError with the last error, which is its cause.
         """
         met: LostError | None = None
         for _ in deadline.tries(every=_AGAIN_SECONDS):
@@ -337,7 +341,7 @@ class Api:
                 met = error
         assert met is not None, "the first try has failed"
         happened = f"not done within {deadline.seconds:g} s; last seen: {met.happened}"
-        raise DeadlineError(doing, happened, met.hint)
+        raise DeadlineError(doing, happened, met.hint) from met
 
     def execute(  # noqa: PLR0913, PLR0917  an exec's arguments
         self,
@@ -491,7 +495,7 @@ def _refusal(doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
     """The error for an unsuccessful answer."""
     said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
     if code in _BUSY:
-        return LostError(doing, f"status {code}: {said}", _PLANE_HINT)
+        return LostError(doing, f"status {code}: {said}", _PLANE_HINT, code=code)
     return RefusedError(doing, said, code=code)
 
 

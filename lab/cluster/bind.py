@@ -21,6 +21,7 @@ from lab.topology.intent import (
     Intent,
     MachineIntent,
     Neighbour,
+    Obstacle,
     Pod,
     ProxiedService,
     ProxyNeighbour,
@@ -53,7 +54,8 @@ def foreseen(intent: Intent) -> Intent:
 def bind(intent: Intent, observed: ClusterObserved) -> Intent:
     """The Intent completed with everything that is known only at run time.
 
-    A MAC or device that was not observed becomes empty. The pods behind the cluster's DNS are the
+    A MAC or device that was not observed becomes empty. A pod that cannot run keeps its planned
+    address, with the obstacle. The pods behind the cluster's DNS are the
     observed ones, or the Intent's if there are none.
 
     Raises BrokenError naming every contradiction between the cluster and the plan.
@@ -87,7 +89,9 @@ def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
     renewed = [(one.name, pod) for one in bound.machines for pod in one.pods if pod not in planned]
     pods, dns = (
         tuple(
-            ObservedPod(pod.name, node, bare(pod.address), "Running", ready=True, trouble="")
+            ObservedPod(pod.name, node, None, "Pending", False, "", pod.obstacle)
+            if pod.obstacle
+            else ObservedPod(pod.name, node, bare(pod.address), "Running", ready=True, trouble="")
             for node, pod in renewed
             if (pod.role == "dns") == is_dns
         )
@@ -137,6 +141,8 @@ def _about_pod(
     if found is None:
         yield f"there is no pod '{name}'"
         return
+    if found.obstacle:
+        return
     if found.node != machine.name:
         where = f"on node '{found.node}'" if found.node else "nowhere"
         yield f"pod '{name}' runs {where}, not on '{machine.name}'"
@@ -182,10 +188,14 @@ class _Known:
     ends: Mapping[str, str]
     """Planned address of a tunnel device to its real one, which lies in the node's block too."""
     dns: tuple[ObservedPod, ...]
+    obstacles: Mapping[str, Obstacle]
+    """Why pods do not run, by pod."""
 
     @classmethod
     def of(cls, intent: Intent, observed: ClusterObserved) -> _Known:
-        addresses = {pod.name: pod.address for pod in observed.pods if pod.address}
+        addresses = {
+            pod.name: pod.address for pod in observed.pods if pod.address and not pod.obstacle
+        }
         macs = {node.name: node.tunnel_mac for node in observed.nodes}
         return cls(
             addresses=addresses,
@@ -203,6 +213,7 @@ class _Known:
             },
             ends=dict(_ends(intent, observed)),
             dns=tuple(pod for pod in observed.dns if pod.address and pod.node),
+            obstacles={pod.name: pod.obstacle for pod in observed.pods if pod.obstacle},
         )
 
     def machine(self, machine: MachineIntent) -> MachineIntent:
@@ -257,7 +268,9 @@ class _Known:
 
     def _pods(self, machine: MachineIntent) -> Iterable[Pod]:
         for pod in machine.pods:
-            if pod.role == "probe":
+            if pod.role == "probe" and pod.name in self.obstacles:
+                yield replace(pod, port="", mac="", obstacle=self.obstacles[pod.name])
+            elif pod.role == "probe":
                 yield self._renewed(pod, pod.name, self.addresses[pod.name])
             elif not self.dns:
                 yield pod
@@ -280,10 +293,14 @@ class _Known:
 
     def backends(self, planned: Iterable[Backend]) -> tuple[Backend, ...]:
         """Backends at the pods' real addresses."""
-        return tuple(replace(one, address=self.addresses[one.pod]) for one in planned)
+        return tuple(
+            replace(one, address=self.addresses[one.pod]) if one.pod not in self.obstacles else one
+            for one in planned
+        )
 
     def _service(self, service: ProxiedService) -> ProxiedService:
-        if all(backend.pod in self.addresses for backend in service.backends):
+        known = self.addresses.keys() | self.obstacles.keys()
+        if all(backend.pod in known for backend in service.backends):
             return replace(service, backends=self.backends(service.backends))
         if not self.dns or not service.backends:
             return service

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from typing import Any
 
+from lab.topology.intent import Obstacle
+
 NAMESPACE = "hybridlab-probe"
 """Namespace of the probe pods and their Services; a cluster has one lab."""
 LAB = "hybridlab.io/lab"
@@ -42,6 +44,8 @@ class ObservedPod:
     ready: bool
     trouble: str
     """Why it is not ready; empty if it is, or if no reason is given."""
+    obstacle: Obstacle | None = None
+    """Why it cannot run; None if it runs, or may yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,8 @@ def from_text(text: str) -> ClusterObserved:
     found = TypeAdapter(ClusterObserved).validate_json(text, strict=True)
     for one in (*found.pods, *found.dns):
         _check(_NAME, one.name, one.node)
-        ip_address(one.address or "")
+        if not one.obstacle:
+            ip_address(one.address or "")
     for link in found.links:
         _check(_NAME, link.pod)
         _check(_MAC, link.mac or None)

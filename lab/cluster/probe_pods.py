@@ -6,10 +6,12 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
+from lab._log import quantity
 from lab.cluster.api import (
     NODES,
     Api,
@@ -30,6 +32,7 @@ from lab.cluster.observed import (
     TOKEN,
     ClusterObserved,
     NodeVersion,
+    ObservedPod,
     PodLink,
     read_node,
     read_pod,
@@ -37,6 +40,7 @@ from lab.cluster.observed import (
     read_version,
     ready_endpoints,
 )
+from lab.cluster.pod_creation import PodCreation
 from lab.cluster.probe_manifests import ObjectOwner, backends, manifests
 from lab.cluster.workload_checks import (
     ENVIRONMENT,
@@ -51,7 +55,7 @@ from lab.cluster.workload_checks import (
     unmade,
 )
 from lab.scenario.terms import Os
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import Intent, MachineIntent, Obstacle
 
 _NAMESPACES = "/api/v1/namespaces"
 _OWN = f"{_NAMESPACES}/{NAMESPACE}"
@@ -74,6 +78,7 @@ class ProbePods:
         self._intent = intent
         self._owner = owner
         self._wanted = manifests(intent, owner, images)
+        self._creation = PodCreation(api)
         self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
 
     def deploy(
@@ -82,18 +87,19 @@ class ProbePods:
         say: Callable[[str], None] = lambda _: None,
         *,
         renew: bool = True,
-    ) -> None:
+    ) -> Mapping[str, Obstacle]:
         """Create pods and Services and wait until all are ready; keep what already is.
 
         Leftovers of a run that was killed are removed first. Without ``renew``, pods and Services
-        that somebody changed stay as they are, and if none had to be created, what is not ready
-        soon is not waited for, as long as every pod has an address: the matrix shows it.
+        that somebody changed stay as they are, pods that cannot run are not waited for and
+        returned with the reason, and if none had to be created, what is not ready soon is not
+        waited for: the matrix shows it.
 
-        Raises DeadlineError with what is missing and why; RefusedError with the field when the API
-        server rejects an object; BrokenError when the namespace belongs to another lab or cannot be
-        removed.
+        Raises DeadlineError with what is missing and why; BrokenError when the API server rejects
+        an object, with the reason, or the namespace belongs to another lab or cannot be removed.
         """
         wanted = self._wanted
+        found: dict[str, Obstacle] = {}
         self._clear_leftovers(deadline, say)
         self._make(_NAMESPACES, [wanted.namespace], deadline)
         new = self._make(namespaced("services", NAMESPACE), wanted.services, deadline, renew=renew)
@@ -104,28 +110,49 @@ class ProbePods:
             deadline,
             _CONTROLLERS,
         )
-        new |= self._make(_PODS, wanted.pods, deadline, renew=renew)
-        if not renew and not new and self.have_addresses(deadline):
+        new |= self._make(
+            _PODS, wanted.pods, deadline, renew=renew, refused=None if renew else found
+        )
+        if not renew and not new:
             deadline = Deadline(deadline.left() / _SOON)
         try:
-            self._await_ready(deadline)
+            self._await_ready(deadline, found, wait_for_all=renew)
         except DeadlineError as error:
-            if not renew and self.have_addresses(Deadline(_LOOK_SECONDS)):
-                say(f"{error.happened}; cells are judged anyway")
-                return
-            raise
+            if renew:
+                raise
+            say(f"{error.happened}; cells are judged anyway")
+            there = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
+            found |= self._obstacles(there, late=True, ended=True)
+        for obstacle in dict.fromkeys(found.values()):
+            names = [name for name, one in found.items() if one == obstacle]
+            say(f"{quantity(len(names), 'probe pod')} cannot run: {obstacle.sentence}")
+        return found
 
-    def _await_ready(self, deadline: Deadline) -> None:
+    def _obstacles(self, there: Objects, *, late: bool, ended: bool = False) -> dict[str, Obstacle]:
+        wanted = {pod["metadata"]["name"]: pod for pod in self._wanted.pods}
+        return self._creation.find_obstacles(there, wanted, late=late, ended=ended)
+
+    def _await_ready(
+        self, deadline: Deadline, found: dict[str, Obstacle], *, wait_for_all: bool
+    ) -> None:
+        """Wait for pods and backends; those that cannot run are added to ``found``."""
         lab, wanted = self._owner.lab, self._wanted
         names = [pod["metadata"]["name"] for pod in wanted.pods]
+        soon = Deadline(deadline.left() / _SOON)
+
+        def missing(there: Objects) -> str:
+            if not wait_for_all:
+                found.update(self._obstacles(there, late=not soon.left()))
+            return _not_ready([name for name in names if name not in found], there)
+
         self._wait(
             "pods",
-            lambda there: _not_ready(names, there),
+            missing,
             f"waiting for the {len(names)} probe pods of lab '{lab}'",
             deadline,
             f"kubectl -n {NAMESPACE} describe pods",
         )
-        asked = backends(self._intent)
+        asked = {name: ends - found.keys() for name, ends in backends(self._intent).items()}
         self._wait(
             "endpointslices",
             lambda there: _no_backends(asked, there),
@@ -134,8 +161,15 @@ class ProbePods:
             _CONTROLLERS,
         )
 
-    def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> ClusterObserved:
+    def observe(
+        self,
+        deadline: Deadline,
+        links: Iterable[PodLink] = (),
+        obstacles: Mapping[str, Obstacle] = MappingProxyType({}),
+    ) -> ClusterObserved:
         """The cluster's state from the API; ``links`` comes from the agents on the nodes.
+
+        ``obstacles``: why pods cannot run.
 
         Raises DeadlineError when the API server stays unreachable.
         """
@@ -150,7 +184,13 @@ class ProbePods:
             )
         )
         return ClusterObserved(
-            pods=tuple(map(read_pod, pods)),
+            pods=(
+                *(one for one in map(read_pod, pods) if one.name not in obstacles),
+                *(
+                    ObservedPod(name, None, None, "Pending", False, "", obstacle)
+                    for name, obstacle in obstacles.items()
+                ),
+            ),
             dns=tuple(read_pod(one) for one in dns if not one["metadata"].get("deletionTimestamp")),
             services=tuple(map(read_service, services)),
             nodes=tuple(map(read_node, nodes)),
@@ -253,9 +293,18 @@ class ProbePods:
         )
 
     def _make(
-        self, path: str, wanted: Iterable[Object], deadline: Deadline, *, renew: bool = True
+        self,
+        path: str,
+        wanted: Iterable[Object],
+        deadline: Deadline,
+        *,
+        renew: bool = True,
+        refused: dict[str, Obstacle] | None = None,
     ) -> bool:
-        """Create each object that is missing or, with ``renew``, differs; whether any was."""
+        """Create each object that is missing or, with ``renew``, differs; whether any was.
+
+        What prevents one is added to ``refused``, by name, or raised if that is None.
+        """
         there = self._list(path, deadline, self._marked)
         new = False
         for one in wanted:
@@ -266,8 +315,11 @@ class ProbePods:
                 continue
             if found is not None:  # its address and ports are taken until it is gone
                 self._api.remove(f"{path}/{name}", deadline)
-            self._api.have(path, one, deadline)
             new = True
+            if refused is None:
+                self._creation.require(path, one, deadline)
+            elif obstacle := self._creation.create(path, one, deadline):
+                refused[name] = obstacle
         return new
 
     def _wait(self, kind: str, missing: Missing, doing: str, deadline: Deadline, hint: str) -> None:
@@ -360,6 +412,7 @@ class Workloads:
         self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
     ) -> None:
         self._api = api
+        self._creation = PodCreation(api)
         self._nodes = nodes(intent)
         self._owner = owner
         self._images = images
@@ -371,8 +424,8 @@ class Workloads:
         """
         values = Values(secrets.token_hex(8), secrets.token_hex(8))
         try:
-            self._deploy(values, deadline)
-            said = self._await(deadline)
+            refused = self._deploy(values, deadline)
+            said = self._await(deadline, refused)
             return tuple(
                 result
                 for machine in self._nodes
@@ -384,32 +437,52 @@ class Workloads:
         finally:
             self._remove()
 
-    def _deploy(self, values: Values, deadline: Deadline) -> None:
-        """Create the objects; those of a killed run hold other values and are removed first."""
+    def _deploy(self, values: Values, deadline: Deadline) -> dict[str, Obstacle]:
+        """Create the objects; those of a killed run hold other values and are removed first.
+
+        Returns why pods are refused, by name.
+        """
+        refused: dict[str, Obstacle] = {}
         made = zip(("secrets", "configmaps"), sources(self._owner, values), strict=True)
-        pods = (("pods", pod(one, self._owner, self._images)) for one in self._nodes)
-        for kind, one in (*made, *pods):
+        for kind, one in (*made, *(("pods", one) for one in self._pods().values())):
             path = namespaced(kind, NAMESPACE)
             name = f"{path}/{one['metadata']['name']}"
             self._api.patiently(
                 f"removing {name}", partial(self._api.remove, name, deadline), deadline
             )
-            self._api.have(path, one, deadline)
+            if kind != "pods":
+                self._creation.require(path, one, deadline)
+            elif obstacle := self._creation.create(path, one, deadline):
+                refused[one["metadata"]["name"]] = obstacle
+        return refused
 
-    def _await(self, deadline: Deadline) -> dict[str, Object | str]:
-        """Each node's pod once it has ended, or a text that says what the pod waits for."""
+    def _pods(self) -> dict[str, Object]:
+        """The manifests of the checks' pods, by name."""
+        made = (pod(machine, self._owner, self._images) for machine in self._nodes)
+        return {one["metadata"]["name"]: one for one in made}
+
+    def _await(self, deadline: Deadline, found: dict[str, Obstacle]) -> dict[str, Object | str]:
+        """Each node's pod once it has ended, or a text that says what the pod waits for.
+
+        ``found``: why pods are refused; why others cannot run is added.
+        """
         names = {machine.name: pod_name(machine.name) for machine in self._nodes}
+        wanted, soon = self._pods(), Deadline(deadline.left() / _SOON)
         seen: dict[str, Object] = {}
 
         def missing(there: Objects) -> str:
             seen.clear()
             seen.update(there)
+            found.update(self._creation.find_obstacles(there, wanted, late=not soon.left()))
             late = [name for name in names.values() if name not in there or not ended(there[name])]
-            return ", ".join(late)
+            return ", ".join(name for name in late if name not in found)
 
         with suppress(BrokenError):  # late pods are looked at below
             wait_for(self._api, _PODS, missing, "waiting for the workload checks", deadline)
-        return {node: _ended_or_why(seen.get(name)) for node, name in names.items()}
+        return {
+            node: found[name].sentence if name in found else _ended_or_why(seen.get(name))
+            for node, name in names.items()
+        }
 
     def _judged(
         self, machine: MachineIntent, found: Object | str, values: Values, deadline: Deadline

@@ -21,6 +21,7 @@ from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge
+from lab.matrix.obstructed import Obstructions
 from lab.matrix.run import Send, probe
 from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, SILENT, Finding, Verdict, is_command
 from lab.providers.provider import Evidence, ProbeSettings
@@ -334,6 +335,24 @@ class _Heard:
 
     def unrecorded(self) -> tuple[str, ...]:
         return tuple(self._unrecorded)
+
+
+def explain_obstructed(
+    cells: Sequence[Cell], limits: Sequence[Limit], intent: Intent
+) -> Explanation | None:
+    """Explain the first of the cells that cannot be probed, as a pod that it needs does not run.
+
+    None if all can be probed.
+    """
+    obstructions = Obstructions(intent)
+    for cell in cells:
+        if finding := obstructions.finding(cell):
+            path = walk(intent, flow_of(cell))[0]
+            return Explanation(
+                *(cell, expect(cell, limits), "probe-error", obstructions.reason(cell)),
+                *(1, 1, Explained(path, (replace(finding, hop=0),))),
+            )
+    return None
 
 
 def _inspect(

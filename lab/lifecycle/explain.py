@@ -11,7 +11,13 @@ from lab._log import listed, quantity
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
 from lab.explain.objects import of_objects
-from lab.explain.question import LOOK_SECONDS, Explanation, Witnesses, explain
+from lab.explain.question import (
+    LOOK_SECONDS,
+    Explanation,
+    Witnesses,
+    explain,
+    explain_obstructed,
+)
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, CLUSTER_NAME
 from lab.facts.ruleset import StateDifference
@@ -19,6 +25,7 @@ from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, every_pair, product
 from lab.matrix.choose import choose_cells
+from lab.matrix.obstructed import Obstructions
 from lab.matrix.verdict import Finding
 from lab.plan.plan import Plan
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
@@ -77,8 +84,11 @@ def explain_cell(
     doing = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
         opened.require_running(well=False)
-        with bound(opened) as intent:
-            cells = question.cells(opened.plan, intent, doing)
+        with bound(opened) as whole:
+            cells = question.cells(opened.plan, whole, doing)
+            if obstructed := explain_obstructed(cells, opened.limits, whole):
+                return obstructed
+            intent = whole.running()
             view = LabView(opened, intent)
             asked = _Asked(opened, view, show)
             witnesses = Witnesses(asked.send, asked.look, asked.read, asked.compare, asked.follow)
@@ -128,7 +138,9 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
     """
     with opened.used(f"lab status {opened.name}", say):
         opened.require_running(well=False)
-        with bound(opened) as intent:
+        with bound(opened) as whole:
+            missing = Obstructions(whole).findings()
+            intent = whole.running()
             machines = {
                 machine.name: tuple(pod.name for pod in machine.pods)
                 for machine in intent.everything()
@@ -140,4 +152,6 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
             objects = view.compare([CLUSTER]).get(CLUSTER, ())
             if isinstance(objects, LabError):
                 raise objects
-            return (*found, *of_objects(None, objects, intent.control_plane())[1])
+            known = {finding.object for finding in missing}
+            others = of_objects(None, objects, intent.control_plane())[1]
+            return (*missing, *found, *(one for one in others if one.object not in known))

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.bundle import directory, medium, upstream
+from lab.cluster.bundle.images import read_archive
 from lab.cluster.bundle.manifest import SYSTEMS, Manifest, add_on_versions
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.imaging.golden import CollectedEntries, GoldenImage, cache_directory, remove, size
 from lab.imaging.image_store import ImageStore
 from lab.imaging.windows.settings import Firmware, secret_name
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
+from lab.lifecycle.session import OpenLab
 from lab.providers.libvirt import connection, images, installer, placement
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.images import Leftovers
 from lab.providers.libvirt.installer import LibvirtInstaller
 from lab.providers.nspawn import layout as containers_layout
 from lab.providers.nspawn import prepared
-from lab.providers.provider import LabHandle
+from lab.providers.provider import LabHandle, find_cluster
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
 from lab.state import store as journal
@@ -203,6 +206,33 @@ def collect_copies(yes: bool, say: Say) -> tuple[Leftovers, ...]:
     current += (medium.identity(one, os) for one in store().all() for os in SYSTEMS)
     media = there.media()
     return _on_hypervisors(lambda host: images.collect_copies(host, current, media, yes=yes), say)
+
+
+def import_images(opened: OpenLab, archives: Sequence[Path], say: Say) -> tuple[str, ...]:
+    """Import archives of images on all Linux nodes of a lab's cluster; returns the images' names.
+
+    Raises UsageError when the lab has no cluster; PreflightError when an archive is damaged, or not
+    one of images; nothing is imported then. Raises BrokenError when a node does not take one.
+    """
+    cluster = find_cluster(opened.provider, opened.handle, opened.intent)
+    if cluster is None:
+        raise UsageError(
+            f"importing images into lab '{opened.name}'",
+            "its pods are network namespaces, and it has no cluster",
+            f"'lab down {opened.name}', then 'lab up' with '--provider nspawn --only linux', or "
+            "with '--provider libvirt'",
+        )
+    names: dict[str, None] = {}
+    for archive in archives:
+        with tempfile.TemporaryDirectory(prefix="hybridlab-import-") as directory:
+            images = read_archive(archive, str(archive), Scratch(Path(directory)))
+            names |= dict.fromkeys(image.name for image in images if image.os == "linux")
+    with opened.used(f"lab image import {opened.name}", say):
+        opened.require_running(well=False)
+        for archive in archives:
+            nodes = cluster.import_images(archive)
+            say(f"imported '{archive}' on {', '.join(nodes)}")
+    return tuple(names)
 
 
 def _on_hypervisors(work: Callable[[Host], T], say: Say) -> tuple[T, ...]:

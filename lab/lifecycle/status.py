@@ -10,10 +10,11 @@ from lab._errors import LabError
 from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose
-from lab.providers.provider import LabHandle, Liveness, Mark, Provider
+from lab.providers.provider import LabHandle, Liveness, Mark, Provider, find_cluster
 from lab.state.lock import Holder, holder
 from lab.state.rows import LabRow, LabState
 from lab.state.store import Store
+from lab.topology.intent import Intent
 
 State = Literal[
     "up", "working", "suspended", "broken", "interrupted", "absent", "orphan", "unknown"
@@ -77,6 +78,8 @@ class LabStatus:
     faults: tuple[FaultStatus, ...] = ()
     hypervisors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The machines on each of the scenario's hypervisors."""
+    nodes: tuple[tuple[str, str], ...] = ()
+    """Nodes of a cluster that is up, with what keeps new pods away from them."""
 
 
 def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
@@ -135,6 +138,7 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
     directory = store.lab_directory(row.name)
     state: State
     hypervisors: Mapping[str, tuple[str, ...]] = {}
+    nodes: tuple[tuple[str, str], ...] = ()
     try:
         provider = choose(providers, row.provider)
         intent = rebuild(row, store, provider).intent
@@ -145,6 +149,8 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
         }
         found = provider.liveness(LabHandle(row.name, directory, row.token), intent)
         state, detail = judge(row.status, row.detail, found, holder(directory))
+        if state == "up":
+            nodes = _remarks(provider, LabHandle(row.name, directory, row.token), intent)
     except LabError as error:
         state, detail = "unknown", str(error)
     return LabStatus(
@@ -164,7 +170,13 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
             for one in store.live_faults(row.name, row.token)
         ),
         hypervisors=hypervisors,
+        nodes=nodes,
     )
+
+
+def _remarks(provider: Provider, lab: LabHandle, intent: Intent) -> tuple[tuple[str, str], ...]:
+    cluster = find_cluster(provider, lab, intent)
+    return cluster.remarks() if cluster else ()
 
 
 def _runs(name: str, store: Store) -> tuple[RunStatus, ...]:

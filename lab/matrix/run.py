@@ -134,6 +134,7 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
     repeat: Callable[[Cell], str],
     *,
     pace: RunPace = PACE,
+    obstacle: Callable[[Cell], str] = lambda _: "",
 ) -> tuple[CellResult, ...]:
     """Probe and judge every cell; the results are in the order of the cells.
 
@@ -145,11 +146,12 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
 
     ``limits``: the first match applies. ``send``: sends the probes, and returns an outcome for
     every key, which is the cell's index. ``clock``: seconds, monotonic. ``repeat``: the command
-    that repeats a cell. ``pace``: timeouts and budgets.
+    that repeats a cell. ``pace``: timeouts and budgets. ``obstacle``: why a cell cannot be probed,
+    as a pod of it does not run; it is not sent, and its verdict is ``probe-error``.
 
     Raises RunInterrupted on Ctrl-C and SIGTERM, with the cells that were judged until then.
     """
-    engine = _Engine(cells, limits, send, pace)
+    engine = _Engine(cells, limits, send, pace, obstacle)
     engine.settle()
     try:
         engine.first_pass()
@@ -170,7 +172,12 @@ class RunInterrupted(KeyboardInterrupt):
 
 class _Engine:
     def __init__(
-        self, cells: Sequence[Cell], limits: Sequence[Limit], send: Send, pace: RunPace
+        self,
+        cells: Sequence[Cell],
+        limits: Sequence[Limit],
+        send: Send,
+        pace: RunPace,
+        obstacle: Callable[[Cell], str],
     ) -> None:
         self.cells = cells
         self.send = send
@@ -180,6 +187,11 @@ class _Engine:
             probe(index, cell, unanswered=self.expectations[index].refusal == "timeout")
             for index, cell in enumerate(cells)
         ]
+        self.unsent = {
+            index: Outcome.failed(index, "error", why)
+            for index, cell in enumerate(cells)
+            if (why := obstacle(cell))
+        }
         self.attempts: dict[int, tuple[Outcome, ...]] = {}
         self.judgements: dict[int, Judgement] = {}
         """By the index of a cell, like ``attempts``; complete unless the run is interrupted."""
@@ -188,7 +200,11 @@ class _Engine:
 
     def settle(self) -> None:
         """Wait until one probe per Service and node has passed; keep those that never did."""
-        quick = [at for at, one in enumerate(self.probes) if not _is_stream(one)]
+        quick = [
+            at
+            for at, one in enumerate(self.probes)
+            if not _is_stream(one) and at not in self.unsent
+        ]
         chosen = representatives(
             [self.cells[at] for at in quick], [self.expectations[at] for at in quick]
         )
@@ -224,10 +240,12 @@ class _Engine:
     def _attempt(self, indexes: Sequence[int], settings: ProbeSettings) -> None:
         """Probe the cells once, and judge each with an outcome."""
         stop: ProbesInterrupted | None = None
+        probes = [self.probes[index] for index in indexes if index not in self.unsent]
         try:
-            outcomes = self._sent([self.probes[index] for index in indexes], settings)
+            outcomes = self._sent(probes, settings) if probes else {}
         except ProbesInterrupted as error:
             outcomes, stop = error.outcomes, error
+        outcomes = {**outcomes, **self.unsent}
         for index in indexes:
             if stop is None or index in outcomes:
                 self.attempts[index] = (*self.attempts.get(index, ()), outcomes[index])

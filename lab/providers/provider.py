@@ -438,6 +438,18 @@ class RealCluster(Protocol):
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """Run the workload checks, while the probe pods exist. Never raises."""
 
+    def import_images(self, archive: Path) -> tuple[str, ...]:
+        """Import a docker-archive or OCI archive on all Linux nodes; returns the nodes.
+
+        Raises LabError when a node does not take it.
+        """
+
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """Nodes with what keeps new pods away from them: ``("worker1", "cordoned")``.
+
+        Raises LabError when the cluster does not report it.
+        """
+
     def versions(self) -> tuple[NodeVersion, ...]:
         """The versions that the nodes actually run.
 

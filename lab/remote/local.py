@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, os_words
-from lab.remote.shell import Shell, as_root, command_words, communicate, killable
+from lab.remote.shell import Input, Shell, as_root, command_words, communicate, killable
 
 _PIECE = 1 << 16
 _END_SECONDS = 5.0
@@ -80,7 +80,7 @@ class LocalShell(Shell):
         self,
         command: Sequence[str],
         deadline: Deadline,
-        stdin: bytes,
+        stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         doing = f"running {command_words(command)} on {self._machine}"

@@ -14,6 +14,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from mmap import mmap
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -98,6 +99,8 @@ class WindowsReach:
     port: int = WINRM_TLS_PORT
 
 
+Input = bytes | mmap
+"""A command's input; a mapped file is read as it is sent."""
 GRACE_SECONDS = 1.0
 """How long to wait for more output after the command has exited, if a background process that it
 started holds the streams open."""
@@ -156,7 +159,7 @@ class LineSplitter:
 class Shell(ABC):
     """A machine that runs commands over one connection, opened on first use. Thread-safe."""
 
-    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: Input = b"") -> Completed:
         """Run a command and wait for it; at the deadline its process group is killed.
 
         Raises DeadlineError when it does not finish in time. Raises BrokenError when the machine is
@@ -172,7 +175,7 @@ class Shell(ABC):
         command: Sequence[str],
         deadline: Deadline,
         heard: Callable[[bytes], None],
-        stdin: bytes = b"",
+        stdin: Input = b"",
     ) -> Completed:
         """Like :meth:`run`, but pass each line of standard output to ``heard`` and keep none."""
         lines = LineSplitter(heard)
@@ -212,7 +215,7 @@ class Shell(ABC):
         self,
         command: Sequence[str],
         deadline: Deadline,
-        stdin: bytes,
+        stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         """Run a command; returns exit code and standard error. Output goes to ``out`` in pieces."""
@@ -262,7 +265,7 @@ def shortened(line: str) -> str:
 def communicate(
     doing: str,
     streams: CommandStreams,
-    stdin: bytes,
+    stdin: Input,
     deadline: Deadline,
     out: Callable[[bytes], object],
 ) -> tuple[int, str]:

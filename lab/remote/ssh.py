@@ -22,6 +22,7 @@ from lab.remote.keys import config_path, host_block
 from lab.remote.shell import (
     ConnectionLostError,
     FatalError,
+    Input,
     Reach,
     Shell,
     as_root,
@@ -226,7 +227,7 @@ class SshShell(Shell):
         self,
         command: Sequence[str],
         deadline: Deadline,
-        stdin: bytes,
+        stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         doing = f"running {command_words(command)} on '{self._server.name}'"

@@ -34,6 +34,7 @@ from lab.remote.connection import Connection
 from lab.remote.shell import (
     Completed,
     FatalError,
+    Input,
     Shell,
     WindowsReach,
     command_words,
@@ -395,7 +396,7 @@ class WindowsShell(Shell):
         self,
         command: Sequence[str],
         deadline: Deadline,
-        stdin: bytes,
+        stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         doing = f"running {command_words(command)} on '{self._name}'"

@@ -38,6 +38,7 @@ from lab.reports.wording import (
     expected,
     explain_command,
     failover_words,
+    fix_command,
     headline,
     in_full,
     latency_ms,
@@ -285,6 +286,7 @@ def _template(name: str) -> Template:
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words
     environment.globals["explain_command"] = explain_command
+    environment.globals["fix_command"] = fix_command
     environment.globals["span_of"] = span_of
     environment.globals["quantity"] = quantity
     return environment.from_string(part(name))

@@ -27,6 +27,7 @@ from lab.reports.wording import (
     expected,
     explain_command,
     failover_lines,
+    fix_command,
     milliseconds,
     path_words,
     sampled,
@@ -61,7 +62,7 @@ _STYLES: dict[Verdict, str] = {
 
 
 _LABEL = re.compile(
-    r"(\*|where:|cause:|example:|expected:|actual:|explain:|repeat:|Report:)( +)(.*)"
+    r"(\*|where:|cause:|example:|expected:|actual:|explain:|fix:|repeat:|Report:)( +)(.*)"
 )
 
 
@@ -206,6 +207,8 @@ def _particulars(lab: str, result: CellResult) -> Iterator[str]:
     yield f"    actual:   {actual(result)}"
     if explain := explain_command(lab, result):
         yield f"    explain:  {explain}"
+    if fix := fix_command(lab, result):
+        yield f"    fix:      {fix}"
     yield f"    repeat:   {result.repeat}"
 
 
@@ -248,7 +251,7 @@ def _rich_line(line: str) -> RenderableType:
     found = _LABEL.fullmatch(text)
     head, gap, rest = found.groups() if found else ("", "", text)
     style = "bold red" if head == "*" else "dim"
-    if head in {"explain:", "repeat:", "Report:"}:
+    if head in {"explain:", "fix:", "repeat:", "Report:"}:
         label = (f"{' ' * indent}{head}{gap}", "" if head == "Report:" else style)
         return Text.assemble(label, rest, no_wrap=True, overflow="ignore")
     grid = Table.grid(padding=0)

@@ -157,6 +157,13 @@ def explain_command(lab: str, result: CellResult) -> str:
     return f"lab explain {lab} {ends} --protocol {cell.protocol} --size {cell.size}"
 
 
+def fix_command(lab: str, result: CellResult) -> str:
+    """What lets a pod run that a cell needs: the command, or a sentence; empty for others."""
+    if result.verdict != "probe-error" or result.finding is None:
+        return ""
+    return result.finding.fixed_by(lab)
+
+
 def expected(result: CellResult) -> str:
     """The expected outcome of the cell."""
     cell, expectation = result.cell, result.expectation

@@ -28,6 +28,7 @@ from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
+from lab.matrix.obstructed import Obstructions
 from lab.matrix.run import PACE, RunInterrupted, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
@@ -324,7 +325,7 @@ class LabSession:
             started, begun = datetime.now(UTC), time.monotonic()
             with self.bound() as intent:
                 self.intent = intent
-                view = LabView(self.lab, intent)
+                view = LabView(self.lab, intent.running())
                 results = self._judge(chosen, self._send(progress, view, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # failures mean nothing if the lab has died meanwhile
@@ -332,7 +333,7 @@ class LabSession:
                     results,
                     lambda results: with_causes(
                         results,
-                        intent,
+                        view.intent,
                         lambda asked: view.look(asked, _RUN_LOOK_SECONDS),
                         lambda places: _compare(view, places, _RUN_LOOK_SECONDS),
                     ),
@@ -345,7 +346,7 @@ class LabSession:
         results = self._unless_interrupted(
             results, lambda results: _placed(results, view, begin, self.lab.name)
         )
-        results = with_marginal(results, intent)
+        results = with_marginal(results, view.intent)
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(
@@ -380,6 +381,7 @@ class LabSession:
         """Judge all cells at once; with ``enough``, in batches until there are enough red cells."""
         results: list[CellResult] = []
         cells = self._with_addresses(chosen)
+        obstructions = Obstructions(self.intent)
         while len(results) < len(cells):
             size = max(_FIRST_BATCH, len(results)) if enough else len(cells)
             try:
@@ -390,17 +392,20 @@ class LabSession:
                     time.monotonic,
                     self._repeat,
                     pace=_ON_CLUSTER if self.cluster else PACE,
+                    obstacle=obstructions.reason,
                 )
             except KeyboardInterrupt as stop:
                 results += stop.results if isinstance(stop, RunInterrupted) else ()
                 if not results:
                     raise
                 self.interrupted = stop
-                return tuple(replace(result, searched=False) for result in results)
+                explained = map(obstructions.explain, results)
+                return tuple(replace(result, searched=False) for result in explained)
             red = [at for at, one in enumerate(results) if one.verdict not in GREEN]
             if enough and len(red) >= enough:
-                return tuple(results[: red[enough - 1] + 1])
-        return tuple(results)
+                results = results[: red[enough - 1] + 1]
+                break
+        return tuple(map(obstructions.explain, results))
 
     def require_failover(self) -> None:
         """Check that :meth:`fail_over` is possible.

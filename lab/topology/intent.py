@@ -7,7 +7,7 @@ characters. Everything has a fixed order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from lab.scenario.terms import Os, ProxyMode, Role
@@ -289,6 +289,25 @@ class Resolver:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a pod cannot run, by what the cluster's API reports."""
+
+    object: str
+    """``Node worker1``, ``ResourceQuota few in namespace hybridlab-probe``."""
+    observed: str
+    """``cordoned, and takes no new pods``."""
+    shows: str
+    """The command that shows it, on a control plane; or a sentence."""
+    mends: str
+    """The command that removes it there; or a sentence."""
+
+    @property
+    def sentence(self) -> str:
+        """``Node worker1: cordoned, and takes no new pods``."""
+        return f"{self.object}: {self.observed}"
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod: its ``eth0`` is the peer of the node's ``port``.
 
@@ -306,6 +325,8 @@ class Pod:
     mtu: int
     neighbours: tuple[Neighbour, ...]
     resolver: Resolver
+    obstacle: Obstacle | None = field(default=None, metadata={"unless None": True})
+    """Why it does not run in its cluster; None if it runs. Its address is then the planned one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,6 +502,47 @@ class Intent:
         roles = [machine.kubelet.role for machine in self.machines if machine.kubelet]
         several = roles.count("control-plane") > 1
         return kinds.get("services") or (kinds.get("router") if several else None)
+
+    def obstacles(self) -> dict[str, Obstacle]:
+        """Why pods do not run, by pod; empty without a real cluster."""
+        return {
+            pod.name: pod.obstacle
+            for machine in self.machines
+            for pod in machine.pods
+            if pod.obstacle
+        }
+
+    def running(self) -> Intent:
+        """The Intent without the pods that do not run, and without these as backends."""
+        missing = self.obstacles()
+        if not missing:
+            return self
+
+        def running(backends: tuple[Backend, ...]) -> tuple[Backend, ...]:
+            return tuple(backend for backend in backends if backend.pod not in missing)
+
+        def without(machine: MachineIntent) -> MachineIntent:
+            translation = machine.translation
+            return replace(
+                machine,
+                pods=tuple(pod for pod in machine.pods if pod.name not in missing),
+                translation=translation
+                and replace(
+                    translation,
+                    services=tuple(
+                        replace(service, backends=running(service.backends))
+                        for service in translation.services
+                    ),
+                ),
+            )
+
+        return replace(
+            self,
+            machines=tuple(map(without, self.machines)),
+            headless=tuple(
+                replace(service, backends=running(service.backends)) for service in self.headless
+            ),
+        )
 
     def control_plane(self) -> str:
         """The first control plane; empty if there is no real cluster."""

@@ -100,6 +100,8 @@ class FakeKubelets:
         """Set by a test: the waiting reason of every container, instead of running."""
         self.misplaced: dict[str, str] = {}
         """Set by a test: pods that are placed on another node than requested."""
+        self.closed: set[str] = set()
+        """Set by a test: nodes to which no pod is scheduled."""
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
         self.behave()
@@ -108,6 +110,7 @@ class FakeKubelets:
         """Reset to the initial state: no trouble, addresses from the first one on."""
         self.trouble = ""
         self.misplaced.clear()
+        self.closed.clear()
         self._hosts: dict[str, Iterator[object]] = {
             name: islice(cidr.hosts(), 40, None) for name, cidr in self._cidrs.items()
         }
@@ -158,7 +161,13 @@ class FakeKubelets:
         metadata = pod["metadata"]
         asked = pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname")
         node = self.misplaced.get(metadata["name"], asked)
-        if node in self._hosts:
+        if node in self.closed:
+            unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            if not pod["status"].get("conditions"):
+                status = {"phase": "Pending", "conditions": [unscheduled]}
+                changed = {**pod, "status": status}
+                self._api.ask("PUT", f"{_path(pod)}/status", Deadline(CALL), changed)
+        elif node in self._hosts:
             binding = {
                 "apiVersion": "v1",
                 "kind": "Binding",

@@ -1,10 +1,13 @@
 """A real cluster on system containers, from nothing to a green matrix, and what happens to it."""
 
+import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
+from bundle.image_archives import Entry, Image, write_image
 from bundle.made_bundle import made_bundle
 from container_labs import CLUSTER_UP, room_for
 from whole_cluster import (  # noqa: F401  collected here
@@ -26,16 +29,17 @@ from lab.state.store import Store
 pytestmark = pytest.mark.clusters
 
 MOMENTS = (
-    "  step 5 of 11: nodes",
+    "  step 5 of 12: nodes",
     "master: prepared",
-    "  step 6 of 11: control-plane",
+    "  step 6 of 12: control-plane",
     "master: kubeadm init",
-    "  step 7 of 11: workers",
+    "  step 7 of 12: workers",
+    "  step 8 of 12: add-ons",
     "worker: kubeadm join",
-    "  step 8 of 11: add-ons",
-    "  step 9 of 11: ready",
-    "  step 10 of 11: pods",
-    "  step 11 of 11: states",
+    "  step 9 of 12: dns",
+    "  step 10 of 12: ready",
+    "  step 11 of 12: pods",
+    "  step 12 of 12: states",
 )
 """Beginnings of lines of the story; the steps before are those of a lab without a cluster."""
 
@@ -74,6 +78,91 @@ def test_a_stopped_kube_proxy_is_named(lab):
     said = lab.run("explain", "cluster", "worker-p1", "to-master-p1", code=1).stdout
     assert "worker" in said
     lab.run("heal", "cluster")
+
+
+KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
+PROBE = ("--namespace=hybridlab-probe",)
+WEBHOOK = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: gate}
+webhooks:
+  - name: gate.example.com
+    admissionReviewVersions: [v1]
+    sideEffects: None
+    clientConfig: {service: {namespace: policy, name: gate, path: /}}
+    rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+"""
+MANIFESTS = "/etc/kubernetes/manifests"
+
+
+@pytest.mark.parametrize(
+    ("prevent", "undo", "cause", "fix"),
+    [
+        (
+            (*KUBECTL, "drain", "worker", "--ignore-daemonsets", "--force"),
+            (*KUBECTL, "uncordon", "worker"),
+            "Node worker: cordoned, and takes no new pods",
+            "kubectl uncordon worker",
+        ),
+        (
+            (*KUBECTL, "taint", "nodes", "worker", "dedicated=gpu:NoExecute"),
+            (*KUBECTL, "taint", "nodes", "worker", "dedicated=gpu:NoExecute-"),
+            "Node worker: has the taint dedicated=gpu:NoExecute",
+            "kubectl taint nodes worker dedicated=gpu:NoExecute-",
+        ),
+        (
+            (*KUBECTL, *PROBE, "create", "quota", "few", "--hard=pods=1"),
+            (*KUBECTL, *PROBE, "delete", "quota", "few"),
+            "ResourceQuota few in namespace hybridlab-probe: pods: ",
+            "delete resourcequota few",
+        ),
+        (
+            ("sh", "-c", f"printf %s '{WEBHOOK}' | {' '.join(KUBECTL)} apply -f -"),
+            (*KUBECTL, "delete", "validatingwebhookconfiguration", "gate"),
+            "webhook gate.example.com fails; its Service is policy/gate, which has no ready",
+            "kubectl delete validatingwebhookconfiguration gate",
+        ),
+        (
+            ("mv", f"{MANIFESTS}/kube-scheduler.yaml", "/root"),
+            ("mv", "/root/kube-scheduler.yaml", MANIFESTS),
+            "kube-scheduler: does not run: it has not renewed its lease",
+            "start it again",
+        ),
+    ],
+    ids=["drained", "tainted", "quota", "webhook", "no-scheduler"],
+)
+def test_pods_that_cannot_run_are_named_and_all_other_cells_judged(lab, prevent, undo, cause, fix):
+    def on_master(*words):
+        lab.run("exec", "cluster", "master", "--", *words)
+
+    lab.run("test", "cluster", "-k", "pod-pod")
+    on_master(*prevent)
+    try:
+        on_master(*KUBECTL, *PROBE, "delete", "pod", "worker-p1", "--ignore-not-found", "--now")
+        said = lab.run("test", "cluster", "-k", "pod-pod", code=1).stdout
+        assert cause in said
+        assert fix in said
+        found = lab.run("report", "cluster", "--json").stdout
+        verdicts = {
+            verdict: [one["id"] for one in json.loads(found)["cells"] if one["verdict"] == verdict]
+            for verdict in ("pass", "probe-error")
+        }
+        assert all("/worker-p" in one for one in verdicts["probe-error"])
+        assert any("/master-p1/" in one for one in verdicts["pass"])
+        assert cause in lab.run("explain", "cluster", "worker-p1", "master-p1", code=1).stdout
+    finally:
+        on_master(*undo)
+    lab.run("test", "cluster", "-k", "pod-pod")
+
+
+def test_an_image_of_the_user_is_on_every_node(lab, tmp_path):
+    program = Entry("/hello", source=Path("/bin/true"))
+    archive = write_image(Image("example.com/hello:1", (program,), ("/hello",)), tmp_path)
+    assert lab.run("image", "import", "cluster", str(archive)).stdout == "example.com/hello:1\n"
+    for node in ("master", "worker"):
+        listed = ("ctr", "--namespace", "k8s.io", "images", "list", "--quiet")
+        assert "example.com/hello:1" in lab.run("exec", "cluster", node, "--", *listed).stdout
 
 
 NAME = "to-master-p1.hybridlab-probe.svc.cluster.local."

@@ -85,7 +85,7 @@ def test_machines_that_find_none_at_their_boot_say_so(labs):
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("step", ["6 of 11: control-plane", "7 of 11: workers"])
+@pytest.mark.parametrize("step", ["6 of 12: control-plane", "7 of 12: workers"])
 def test_a_cluster_that_finds_none_while_it_comes_up_says_so(labs, step):
     need_bundle()
     said = up_while_taken(labs, CLUSTER_UP, f"  step {step}")

@@ -186,6 +186,10 @@ def link_cni_programs(manifest: Manifest) -> Iterator[Symlink]:
             yield Symlink(f"{CNI_BIN}/{name}", f"{MEDIUM}/cni/{name}")
 
 
+IMPORT = ("ctr", "-n", "k8s.io", "images", "import", "--local")
+"""Followed by the path of an archive, or ``-`` for standard input."""
+
+
 def import_image(image: ContainerImage) -> Run:
     """Import the image into containerd's store, under its name and with the bundle's digest.
 
@@ -193,8 +197,7 @@ def import_image(image: ContainerImage) -> Run:
     longer (26.7 s instead of 16.2 s for kube-scheduler's 49 MB in an emulated guest).
     """
     there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
-    head = ("ctr", "-n", "k8s.io", "images", "import", "--local")
-    command = (*head, f"{MEDIUM}/{image_path(image.name)}")
+    command = (*IMPORT, f"{MEDIUM}/{image_path(image.name)}")
     hint = "check the bundle: 'lab bundle verify'"
     return Run(command, unless=there, seconds=IMPORT_SECONDS, hint=hint)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import starmap
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
 from typing import TYPE_CHECKING, Never
@@ -17,7 +18,7 @@ from lab._errors import DeadlineError, LabError, PreflightError
 from lab._log import say
 from lab.cluster import rules
 from lab.cluster.addons.addon import addons
-from lab.cluster.api import Api
+from lab.cluster.api import NODES, Api
 from lab.cluster.bind import bind, bound_as, foreseen, observed_in
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
@@ -34,7 +35,8 @@ from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.hard_way import PKI
 from lab.cluster.linux.joining import JoinCredentials
-from lab.cluster.linux.operations import ClusterSite
+from lab.cluster.linux.node import IMPORT, IMPORT_SECONDS
+from lab.cluster.linux.operations import ClusterSite, command_failure
 from lab.cluster.observed import (
     NAMESPACE,
     ClusterObserved,
@@ -42,6 +44,7 @@ from lab.cluster.observed import (
     from_text,
     to_text,
 )
+from lab.cluster.obstacles import remarks
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
@@ -66,7 +69,7 @@ from lab.remote.parallel import on_each
 from lab.remote.shell import Completed, Shell
 from lab.scenario.terms import Os
 from lab.state.files import write_private
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, Obstacle
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -119,7 +122,8 @@ def _newest(store: BundleStore, intent: Intent) -> Manifest:
     assert intent.kubernetes is not None, "asked for by the caller"
     systems = {machine.os for machine in intent.machines if machine.kubelet}
     try:
-        return store.newest(intent.kubernetes.version, systems)
+        addon = addons().get(intent.topology)
+        return store.newest(intent.kubernetes.version, systems, addon.bundled if addon else "")
     except PreflightError as error:
         hint = f"{error.hint}; or '--pods namespaces' for a lab without Kubernetes"
         raise PreflightError(error.doing, error.happened, hint) from error
@@ -242,9 +246,10 @@ class MachinesCluster:
         deadline = guests.deadline(PODS_SECONDS)
         with self._pods_of(guests, deadline) as pods:
             answers = deadline if ready else guests.deadline(_LOOK_SECONDS)
+            obstacles: Mapping[str, Obstacle] = {}
             if ready or not pods.have_addresses(answers):
-                pods.deploy(deadline, say, renew=False)
-            return pods.observe(deadline, guests.fleet.links(deadline))
+                obstacles = pods.deploy(deadline, say, renew=False)
+            return pods.observe(deadline, guests.fleet.links(deadline), obstacles)
 
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """Run the workload checks, while the probe pods exist. Never raises."""
@@ -257,6 +262,41 @@ class MachinesCluster:
             except LabError as error:
                 why = f"{error.doing}: {error.happened}"
                 return tuple(one for machine in nodes(self.intent) for one in unmade(machine, why))
+
+    def import_images(self, archive: Path) -> tuple[str, ...]:
+        """Import a docker-archive or OCI archive on all Linux nodes; returns the nodes.
+
+        Raises BrokenError with what a node's containerd says; DeadlineError when it takes too long.
+        """
+        nodes = [
+            one.name for one in self.bundled.cluster.nodes if one.os == "linux" and one.pod_cidr
+        ]
+        with (
+            self.opened() as guests,
+            archive.open("rb") as file,
+            mmap(file.fileno(), 0, access=ACCESS_READ) as content,
+        ):
+
+            def load(node: str) -> None:
+                deadline = guests.deadline(IMPORT_SECONDS)
+                done = guests.shell(node).run((*IMPORT, "-"), deadline, content)
+                if done.code:
+                    raise command_failure(
+                        f"importing '{archive}' on '{node}'", done.code, done.stderr
+                    )
+
+            on_each(nodes, load)
+        return tuple(nodes)
+
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """Nodes with what keeps new pods away from them: ``("worker1", "cordoned")``.
+
+        Raises LabError when the API server does not answer.
+        """
+        with self.opened() as guests:
+            deadline = guests.deadline(_LOOK_SECONDS)
+            with self.api(guests, deadline) as api:
+                return tuple(remarks(api.listing(NODES, deadline).objects))
 
     def versions(self) -> tuple[NodeVersion, ...]:
         """The versions that the nodes actually run.

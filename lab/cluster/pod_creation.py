@@ -1,0 +1,153 @@
+"""Creates a lab's objects, and finds out why its pods do not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster import obstacles
+from lab.cluster.api import NODES, Api, LostError, Object, RefusedError, namespaced
+from lab.cluster.observed import NAMESPACE, ready_endpoints
+from lab.topology.intent import Obstacle
+
+_TRIES = (3.0, 12.0)
+"""Seconds until the webhooks of an API server that reports an internal error are looked at; the
+second time one that hangs has been given up (``timeoutSeconds`` is 10 by default).
+"""
+_INTERNAL = 500
+_LOOK_SECONDS = 5.0
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_CONFIGURATIONS = {
+    "MutatingWebhookConfiguration": f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_WEBHOOKS}/validatingwebhookconfigurations",
+}
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+class PodCreation:
+    """The pods of one namespace, from the first request until they run or cannot."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._refused: dict[int, Obstacle] = {}
+        """Why the API server refuses pods, by status: the same reason is one obstacle."""
+        self._failing: Obstacle | None = None
+        """The webhook that fails, once it is known: what it lets in is not asked for again."""
+
+    def create(self, path: str, wanted: Object, deadline: Deadline) -> Obstacle | None:
+        """Create an object as :meth:`Api.have` does; what prevents it, or None if it exists.
+
+        Raises DeadlineError when the API server does not answer in time.
+        """
+        resource = path.rpartition("/")[2]
+        try:
+            for seconds in _TRIES:
+                if self._failing:
+                    return self._failing
+                try:
+                    self._api.have(path, wanted, Deadline(min(seconds, deadline.left())))
+                except DeadlineError as error:
+                    cause = error.__cause__
+                    if isinstance(cause, LostError) and cause.code == _INTERNAL:
+                        self._failing = self._webhook(resource, wanted)
+                else:
+                    return None
+            if self._failing is None:
+                self._api.have(path, wanted, deadline)
+        except RefusedError as error:
+            if error.code not in self._refused:
+                why = obstacles.refused(error.happened, NAMESPACE)
+                self._refused[error.code] = (resource == "pods" and self._quota()) or why
+            return self._refused[error.code]
+        return self._failing
+
+    def require(self, path: str, wanted: Object, deadline: Deadline) -> None:
+        """Create an object.
+
+        Raises BrokenError with what prevents it; DeadlineError as :meth:`create`.
+        """
+        if found := self.create(path, wanted, deadline):
+            doing = f"making {wanted['kind']} '{wanted['metadata']['name']}'"
+            raise BrokenError(doing, found.sentence, found.mends)
+
+    def _quota(self) -> Obstacle | None:
+        return obstacles.refusing_quota(
+            self._listing(namespaced("resourcequotas", NAMESPACE)), NAMESPACE
+        )
+
+    def _webhook(self, resource: str, wanted: Object) -> Obstacle | None:
+        """The webhook that fails; None if there is none, or the API server does not answer."""
+        configurations = (
+            (kind, one)
+            for kind, path in _CONFIGURATIONS.items()
+            for one in self._listing(path).values()
+        )
+        space = self._listing("/api/v1/namespaces").get(NAMESPACE) or {"metadata": {}}
+        labels = {"kubernetes.io/metadata.name": NAMESPACE} | (
+            space["metadata"].get("labels") or {}
+        )
+        own = wanted["metadata"].get("labels") or {}
+        matching = list(obstacles.matching_webhooks(configurations, resource, own, labels))
+        services = {one for *_, webhook in matching if (one := obstacles.service_of(webhook))}
+        ready = {
+            (space, name): len(
+                ready_endpoints(self._listing(namespaced("endpointslices", space)).values()).get(
+                    name, ()
+                )
+            )
+            for space, name in services
+        }
+        return obstacles.failing_webhook(matching, ready)
+
+    def find_obstacles(
+        self,
+        pods: Mapping[str, Object],
+        wanted: Mapping[str, Object],
+        *,
+        late: bool,
+        ended: bool = False,
+    ) -> dict[str, Obstacle]:
+        """Why pods do not run, by pod: those without an address that somebody must help.
+
+        ``pods``: those that exist. ``wanted``: the manifest of each pod. ``late``: whether they
+        have waited so long that what may pass by itself counts, too. ``ended``: whether nobody
+        waits any longer, so that every pod without an address counts.
+        """
+        waiting = {
+            name: pods.get(name) or {}
+            for name in wanted
+            if not ((pods.get(name) or {}).get("status") or {}).get("podIP")
+        }
+        found: dict[str, Obstacle] = {}
+        nodes = self._listing(NODES) if waiting else {}
+        for name, pod in waiting.items():
+            spec = wanted[name]["spec"]
+            node = spec["nodeSelector"]["kubernetes.io/hostname"]
+            if not pod and not ended:
+                continue
+            if obstacles.is_unscheduled(pod) and (
+                closed := obstacles.closed_node(node, nodes.get(node), spec["tolerations"])
+            ):
+                found[name] = closed
+            elif obstacles.waits_for_scheduler(pod) and (stopped := self._scheduler()):
+                found[name] = stopped
+            elif late or ended:
+                why = [*obstacles.reasons(pod, nodes.get(node), self._events(name))]
+                if why or ended:
+                    found[name] = obstacles.waiting(name, node, why, NAMESPACE)
+        return found
+
+    def _scheduler(self) -> Obstacle | None:
+        return obstacles.stopped_scheduler(self._listing(_LEASES))
+
+    def _events(self, pod: str) -> list[Object]:
+        query = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={pod}"}
+        return list(self._listing(namespaced("events", NAMESPACE), query).values())
+
+    def _listing(self, path: str, query: Mapping[str, str] | None = None) -> Mapping[str, Object]:
+        """The objects of a path; none if the API server does not answer now."""
+        with suppress(LostError, RefusedError):
+            return self._api.listing(path, Deadline(_LOOK_SECONDS), query).objects
+        return {}

@@ -1,0 +1,70 @@
+"""Cells that cannot be probed because a pod that they need does not run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lab.matrix.cell import Cell
+from lab.matrix.verdict import OBJECT, CellResult, Finding
+from lab.topology.intent import Intent, Obstacle
+
+
+class Obstructions:
+    """The pods of a lab that do not run, and what depends on them."""
+
+    def __init__(self, intent: Intent) -> None:
+        self.pods = intent.obstacles()
+        self._plane = intent.control_plane()
+        self._nodes = {pod.name: one.name for one in intent.machines for pod in one.pods}
+        self._behind = {
+            service.name: tuple(one.pod for one in service.backends) for service in intent.headless
+        }
+        self._at = {
+            (service.name, machine.name): tuple(
+                one.pod for one in service.backends if one.node == machine.name
+            )
+            for machine in intent.machines
+            if machine.translation
+            for service in machine.translation.services
+        }
+
+    def of(self, cell: Cell) -> tuple[str, Obstacle] | None:
+        """The first pod that the cell needs and that does not run, with the obstacle."""
+        return next(((pod, self.pods[pod]) for pod in self._needs(cell) if pod in self.pods), None)
+
+    def _needs(self, cell: Cell) -> Iterator[str]:
+        yield cell.source.name
+        yield cell.target.name
+        yield from (name.partition(":")[0] for name in cell.backends)
+        if cell.family == "headless":
+            first = cell.target.name.partition(".")[0]
+            yield from (first,) if first in self._nodes else self._behind.get(first, ())
+        elif cell.family == "health-check":
+            service = cell.target.name.split(":")[1]
+            yield from self._at.get((service, str(cell.entry)), ())
+
+    def reason(self, cell: Cell) -> str:
+        """Why a cell cannot be probed; empty if it can."""
+        found = self.of(cell)
+        return f"pod '{found[0]}' cannot run: {found[1].sentence}" if found else ""
+
+    def finding(self, cell: Cell) -> Finding | None:
+        """What keeps the pod from running, as a cause; None if the cell can be probed."""
+        found = self.of(cell)
+        return self._finding(*found) if found else None
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that keeps pods from running."""
+        return tuple(dict.fromkeys(self._finding(*one) for one in self.pods.items()))
+
+    def _finding(self, pod: str, obstacle: Obstacle) -> Finding:
+        return Finding(
+            *(OBJECT, "", self._nodes[pod], obstacle.object, "", obstacle.observed),
+            *(obstacle.shows, obstacle.mends, self._plane),
+        )
+
+    def explain(self, result: CellResult) -> CellResult:
+        """The result, with the finding if its cell could not be probed."""
+        finding = self.finding(result.cell) if result.verdict == "probe-error" else None
+        return replace(result, finding=finding) if finding else result
