@@ -117,12 +117,17 @@ def stopped_scheduler(leases: Objects) -> Obstacle | None:
     silent = (newest - renewed).total_seconds()
     if silent <= float(lease.get("leaseDurationSeconds") or 0):
         return None
+    return no_scheduler()
+
+
+def no_scheduler() -> Obstacle:
+    """A scheduler that looks at no pods."""
     return Obstacle(
         _SCHEDULER,
-        "does not run: it has not renewed its lease",
-        kubectl(f"--namespace=kube-system get lease {_SCHEDULER} -o yaml"),
-        "start it again: /etc/kubernetes/manifests/kube-scheduler.yaml, or its unit, on a control "
-        "plane",
+        "does not run: it looks at no new pods",
+        kubectl(f"--namespace=kube-system get pods --selector=component={_SCHEDULER}"),
+        f"start it again on a control plane: /etc/kubernetes/manifests/{_SCHEDULER}.yaml, or its "
+        "unit",
     )
 
 

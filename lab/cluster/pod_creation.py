@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -24,6 +25,19 @@ _CONFIGURATIONS = {
     "ValidatingWebhookConfiguration": f"{_WEBHOOKS}/validatingwebhookconfigurations",
 }
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+@dataclass(frozen=True, slots=True)
+class PodPatience:
+    """How long pods may take until a scheduler has looked at them, and until they start."""
+
+    looked_at: Deadline
+    started: Deadline
+
+    @classmethod
+    def of(cls, deadline: Deadline) -> PodPatience:
+        """The parts of a deadline: 10 and 30 s of 240 s."""
+        return cls(Deadline(deadline.left() / 24), Deadline(deadline.left() / 8))
 
 
 class PodCreation:
@@ -105,46 +119,48 @@ class PodCreation:
         self,
         pods: Mapping[str, Object],
         wanted: Mapping[str, Object],
-        *,
-        late: bool,
-        ended: bool = False,
+        patience: PodPatience | None,
     ) -> dict[str, Obstacle]:
         """Why pods do not run, by pod: those without an address that somebody must help.
 
-        ``pods``: those that exist. ``wanted``: the manifest of each pod. ``late``: whether they
-        have waited so long that what may pass by itself counts, too. ``ended``: whether nobody
-        waits any longer, so that every pod without an address counts.
+        ``pods``: those that exist. ``wanted``: the manifest of each pod. ``patience``: for what may
+        pass by itself; None if nobody waits any longer, so that every pod without an address
+        counts.
         """
-        waiting = {
-            name: pods.get(name) or {}
-            for name in wanted
-            if not ((pods.get(name) or {}).get("status") or {}).get("podIP")
-        }
         found: dict[str, Obstacle] = {}
-        nodes = self._listing(NODES) if waiting else {}
-        for name, pod in waiting.items():
-            spec = wanted[name]["spec"]
-            node = spec["nodeSelector"]["kubernetes.io/hostname"]
-            if not pod and not ended:
-                continue
-            if obstacles.is_unscheduled(pod) and (
-                closed := obstacles.closed_node(node, nodes.get(node), spec["tolerations"])
-            ):
-                found[name] = closed
-            elif obstacles.waits_for_scheduler(pod) and (stopped := self._scheduler()):
-                found[name] = stopped
-            elif late or ended:
-                why = [*obstacles.reasons(pod, nodes.get(node), self._events(name))]
-                if why or ended:
-                    found[name] = obstacles.waiting(name, node, why, NAMESPACE)
+        for name, manifest in wanted.items():
+            pod = pods.get(name) or {}
+            has_address = (pod.get("status") or {}).get("podIP")
+            if not has_address and (pod or patience is None):
+                obstacle = self._obstacle(name, pod, manifest["spec"], patience)
+                found |= {name: obstacle} if obstacle else {}
         return found
 
-    def _scheduler(self) -> Obstacle | None:
-        return obstacles.stopped_scheduler(self._listing(_LEASES))
+    def _obstacle(
+        self, name: str, pod: Object, spec: Object, patience: PodPatience | None
+    ) -> Obstacle | None:
+        node = spec["nodeSelector"]["kubernetes.io/hostname"]
+        if obstacles.is_unscheduled(pod):
+            closed = obstacles.closed_node(
+                node, self._listing(NODES).get(node), spec["tolerations"]
+            )
+            if closed:
+                return closed
+        elif pod and obstacles.waits_for_scheduler(pod):
+            if patience is None or not patience.looked_at.left():
+                return obstacles.no_scheduler()
+            return obstacles.stopped_scheduler(self._listing(_LEASES))
+        if patience is not None and patience.started.left():
+            return None
+        events = self._events(pod) if pod else ()
+        why = [*obstacles.reasons(pod, self._listing(NODES).get(node), events)]
+        if why or patience is None:
+            return obstacles.waiting(name, node, why, NAMESPACE)
+        return None
 
-    def _events(self, pod: str) -> list[Object]:
-        query = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={pod}"}
-        return list(self._listing(namespaced("events", NAMESPACE), query).values())
+    def _events(self, pod: Object) -> Iterable[Object]:
+        query = {"fieldSelector": f"involvedObject.uid={pod['metadata']['uid']}"}
+        return self._listing(namespaced("events", NAMESPACE), query).values()
 
     def _listing(self, path: str, query: Mapping[str, str] | None = None) -> Mapping[str, Object]:
         """The objects of a path; none if the API server does not answer now."""

@@ -40,7 +40,7 @@ from lab.cluster.observed import (
     read_version,
     ready_endpoints,
 )
-from lab.cluster.pod_creation import PodCreation
+from lab.cluster.pod_creation import PodCreation, PodPatience
 from lab.cluster.probe_manifests import ObjectOwner, backends, manifests
 from lab.cluster.workload_checks import (
     ENVIRONMENT,
@@ -122,15 +122,15 @@ class ProbePods:
                 raise
             say(f"{error.happened}; cells are judged anyway")
             there = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
-            found |= self._obstacles(there, late=True, ended=True)
+            found |= self._obstacles(there, None)
         for obstacle in dict.fromkeys(found.values()):
             names = [name for name, one in found.items() if one == obstacle]
             say(f"{quantity(len(names), 'probe pod')} cannot run: {obstacle.sentence}")
         return found
 
-    def _obstacles(self, there: Objects, *, late: bool, ended: bool = False) -> dict[str, Obstacle]:
+    def _obstacles(self, there: Objects, patience: PodPatience | None) -> dict[str, Obstacle]:
         wanted = {pod["metadata"]["name"]: pod for pod in self._wanted.pods}
-        return self._creation.find_obstacles(there, wanted, late=late, ended=ended)
+        return self._creation.find_obstacles(there, wanted, patience)
 
     def _await_ready(
         self, deadline: Deadline, found: dict[str, Obstacle], *, wait_for_all: bool
@@ -138,11 +138,11 @@ class ProbePods:
         """Wait for pods and backends; those that cannot run are added to ``found``."""
         lab, wanted = self._owner.lab, self._wanted
         names = [pod["metadata"]["name"] for pod in wanted.pods]
-        soon = Deadline(deadline.left() / _SOON)
+        patience = PodPatience.of(deadline)
 
         def missing(there: Objects) -> str:
             if not wait_for_all:
-                found.update(self._obstacles(there, late=not soon.left()))
+                found.update(self._obstacles(there, patience))
             return _not_ready([name for name in names if name not in found], there)
 
         self._wait(
@@ -467,13 +467,13 @@ class Workloads:
         ``found``: why pods are refused; why others cannot run is added.
         """
         names = {machine.name: pod_name(machine.name) for machine in self._nodes}
-        wanted, soon = self._pods(), Deadline(deadline.left() / _SOON)
+        wanted, patience = self._pods(), PodPatience.of(deadline)
         seen: dict[str, Object] = {}
 
         def missing(there: Objects) -> str:
             seen.clear()
             seen.update(there)
-            found.update(self._creation.find_obstacles(there, wanted, late=not soon.left()))
+            found.update(self._creation.find_obstacles(there, wanted, patience))
             late = [name for name in names.values() if name not in there or not ended(there[name])]
             return ", ".join(name for name in late if name not in found)
 

@@ -26,6 +26,8 @@ _MADE = re.compile(
 )
 """What kube-proxy and network add-ons make, in the names of findings."""
 _WORD = re.compile(r"[\w.:-]{3,}")
+_VALUE = re.compile(r"\d|^(?:[A-Fa-f]{2}:){5}[A-Fa-f]{2}$")
+"""What is found again elsewhere: numbers, addresses, and MACs, which may be of letters alone."""
 
 
 def concerned(path: Path) -> dict[str, int]:
@@ -111,6 +113,7 @@ def _is_cause(
 def _is_found(one: Finding, said: str) -> bool:
     """Whether the name of an object that is new, or what it has now, is found in a text."""
     new = {*_WORD.findall(one.observed)} - {*_WORD.findall(one.intended)}
-    words = {word for word in new if any(each.isdigit() for each in word)} | {one.object.split()[1]}
-    there = (re.search(rf"(?<!\w){re.escape(word)}(?![\w-])", said) for word in words)
+    words = {word for word in new if _VALUE.search(word)} | {one.object.split()[1]}
+    wanted = (re.compile(rf"(?<!\w){re.escape(word)}(?![\w-])", re.IGNORECASE) for word in words)
+    there = (word.search(said) for word in wanted)
     return any(there)

@@ -162,6 +162,15 @@ def test_a_webhook_that_prevents_a_service_is_named_without_a_wait(new_pods, api
     assert "control plane" not in str(raised.value)
 
 
+def test_a_scheduler_that_looks_at_no_pod_is_named_though_it_has_no_lease(new_pods, api, kubelets):
+    """Without leader election there is none."""
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    kubelets.idle.set()
+    why, _ = deployed_again(pods, api)
+    assert why == "kube-scheduler: does not run: it looks at no new pods"
+
+
 def test_a_scheduler_that_has_stopped_is_named(new_pods, api, kubelets):
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))
@@ -174,4 +183,4 @@ def test_a_scheduler_that_has_stopped_is_named(new_pods, api, kubelets):
     }
     with made(api, LEASES, lease):
         why, _ = deployed_again(pods, api)
-    assert why == "kube-scheduler: does not run: it has not renewed its lease"
+    assert why == "kube-scheduler: does not run: it looks at no new pods"

@@ -126,7 +126,7 @@ MANIFESTS = "/etc/kubernetes/manifests"
         (
             ("mv", f"{MANIFESTS}/kube-scheduler.yaml", "/root"),
             ("mv", "/root/kube-scheduler.yaml", MANIFESTS),
-            "kube-scheduler: does not run: it has not renewed its lease",
+            "kube-scheduler: does not run: it looks at no new pods",
             "start it again",
         ),
     ],

@@ -336,6 +336,16 @@ BGP = made(
 )
 MESH = differences(lambda there: there.update(bgp=BGP))
 LEARNED_ROUTE = replace(finding("route to 10.244.0.64/26"), kind="learned-route-missing")
+BACKEND = "flannel.alpha.coreos.com~1backend-data"
+LETTERS, UPPER = (
+    differences(
+        put(f"Node worker1/metadata/annotations/{BACKEND}", f'{{"VNI":4096,"VtepMAC":"{mac}"}}')
+    )
+    for mac in ("aa:bb:cc:dd:ee:ff", "AA:BB:CC:DD:EE:0F")
+)
+NEIGHBOUR = replace(
+    finding("neighbour 10.244.1.0 on flannel.4096", "worker2"), observed="aa:bb:cc:dd:ee:ff"
+)
 BEHIND = differences(put("ConfigMap coredns/data/Corefile", "other\n"))
 OF_PROXY = finding("Service to-worker1-p1, 10.96.0.22:80, tcp")
 OF_FELIX = finding("chain ip calico filter-cali-tw-cali6de063ef102")
@@ -369,6 +379,9 @@ ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
         (MESH, [LEARNED_ROUTE], None, True),
         (MESH, [RULE, LEARNED_ROUTE], HERE, False),
         (MESH, [], HERE, False),
+        (LETTERS, [NEIGHBOUR], None, True),
+        (UPPER, [replace(NEIGHBOUR, observed="aa:bb:cc:dd:ee:0f")], None, True),
+        (UPPER, [NEIGHBOUR], None, False),
         (NOT_READY, [OF_PROXY], None, True),
         (NOT_READY, [], HERE, False),
     ],
