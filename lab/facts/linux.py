@@ -220,13 +220,15 @@ def routes(entries: Iterable[Entry]) -> tuple[Route, ...]:
 
 def _route(destination: str, entry: Entry) -> Route:
     kind = str(entry.get("type", _CAST))
-    via = entry.get("gateway")
-    flags = entry.get("flags", ())
-    device = str(entry.get("dev", "")) if kind == _CAST else kind
+    hops = entry.get("nexthops") or [entry]  # several: all of them, as one route has one text
+    via = ", ".join(str(hop["gateway"]) for hop in hops if hop.get("gateway"))
+    flags = [*entry.get("flags", ()), *(flag for hop in hops for flag in hop.get("flags", ()))]
+    devices = dict.fromkeys(str(hop.get("dev", "")) for hop in hops)
+    device = ", ".join(devices) if kind == _CAST else kind
     if kind == _CAST and ("dead" in flags or "linkdown" in flags):
         device = f"{device} (down)"
     source = None if entry.get("protocol") == "kernel" else entry.get("prefsrc")
-    return Route(destination, device, str(via) if via else None, "onlink" in flags, source=source)
+    return Route(destination, device, via or None, "onlink" in flags, source=source)
 
 
 def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:
@@ -480,7 +482,9 @@ def _rules(read: _Reading) -> Ruleset:
     try:
         return joined(
             (
-                nftables.read(nft.get("nftables", ()), but=known),
+                nftables.read(
+                    nft.get("nftables", ()), but=known, listing=read.text("nftables-listing")
+                ),
                 *(iptables.read(text) for text in texts),
             )
         )

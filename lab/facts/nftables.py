@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, summarize_address_range
 from typing import Any
 
+from lab.facts.ruleset import read_ruleset
 from lab.facts.translations import (
     KUBE_PROXY_MARK,
     NOTHING_TRANSLATED,
@@ -355,7 +356,9 @@ _Key = tuple[str, str | None, int]
 """Protocol, address (None for a NodePort) and port."""
 
 
-def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> Ruleset:
+def read(
+    entries: Iterable[Expression], *, but: frozenset[tuple[str, str]], listing: str = ""
+) -> Ruleset:
     """Parse a ruleset.
 
     Parameters
@@ -364,8 +367,16 @@ def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> R
         The list ``nftables`` of nft's output.
     but
         Family and name of tables that another tool has listed.
+    listing
+        The same rules as ``nft -a list ruleset`` prints them, to show those that are named.
 
     """
+    listed = {
+        (table.name, chain.name, handle): text
+        for table in read_ruleset(listing).values()
+        for chain in table.objects.values()
+        for text, handle in chain.rules
+    }
     tables = [one for one in _tables(entries) if (one.family, one.name) not in but]
     services = next((one for one in tables if (one.family, one.name) == ("ip", SERVICES)), None)
     live = {(one.family, one.name): one.live() for one in tables}
@@ -379,7 +390,7 @@ def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> R
     )
     return Ruleset(
         replace(found, masquerades=leaving),
-        tuple(it for one in tables for it in _barriers(one, live[one.family, one.name])),
+        tuple(it for one in tables for it in _barriers(one, live[one.family, one.name], listed)),
     )
 
 
@@ -461,7 +472,11 @@ def _leaving(table: Table, rule: Expression) -> Iterator[Leaving]:
         )
 
 
-def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
+_Listed = Mapping[tuple[str, str, str], str]
+"""Rules as nft lists them, by table, chain and handle."""
+
+
+def _barriers(table: Table, live: set[str], listed: _Listed) -> Iterator[Barrier]:
     if table.name == SERVICES:
         return
     reached = [(str(body["hook"]), table.live(name)) for name, body in table.hooks.items()]
@@ -472,7 +487,7 @@ def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
         sees = only_hook(hook for hook, chains in reached if chain in chains)
         for rule in rules:
             if verdict(rule) in {"drop", "reject"} and not is_about_invalid(rule):
-                yield _barrier(table, where, rule, sees)
+                yield _barrier(table, where, rule, sees, listed)
         hook = table.hooks.get(chain)
         if hook and hook.get("policy") == "drop" and not _accepts(table, chain):
             yield Barrier(
@@ -490,11 +505,12 @@ def _accepts(table: Table, chain: str) -> bool:
     return any(verdict(rule) == "accept" or table.targets(rule) for rule in rules)
 
 
-def _barrier(table: Table, where: str, rule: Expression, hook: str) -> Barrier:
+def _barrier(table: Table, where: str, rule: Expression, hook: str, listed: _Listed) -> Barrier:
     chain = f"{table.family} {table.name} {rule['chain']}"
+    key = (f"{table.family} {table.name}", str(rule["chain"]), str(rule.get("handle", "")))
     return Barrier(
         where=where,
-        rule=words(rule),
+        rule=listed.get(key) or words(rule),
         protocol=protocol_of(rule) or "",
         ports=destination_ports(rule),
         prefixes=destinations(rule),

@@ -70,6 +70,7 @@ ask proxy ip -json neighbour show proxy
 ask forwarding bridge -json fdb show
 ask ports bridge -json -details link show
 ask nftables nft -j list ruleset
+ask nftables-listing nft -a -s list ruleset
 save=iptables-save; proxy=
 command -v $save > /dev/null || proxy=$(pgrep -o -x kube-proxy)
 if [ -n "$proxy" ]; then save="chroot /proc/$proxy/root /usr/sbin/iptables-save"; fi

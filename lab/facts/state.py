@@ -95,6 +95,8 @@ _LINK_CHURN = re.compile(
     r"|\.fdb_n_learned$"
 )
 """Attributes of links that are not compared."""
+_XDP_MODES = {1: "xdpdrv", 2: "xdpgeneric", 3: "xdpoffload"}
+"""Words of ip-link(8) by the numbers of linux/if_link.h (``XDP_ATTACHED_DRV`` and so on)."""
 _FLAGS = ("UP", "NOARP", "PROMISC", "ALLMULTI", "MULTICAST", "BROADCAST")
 _STATES = {"disabled": 0, "listening": 1, "learning": 2, "forwarding": 3, "blocking": 4}
 _PORT_NAMES = {"multicast_router": "mcast_router"}
@@ -171,6 +173,8 @@ def _links(said: Mapping[str, str]) -> Iterator[Item]:
         kind = str(link.get("linkinfo", {}).get("info_kind", ""))
         shows = f"ip -details address show dev {name}"
         yield Item("link", name, "there", "", f"ip link delete {name}", shows, name)
+        if xdp := link.pop("xdp", None):
+            yield _xdp(name, xdp)
         for key, value in _flat(link):
             if not _LINK_CHURN.search(key):
                 make = _set_link(name, kind, key, value)
@@ -183,6 +187,14 @@ def _links(said: Mapping[str, str]) -> Iterator[Item]:
         for one in link.get("addr_info", ()):
             if one.get("family") == "inet":
                 yield _address(name, one, shows)
+
+
+def _xdp(name: str, xdp: Mapping[str, Any]) -> Item:
+    number = xdp.get("prog", {}).get("id")
+    value = "an XDP program" + (f" (id {number})" if number else "") + " is attached"
+    off = _XDP_MODES.get(int(xdp.get("mode", 0)), "xdp")
+    shows, remove = f"ip -details link show dev {name}", f"ip link set dev {name} {off} off"
+    return Item("link", f"{name} xdp", value, "", remove, shows, name)
 
 
 def _flag(name: str, flag: str, there: bool, shows: str) -> Item:

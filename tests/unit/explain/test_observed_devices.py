@@ -180,3 +180,11 @@ def test_of_a_pod_that_did_not_answer_nothing_is_known() -> None:
     assert found.unread == (Unread("pod cni-1 address", why, "cni-1"),)
     gone = text.replace("@@@ end", "@@@ pod cni-1 gone\n\n@@@= 0\n\n@@@ end")
     assert facts(gone, "").unread == ()
+
+
+def test_a_route_with_several_next_hops_names_them() -> None:
+    """Recorded from iproute2 6.1, of a route to a group of nexthops."""
+    hops = [{"gateway": f"10.1.0.{n}", "dev": "a", "weight": 1, "flags": []} for n in (2, 3)]
+    entry = {"type": "unicast", "dst": "10.5.0.0/16", "nhid": 10, "flags": [], "nexthops": hops}
+    (route,) = linux.routes([entry])
+    assert (route.via, route.device) == ("10.1.0.2, 10.1.0.3", "a")

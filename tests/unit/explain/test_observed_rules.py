@@ -261,3 +261,46 @@ def _rule(chain: str, *parts: dict[str, object], table: str = "kube-proxy") -> d
 
 def _l4(protocol: str) -> dict[str, object]:
     return {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": protocol}}
+
+
+LISTED = """table ip t {
+	chain c {
+		type filter hook input priority filter; policy accept;
+		@ih,0,32 0x504f5354 drop # handle 3
+		update @flood { ip saddr limit rate over 5/second } drop # handle 4
+		ct original packets > 6 drop # handle 5
+	}
+}
+"""
+
+
+def test_a_rule_is_shown_as_nft_lists_it() -> None:
+    """Recorded from nft 1.0.6."""
+    parts: list[object] = [
+        {
+            "match": {
+                "op": "==",
+                "left": {"payload": {"base": "ih", "offset": 0, "len": 32}},
+                "right": 1347375956,
+            }
+        },
+        {"set": {"op": "update", "elem": {"payload": {"protocol": "ip", "field": "saddr"}},
+                 "set": "@flood", "stmt": [{"limit": {"rate": 5, "per": "second", "inv": True}}]}},
+        {"match": {"op": ">", "left": {"ct": {"key": "packets", "dir": "original"}}, "right": 6}},
+    ]  # fmt: skip
+    chain = {"family": "ip", "table": "t", "name": "c", "handle": 1, "type": "filter",
+             "hook": "input", "prio": 0, "policy": "accept"}  # fmt: skip
+    entries = [
+        {"chain": chain},
+        *(
+            {"rule": {"family": "ip", "table": "t", "chain": "c", "handle": handle,
+                      "expr": [part, {"drop": None}]}}
+            for handle, part in enumerate(parts, start=3)
+        ),
+    ]  # fmt: skip
+    rules = nftables.read(entries, but=NOTHING, listing=LISTED)
+    assert [barrier.rule for barrier in rules.barriers] == [
+        "@ih,0,32 0x504f5354 drop",
+        "update @flood { ip saddr limit rate over 5/second } drop",
+        "ct original packets > 6 drop",
+    ]

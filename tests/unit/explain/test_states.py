@@ -254,6 +254,14 @@ def test_what_is_left_out_hides_nothing_else(
     assert [one.object for one in found] == [named]
 
 
+def test_an_xdp_program_is_one_difference_and_is_taken_off() -> None:
+    program = {"id": 7, "tag": "3b185187f1855c4c", "jited": 1, "load_time": 9}
+    there = LINK | {"xdp": {"mode": 2, "prog": program, "attached": [{"mode": 2, "prog": program}]}}
+    (found,) = differences(links=json.dumps([there]))
+    assert (found.object, found.observed) == ("veth1 xdp", "an XDP program (id 7) is attached")
+    assert found.mends == "ip link set dev veth1 xdpgeneric off"
+
+
 LEFT_OUT = {
     "a bridge's timers and ids": (
         {"links": link("bridge", hello_timer=1.0, gc_timer=9.0, root_id="8000.a", bridge_id="b")},
