@@ -37,6 +37,8 @@ CLUSTERS = {
     ),
 }
 """Control planes and workers."""
+WANTED = {"one and two": 30, "one and four": 40, "three and two": 60}
+"""Seconds of ``lab up`` on two idle cores that each is to take at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def measure(name: str, scenario: Path, state: Path) -> None:
         line(
             f"{name}: lab {command}",
             f"{seconds:.1f} s",
-            f"{processors:.1f} s of processors, load {load:.1f}; on namespaces {beside:.2f} s",
+            f"{processors:.1f} s of processors, load {load:.1f}; on namespaces {beside:.2f} s"
+            + (f"; wanted on two idle cores: {WANTED[name]} s" if command == "up" else ""),
         )
     cells = re.search(r"([\d,]+) cells: .*", said["test"])
     line(f"{name}: memory", f"{memory} MiB", cells[0] if cells else "")
