@@ -10,11 +10,23 @@ from __future__ import annotations
 import json
 import random
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from projection import Projection
-from random_states import random_states
 from recorded_answers import TextPool, read_packed
+
+
+def load_states() -> ModuleType:
+    """``random_states`` beside this file; the revision's own is first on the path."""
+    path = Path(__file__).with_name("random_states.py")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def dump(scenario: str, recorded: Path, count: int, seed: str) -> None:
@@ -27,7 +39,7 @@ def dump(scenario: str, recorded: Path, count: int, seed: str) -> None:
         for place, commands in healthy.items()
     }
     rng = random.Random(f"{seed} rows")
-    states = random_states(texts, projection.pods, count, f"{seed} {scenario}")
+    states = load_states().random_states(texts, projection.pods, count, f"{seed} {scenario}")
     for number, (machine, place, state) in enumerate(states):
         choice = random.Random(rng.random())  # however often a revision asks for a number
         try:
