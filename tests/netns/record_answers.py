@@ -214,6 +214,10 @@ class ScenarioRecorder:
     kept: RecordedScenario
     refused: list[str] = field(default_factory=list)
 
+    @property
+    def path(self) -> Path:
+        return RECORDED / f"{self.kept.name}.json.xz"
+
     def healthy(self) -> None:
         """What the healthy lab and its second copy answer."""
         opened, names = self.opened, [place for place, _ in every_place(self.opened.intent)]
@@ -245,6 +249,7 @@ class ScenarioRecorder:
         print(f"  {title}; {cell.id}: {said[2:3] or said[1]}", flush=True)
         if said == replayed:
             self.kept.recordings.append(recording)
+            write_packed(self.path, pack(self.kept))
         else:
             self.refused.append(title)
             differs = unified_diff(said, replayed, "lab", "replay", lineterm="")
@@ -321,11 +326,9 @@ def record_scenario(name: str, seed: int, faults: Sequence[str], randoms: int) -
                 recorder.fault(fault)
         for _ in range(randoms):
             recorder.random_fault()
-    path = RECORDED / f"{name}.json.xz"
-    write_packed(path, pack(kept))
     print(
         f"{name}: {len(kept.recordings)} recordings, {len(recorder.refused)} refused, "
-        f"{path.stat().st_size:,} bytes",
+        f"{recorder.path.stat().st_size:,} bytes",
         flush=True,
     )
 
