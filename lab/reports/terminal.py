@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity, table_lines
+from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.judge import rate_words
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
@@ -136,7 +137,7 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
     if workloads := [one for one in run.workloads if one.verdict != "pass"]:
         yield [
             f"Not as expected: {quantity(len(workloads), 'workload check')}",
-            *(f"  * {one.id}: {one.verdict}: {one.detail}" for one in workloads),
+            *_workload_lines(workloads),
         ]
     if run.failover:
         yield ["Failover", *(f"  {line}" for line in failover_lines(run.failover))]
@@ -158,6 +159,17 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
         yield [f"Latency: {speed}, of {answers}; the slowest:", *slow]
     coverage = [f"Probed: {sampled(run)}"] if sampled(run) else []
     yield [closing_line(run), *coverage, *([f"Report: {report}"] if report else [])]
+
+
+def _workload_lines(workloads: Sequence[WorkloadResult]) -> Iterator[str]:
+    """A line for each check; one for all that a node could not run for the same reason."""
+    alike: dict[tuple[str, str, str], list[WorkloadResult]] = {}
+    for one in workloads:
+        key = (one.node, one.verdict, one.detail)
+        alike.setdefault(key, []).append(one)
+    for (node, verdict, detail), checks in alike.items():
+        title = checks[0].id if len(checks) == 1 else f"{quantity(len(checks), 'check')} on {node}"
+        yield f"  * {title}: {verdict}: {detail}"
 
 
 def _red_heading(causes: Sequence[Cause]) -> str:

@@ -8,7 +8,8 @@ from processes import run_program
 from rich.console import Console
 from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
-from lab.matrix.verdict import RunResult
+from lab.cluster.workload_checks import WorkloadResult
+from lab.matrix.verdict import OBJECT, Finding, RunResult
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.terminal import plain_lines, renderable, show
@@ -176,3 +177,32 @@ def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer(
     assert f"  not as expected: {why}" in plain_lines(failed, REPORT)
     assert headline(failed) == f"The network is as expected, but its failover is not: {why}."
     assert "; failover failed; " in closing_line(failed)
+
+
+def test_checks_that_a_node_could_not_run_for_one_reason_are_one_line():
+    why = "Node worker1: cordoned, and takes no new pods"
+    checks = (
+        WorkloadResult("worker1", "secret", "probe-error", why),
+        WorkloadResult("worker1", "host-path", "probe-error", why),
+        WorkloadResult("worker2", "secret", "fail", "no value"),
+        WorkloadResult("worker2", "host-path", "pass", ""),
+    )
+    lines = plain_lines(replace(made_run("healthy"), workloads=checks), REPORT)
+    begin = lines.index("Not as expected: 3 workload checks")
+    assert lines[begin + 1 : begin + 3] == [
+        f"  * 2 checks on worker1: probe-error: {why}",
+        "  * worker2/secret: fail: no value",
+    ]
+
+
+def test_what_lets_a_pod_run_is_a_command_of_its_cells():
+    run = made_run("mixed")
+    finding = Finding(
+        *(OBJECT, "", "worker1", "Node worker1", "", "cordoned, and takes no new pods"),
+        *("kubectl describe node worker1", "kubectl uncordon worker1", "master"),
+    )
+    result = replace(run.results[0], verdict="probe-error", finding=finding)
+    lines = plain_lines(replace(run, results=(result,)), REPORT)
+    assert f"    fix:      lab exec {run.lab} master -- kubectl uncordon worker1" in lines
+    failed = replace(result, verdict="fail")
+    assert not [line for line in plain_lines(replace(run, results=(failed,))) if "fix:" in line]
