@@ -128,7 +128,10 @@ def _bodies(text: str) -> Iterator[tuple[str, str]]:
 def scripted(script: str, answers: Mapping[str, Answer], place: str) -> Completed:
     """The output of a script whose commands are answered by ``answers``."""
     named, missing = _named(script, tuple(answers))
-    assert not missing, f"{place}: no answer to '{missing[0]}' was recorded"
+    assert not missing, (
+        f"{place}: no answer to '{missing[0]}' was recorded; if an earlier command printed the "
+        "same, see tests/netns/alias_commands.py, else run 'make record'"
+    )
     out, complaints = "", ""
     for name, command in named:
         answer = answers[command]

@@ -696,9 +696,17 @@ def database(state: RandomState) -> str | None:
 def silence(state: RandomState) -> str | None:
     """A command that fails, is missing, or prints what is no JSON."""
     command = state.rng.choice(sorted(state.answers))
-    state.answers[command] = state.rng.choice((("1", ""), ("absent tool", ""), ("0", "[{,")))
-    return f"{command} answers {state.answers[command]}"
+    text = state.answers[command][1]
+    answer = state.rng.choice((("1", ""), ("absent tool", ""), ("0", "[{,")))
+    for other in [command, *state.answers]:
+        # the same command in the words of another revision
+        if other == command or (len(text) > _ALIKE and state.answers[other][1] == text):
+            state.answers[other] = answer
+    return f"{command} answers {answer}"
 
+
+_ALIKE = 40
+"""Characters of an answer that no other command gives by chance."""
 
 CHANGES: tuple[Callable[[RandomState], str | None], ...] = (
     link_down, link_gone, link_renamed, link_attribute, link_attribute, link_flag,

@@ -4,7 +4,10 @@
 this test, and read what changed in ``tests/cases/recorded``.
 """
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from golden_files import check_golden
@@ -12,9 +15,15 @@ from recorded_answers import Answer, RecordedShell, asks, note
 from replayed_labs import RECORDED, answers_text, read
 
 from lab._deadline import Deadline
+from lab.explain.faults import registry
 from lab.facts.questions import command
 from lab.facts.state import STATE_COMMAND
+from lab.lifecycle.compilation import compile_scenario
 from lab.remote.shell import Completed
+from lab.scenario.loader import shipped
+
+sys.path.append(str(Path(__file__).parents[2] / "netns"))
+import alias_commands
 
 FILES = sorted(RECORDED.glob("*.json.xz"))
 
@@ -23,6 +32,18 @@ FILES = sorted(RECORDED.glob("*.json.xz"))
 def test_explain_answers_a_recorded_lab_as_before(path):
     scenario = read(path)
     check_golden(path.with_name(f"{scenario.name}.txt"), answers_text(scenario))
+
+
+def test_every_scenario_and_every_fault_that_namespaces_can_have_is_recorded():
+    intents = [compile_scenario(name).intent for name in shipped()]
+    possible = {
+        name
+        for name, fault in registry.faults().items()
+        if any(registry.sites(fault, intent) for intent in intents)
+    }
+    recorded = {one.title.partition(" on ")[0] for path in FILES for one in read(path).recordings}
+    assert possible - recorded == set()
+    assert {path.name.partition(".")[0] for path in FILES} == {*shipped()}
 
 
 def run(shell: RecordedShell, script: Sequence[str]) -> str:
@@ -69,3 +90,16 @@ def test_a_loop_of_a_script_is_answered_for_each_recorded_object():
 @pytest.mark.parametrize("script", [command("namespace"), command("pod"), STATE_COMMAND])
 def test_the_commands_of_the_scripts_are_found(script):
     assert len(asks(script[-1])) == script[-1].count("ask ")
+
+
+def test_a_command_with_other_words_has_the_same_answers():
+    answers = [["0", 1, 2]]
+    content: dict[str, Any] = {
+        "healthy": {"a": {"ip rule": answers, "ip link": []}},
+        "copy": {"a": {"ip link": []}},
+        "recordings": [{"places": {"b": {"ip rule": answers}}}],
+    }
+    assert alias_commands.add_alias(content, "ip rule", "ip -4 rule") == 2
+    assert content["healthy"]["a"] == {"ip rule": answers, "ip link": [], "ip -4 rule": answers}
+    assert content["recordings"][0]["places"]["b"]["ip -4 rule"] == answers
+    assert content["copy"] == {"a": {"ip link": []}}
