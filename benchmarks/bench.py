@@ -5,10 +5,12 @@ another machine gives other figures, and much the same ratios.
 
     make bench                 all of it (a few minutes)
     python benchmarks/bench.py start engine scale growth pytest media containers mininet
+    python benchmarks/bench.py --smallest    does every part work? its figures mean nothing
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import statistics
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +29,41 @@ RUNS = 7
 ENOUGH_SECONDS = 300
 ENOUGH_GROWTH_SECONDS = 600
 """What growth.py allows itself; the last size may have begun just before."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much the parts do."""
+
+    runs: int = RUNS
+    engine: tuple[str, ...] = ()
+    """Options of engine.py; those of the other scripts follow."""
+    pytest: tuple[str, ...] = ()
+    media: tuple[str, ...] = ()
+    growth: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    labs: tuple[tuple[int, int], ...] = ((5, 2), (10, 20), (50, 20))
+    """Nodes, and pods on each."""
+    cells: tuple[int, int] = (20, 10)
+    hosts: tuple[int, ...] = (10, 30)
+
+
+SMALLEST = Sizes(
+    runs=1,
+    engine=("--pods", "2", "--probes", "100", "--curl", "2"),
+    pytest=("--pods", "1"),
+    media=("--runs", "1", "--mib", "64"),
+    growth=("--pods", "1", "5"),
+    containers=("--clusters", "1"),
+    labs=((5, 1),),
+    cells=(5, 1),
+    hosts=(5,),
+)
+
+
+def script(name: str, *options: str, seconds: float = ENOUGH_SECONDS) -> None:
+    """Run another script of this directory."""
+    subprocess.run([sys.executable, str(HERE / name), *options], check=True, timeout=seconds)
 
 
 def run(command: list[str], state: Path, *, check: bool = True) -> float:
@@ -55,12 +93,14 @@ def state_directory() -> Iterator[Path]:
         yield Path(path)
 
 
-def start() -> None:
+def start(sizes: Sizes) -> None:
     """Whole commands beside a bare Python start."""
     with state_directory() as state:
-        bare = statistics.median(run([sys.executable, "-c", "pass"], state) for _ in range(RUNS))
+        bare = statistics.median(
+            run([sys.executable, "-c", "pass"], state) for _ in range(sizes.runs)
+        )
         figures: dict[str, list[float]] = {"--help": [], "up overlay": [], "down overlay": []}
-        for _ in range(RUNS):
+        for _ in range(sizes.runs):
             for words, seconds in figures.items():
                 seconds.append(run([*LAB, *words.split()], state))
     for words, seconds in figures.items():
@@ -68,21 +108,19 @@ def start() -> None:
         line(f"lab {words}", f"{median:.3f} s", f"{median / bare:.0f} times a bare Python start")
 
 
-def engine() -> None:
+def engine(sizes: Sizes) -> None:
     """Probes a second of the engine beside a loop of curl."""
-    subprocess.run([sys.executable, str(HERE / "engine.py")], check=True, timeout=ENOUGH_SECONDS)
+    script("engine.py", *sizes.engine)
 
 
-def pytest_items() -> None:
+def pytest_items(sizes: Sizes) -> None:
     """10,000 cells through pytest with JUnit, beside plain parametrised tests."""
-    script = str(HERE / "pytest_items.py")
-    subprocess.run([sys.executable, script], check=True, timeout=ENOUGH_SECONDS)
+    script("pytest_items.py", *sizes.pytest)
 
 
-def media() -> None:
+def media(sizes: Sizes) -> None:
     """Reading an installation medium of 5 GiB beside other programs."""
-    script = str(HERE / "media.py")
-    subprocess.run([sys.executable, script], check=True, timeout=ENOUGH_SECONDS)
+    script("media.py", *sizes.media)
 
 
 LARGE = """\
@@ -121,38 +159,45 @@ def large(state: Path, nodes: int, pods: int, family: str = "") -> Path:
     return path
 
 
-def scale() -> None:
+def scale(sizes: Sizes) -> None:
     """Bring-up as labs grow, and 40,000 cells of 200 pods."""
     with state_directory() as state:
         base = None
-        for nodes, pods in ((5, 2), (10, 20), (50, 20)):
+        for nodes, pods in sizes.labs:
             path = large(state, nodes, pods, "pod-pod")
             up = run([*LAB, "up", str(path), "--name", "bench"], state)
             down = run([*LAB, "down", "bench"], state)
             base = base or up
-            line(f"up, {nodes} nodes x {pods} pods", f"{up:.2f} s", f"{up / base:.1f} times 5 x 2")
+            line(
+                f"up, {nodes} nodes x {pods} pods",
+                f"{up:.2f} s",
+                f"{up / base:.1f} times the first",
+            )
             line(f"down, {nodes} nodes x {pods} pods", f"{down:.2f} s")
-        path = large(state, 20, 10, "pod-pod")
+        nodes, pods = sizes.cells
+        path = large(state, nodes, pods, "pod-pod")
         run([*LAB, "up", str(path), "--name", "cells"], state)
         seconds = run([*LAB, "test", "cells"], state)
         run([*LAB, "down", "cells"], state)
-        cells = 200 * 199
-        line(f"lab test, {cells:,} cells of 200 pods", f"{seconds:.1f} s", "no wrong verdict")
+        pods *= nodes
+        line(
+            f"lab test, {pods * (pods - 1):,} cells of {pods} pods",
+            f"{seconds:.1f} s",
+            "no wrong verdict",
+        )
 
 
-def growth() -> None:
+def growth(sizes: Sizes) -> None:
     """Up, test and down from 5 to 100 nodes with 20 pods each."""
-    script = str(HERE / "growth.py")
-    subprocess.run([sys.executable, script], check=True, timeout=2 * ENOUGH_GROWTH_SECONDS)
+    script("growth.py", *sizes.growth, seconds=2 * ENOUGH_GROWTH_SECONDS)
 
 
-def containers() -> None:
+def containers(sizes: Sizes) -> None:
     """Real clusters on system containers, beside the same scenarios on namespaces."""
-    script = str(HERE / "containers.py")
     if os.geteuid() or not shutil.which("systemd-nspawn"):
         line("containers", "not run", "as root: tools/setup develop nspawn, and a bundle")
         return
-    subprocess.run([sys.executable, script], check=True, timeout=2 * ENOUGH_GROWTH_SECONDS)
+    script("containers.py", *sizes.containers, seconds=2 * ENOUGH_GROWTH_SECONDS)
 
 
 MININET = """\
@@ -169,7 +214,7 @@ print(time.perf_counter() - started, lost)
 """
 
 
-def mininet() -> None:
+def mininet(sizes: Sizes) -> None:
     """Mininet's like: hosts up, all pairs once, down; and ours."""
     python = "/usr/bin/python3"
     known = [python, "-c", "import mininet.net"]
@@ -181,10 +226,10 @@ def mininet() -> None:
         line("mininet", "not installed", "as root: apt-get install mininet bridge-utils")
         return
     with state_directory() as state:
-        script = state / "like.py"
-        script.write_text(MININET)
-        for hosts in (10, 30):
-            theirs = run([python, str(script), str(hosts)], state)
+        like = state / "like.py"
+        like.write_text(MININET)
+        for hosts in sizes.hosts:
+            theirs = run([python, str(like), str(hosts)], state)
             path = large(state, 5, hosts // 5, "pod-pod")
             ours = run([*LAB, "up", str(path), "--name", "like"], state)
             ours += run([*LAB, "test", "like"], state)
@@ -193,7 +238,7 @@ def mininet() -> None:
             line(f"lab, {hosts} pods, every pair, down", f"{ours:.2f} s", f"{ours / theirs:.2f}")
 
 
-PARTS: dict[str, Callable[[], None]] = {
+PARTS: dict[str, Callable[[Sizes], None]] = {
     "start": start,
     "engine": engine,
     "pytest": pytest_items,
@@ -204,7 +249,18 @@ PARTS: dict[str, Callable[[], None]] = {
     "mininet": mininet,
 }
 
-if __name__ == "__main__":
-    for name in sys.argv[1:] or PARTS:
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--smallest", action="store_true")
+    options.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    wanted = options.parse_args()
+    for name in wanted.parts or PARTS:
+        if name not in PARTS:
+            options.error(f"there is no part '{name}'")
         print(f"\n{name}: {PARTS[name].__doc__}", flush=True)
-        PARTS[name]()
+        PARTS[name](SMALLEST if wanted.smallest else Sizes())
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ processes. Beside each figure stands how many times that of the first size it is
 does other things too, time of the processor is the fairer measure. A size is left out where, by
 the growth so far, it would not end within the budget.
 
-    python benchmarks/growth.py [--budget SECONDS] [NODES ...]
+    python benchmarks/growth.py [--budget SECONDS] [--pods 20] [NODES ...]
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def run(words: list[str], state: Path) -> Done:
     return Done(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss >> 10, out.read_text())
 
 
-def measure(nodes: int, state: Path) -> dict[str, Done]:
+def measure(nodes: int, pods: int, state: Path) -> dict[str, Done]:
     """One size, from nothing to nothing."""
     name = f"growth-{nodes}"
-    path = large(state, nodes, PODS)
+    path = large(state, nodes, pods)
     found = {"up": run(["up", str(path), "--name", name], state)}
     try:
         found["test"] = run(["test", name], state)
@@ -77,23 +77,24 @@ def measure(nodes: int, state: Path) -> dict[str, Done]:
     return found
 
 
-def show(nodes: int, found: dict[str, Done], first: dict[str, Done]) -> None:
+def show(size: str, found: dict[str, Done], first: dict[str, Done]) -> None:
     """A line for each command, and what of the matrix was asked."""
     for what, done in found.items():
         line(
-            f"{what}, {nodes} nodes x {PODS} pods",
+            f"{what}, {size}",
             f"{done.seconds:.1f} s",
             f"{done.seconds / first[what].seconds:.1f} times the first; {done.cpu:.1f} s of "
             f"processor, {done.cpu / first[what].cpu:.1f} times; {done.mib:,} MiB at most",
         )
     for told in found["test"].said.splitlines():
-        if told[:1].isdigit() or told.startswith("Asked: "):
+        if told[:1].isdigit() or told.startswith("Probed: "):
             print(f"    {told}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=BUDGET_SECONDS, metavar="SECONDS")
+    parser.add_argument("--pods", type=int, default=PODS, help="on each node")
     parser.add_argument("nodes", nargs="*", type=int, default=SIZES)
     arguments = parser.parse_args()
     ends = time.monotonic() + arguments.budget
@@ -101,16 +102,17 @@ def main() -> None:
     foreseen, last, before = 0.0, first, 1
     with state_directory() as state:
         for nodes in arguments.nodes:
+            size = f"{nodes} nodes x {arguments.pods} pods"
             if last:
                 grown = (nodes / before) ** STEEPEST
                 foreseen = grown * (last["up"].seconds + last["down"].seconds)
                 foreseen += SAMPLED * last["test"].seconds
             if time.monotonic() + foreseen > ends:
-                line(f"{nodes} nodes x {PODS} pods", "left out", f"up to {foreseen:.0f} s more")
+                line(size, "left out", f"up to {foreseen:.0f} s more")
                 continue
-            last, before = measure(nodes, state), nodes
+            last, before = measure(nodes, arguments.pods, state), nodes
             first = first or last
-            show(nodes, last, first)
+            show(size, last, first)
 
 
 if __name__ == "__main__":

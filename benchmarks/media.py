@@ -5,7 +5,7 @@ Windows. Others do part of it: ``wiminfo`` reads a WIM that has been taken out o
 before, ``xorriso`` sees the loaders and ISO 9660 but no UDF, ``7z l`` lists names. What is not
 there is left out.
 
-    python benchmarks/media.py [--runs 7]
+    python benchmarks/media.py [--runs 7] [--mib 5120]
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "windows"))
 
 import media_maker
-import sparse
-import wim_maker
 
 from lab.imaging.windows.medium import overlay, read
 
 ROOT = Path(__file__).resolve().parents[1]
-SIZE = 5 << 30
+MIB = 5 << 10
 FILES = 1000
 OURS = "import sys; from pathlib import Path; from lab.imaging.windows.medium import read; "
 OURS += "read(Path(sys.argv[1]))"
@@ -56,19 +54,13 @@ def process(*command: str) -> Callable[[], object]:
     return run
 
 
-def made(directory: Path) -> tuple[Path, Path]:
+def made(directory: Path, mib: int) -> tuple[Path, Path]:
     """A medium, and its WIM as a file of its own."""
-    (wim,) = wim_maker.make(directory / "wim", wim_maker.server_images())
-    grown = wim_maker.grown(wim.read_bytes(), SIZE)
+    (wim,) = media_maker.install_wim(directory / "wim")
+    media_maker.grow(wim, mib << 20)
     many = {f"/support/{number:04}.dll": b"x" * 100 for number in range(FILES)}
-    medium = media_maker.make(directory, files={"/sources/install.wim": grown, **many})
-    alone = directory / "alone.wim"
-    grown.seek(0)
-    with alone.open("wb") as file:
-        sink = sparse.Sink(file)
-        while piece := grown.read(sparse.BLOCK):
-            sink.write(piece)
-    return medium, alone
+    medium = media_maker.make(directory, files={"/sources/install.wim": wim, **many})
+    return medium, wim
 
 
 def layered(medium: Path, directory: Path) -> Callable[[], object]:
@@ -94,10 +86,11 @@ def others(medium: Path, wim: Path) -> dict[str, list[str]]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=7)
-    runs = options.parse_args().runs
+    options.add_argument("--mib", type=int, default=MIB, help="of the WIM")
+    wanted = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="hybridlab-bench-") as name:
         directory = Path(name)
-        medium, wim = made(directory)
+        medium, wim = made(directory, wanted.mib)
         print(f"a medium of {medium.stat().st_size / 1e9:.2f} GB, {FILES:,} files beside the WIM")
         inspect = [sys.executable, "-m", "lab", "image", "inspect", str(medium)]
         ways: dict[str, Callable[[], object]] = {
@@ -109,7 +102,7 @@ def main() -> None:
         ways |= {what: process(*command) for what, command in others(medium, wim).items()}
         if shutil.which("qemu-io"):
             ways["a layer that asks for no key"] = layered(medium, directory)
-        figures = {what: median(runs, way) for what, way in ways.items()}
+        figures = {what: median(wanted.runs, way) for what, way in ways.items()}
     ours = next(iter(figures.values()))
     for what, seconds in figures.items():
         print(f"{what:<52} {seconds * 1e3:>9.1f} ms  {seconds / ours:6.2f} times the first")

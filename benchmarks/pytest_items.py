@@ -3,11 +3,12 @@
 Both are whole processes. The network costs nothing here: what is measured is collecting,
 judging, running the items and writing JUnit.
 
-    python benchmarks/pytest_items.py
+    python benchmarks/pytest_items.py [--pods 10]
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,15 @@ from lab.matrix.run import probe
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
+from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit
 from lab.topology import registry
 from lab.topology.intent import Intent
 
-ITEMS = 10_000
-"""5 nodes x 10 pods: 2,450 ordered pairs and 50 hairpins, each over TCP and UDP in two sizes."""
+PODS = 10
+"""On each of 5 nodes: 2,450 ordered pairs and 50 hairpins, each over TCP and UDP in two sizes."""
 PLAIN = """\
 import pytest
 
@@ -42,12 +44,11 @@ def test_plain(number):
 """
 
 
-class Answers:
+class Answers(FakeProvider):
     """A provider whose every probe has the right answer."""
 
-    name = "netns"
-
     def __init__(self, plan: Plan, intent: Intent) -> None:
+        super().__init__(name="netns", abilities=frozenset())
         self._ready = {
             _key(probe(0, cell)): Outcome(
                 0, "ok", "", min(cell.sources), cell.backends, cell.answer, 0.2
@@ -83,9 +84,13 @@ class Bench:
     provider: Answers
     handle: LabHandle
     windows_rules_off: tuple[str, ...] = ()
+    repeat_with: str = ""
 
     @contextmanager
-    def used(self, _command: str, _say: Callable[[str], None]) -> Iterator[None]:
+    def used(
+        self, _command: str, _say: Callable[[str], None], *, alone: bool = False
+    ) -> Iterator[None]:
+        assert not alone
         yield
 
     def require_running(self) -> None:
@@ -94,20 +99,23 @@ class Bench:
     def observe(self, *_: object) -> Mapping[str, object]:
         return {}
 
-    def record(self, run: RunResult, _junit: Path | None, _intent: Intent) -> Path:
+    def record(self, run: RunResult, _intent: Intent) -> Path:
         assert run.green()
-        assert len(run.results) == ITEMS
+        assert len(run.results) == len(cells(self.plan, self.intent))
         return self.handle.directory
+
+    def record_junit(self, _directory: Path, written: Path) -> None:
+        assert written.stat().st_size
 
     def pytest_lab_open(self, name: str) -> Bench:
         assert name == self.name
         return self
 
 
-def bench(directory: Path) -> Bench:
+def bench(directory: Path, pods: int) -> Bench:
     overlay = load(find("overlay"))
-    chosen = replace(overlay.matrix, families=("pod-pod", "hairpin"))
-    plan = make_plan(replace(overlay, pods_per_node=10, matrix=chosen))
+    chosen = overlay.matrix.replace(families=("pod-pod", "hairpin"))
+    plan = make_plan(overlay.replace(pods_per_node=pods, matrix=chosen))
     intent = registry.intent(plan)
     return Bench(
         "bench",
@@ -120,11 +128,11 @@ def bench(directory: Path) -> Bench:
     )
 
 
-def inside(directory: Path) -> int:
+def inside(directory: Path, pods: int) -> int:
     """One pytest with the cells, in this process."""
     arguments = ["-p", "lab.suites.plugin", "--lab", "bench", "--lab-quiet"]
     suite = ["--junitxml", "cells.xml", "-c", os.devnull, "--pyargs", "lab.suites"]
-    return int(pytest.main([*arguments, *suite], plugins=[bench(directory)]))
+    return int(pytest.main([*arguments, *suite], plugins=[bench(directory, pods)]))
 
 
 def seconds(command: list[str], directory: Path) -> float:
@@ -147,20 +155,28 @@ def seconds(command: list[str], directory: Path) -> float:
     return time.perf_counter() - started
 
 
-def main() -> None:
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--pods", type=int, default=PODS, help="on each of 5 nodes")
+    options.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    wanted = options.parse_args()
+    if wanted.inside:
+        return inside(wanted.inside, wanted.pods)
     with tempfile.TemporaryDirectory(prefix="hybridlab-bench-") as name:
         directory = Path(name)
-        (directory / "test_plain.py").write_text(PLAIN.format(items=ITEMS))
+        lab = bench(directory, wanted.pods)
+        items = len(cells(lab.plan, lab.intent))
+        (directory / "test_plain.py").write_text(PLAIN.format(items=items))
         plain = seconds(["-m", "pytest", "-q", "--junitxml", "plain.xml"], directory)
-        ours = seconds([str(Path(__file__).resolve()), "--inside", name], directory)
-    print(f"{f'pytest, {ITEMS:,} plain parametrised tests, JUnit':<52} {plain:>12.2f} s")
+        again = [str(Path(__file__).resolve()), "--pods", str(wanted.pods), "--inside", name]
+        ours = seconds(again, directory)
+    print(f"{f'pytest, {items:,} plain parametrised tests, JUnit':<52} {plain:>12.2f} s")
     print(
-        f"{f'pytest, {ITEMS:,} cells, JUnit':<52} {ours:>12.2f} s  "
+        f"{f'pytest, {items:,} cells, JUnit':<52} {ours:>12.2f} s  "
         f"{ours / plain:.2f} times the plain ones"
     )
+    return 0
 
 
 if __name__ == "__main__":
-    if "--inside" in sys.argv:
-        sys.exit(inside(Path(sys.argv[-1])))
-    main()
+    sys.exit(main())

@@ -21,6 +21,7 @@ from lab.reports.terminal import renderable
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs/pictures"
+TERMINAL = PICTURES / "terminal.svg"
 LAB = (sys.executable, "-m", "lab")
 BREAK = ("fault", "overlay", "tunnel-udp-dropped", "--node", "worker2")
 WIDTH = 100
@@ -62,21 +63,21 @@ def main() -> None:
             report = Path(lab("report", "overlay").strip())
         finally:
             lab("down", "overlay")
-        draw_terminal((report.parent / "result.json").read_text(encoding="utf-8"))
+        result = (report.parent / "result.json").read_text(encoding="utf-8")
+        TERMINAL.write_text(terminal(result), encoding="utf-8")
         shot = f"--screenshot={PICTURES / 'report.png'}"
         subprocess.run(  # noqa: S603  the same
             (*BROWSER, shot, report.as_uri()), check=True, stderr=subprocess.DEVNULL
         )
 
 
-def draw_terminal(result: str) -> None:
-    """Draw the first lines of the run's summary."""
+def terminal(result: str) -> str:
+    """The run's summary as it is on a terminal, as SVG."""
     run, _ = from_json(parsed(result))
     console = Console(record=True, width=WIDTH, force_terminal=True, file=StringIO())
     console.print(f"$ lab {' '.join(BREAK)}\n$ lab test overlay", highlight=False)
     console.print(renderable(run, "report.html"))
-    text = console.export_svg(code_format=FORMAT, unique_id="terminal")
-    (PICTURES / "terminal.svg").write_text(text, encoding="utf-8")
+    return console.export_svg(code_format=FORMAT, unique_id="terminal")
 
 
 if __name__ == "__main__":
