@@ -27,7 +27,7 @@ def parts() -> list[str]:
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "PARTS"
     )
     assert isinstance(table, ast.Dict)
-    return [key.value for key in table.keys if isinstance(key, ast.Constant)]
+    return [str(key.value) for key in table.keys if isinstance(key, ast.Constant)]
 
 
 @pytest.mark.parametrize("part", sorted({*parts()} - ELSEWHERE))
