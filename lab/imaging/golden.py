@@ -12,8 +12,8 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,6 +24,7 @@ from lab.remote.programs import MORE_ROOM
 from lab.scenario.terms import Os
 from lab.state.failure import guarded_files
 from lab.state.files import read_regular
+from lab.state.lock import lab_lock
 from lab.state.permissions import writer
 
 if TYPE_CHECKING:
@@ -190,6 +191,22 @@ def guarded(doing: str) -> Iterator[None]:
         if isinstance(cause, OSError) and cause.errno in _FULL:
             raise PreflightError(doing, error.happened, MORE_ROOM) from cause
         raise
+
+
+@contextmanager
+def cache_lock(
+    directory: Path, command: str, *, wait: float, say: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Hold a lock in the cache; see :func:`lab.state.lock.lab_lock`.
+
+    Raises HeldError when another command still holds it. Raises PreflightError, with a hint about
+    the cache, when the lock file cannot be created.
+    """
+    with ExitStack() as held:
+        with guarded(f"locking '{directory.name}'"):
+            lock = lab_lock(directory, command, wait=wait, say=say, elsewhere=ELSEWHERE)
+            held.enter_context(lock)
+        yield
 
 
 def require_own(*directories: Path, there: bool = False) -> None:

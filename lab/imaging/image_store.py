@@ -33,6 +33,7 @@ from lab.imaging.golden import (
     PARTIAL,
     CollectedEntries,
     GoldenImage,
+    cache_lock,
     entries,
     guarded,
     make_own,
@@ -49,7 +50,7 @@ from lab.inventory.inventory import ImageSource, Inventory
 from lab.state.directory import fsync
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
-from lab.state.lock import holder, lab_lock
+from lab.state.lock import holder
 
 FILE = "inputs.json"
 FIRMWARE = "firmware.json"
@@ -372,7 +373,7 @@ class ImageStore:
             make_own(self._cache, self._images)
             require_own(self._roots, self._downloads)
         directory = self._lock(_directory_name(name, digest))
-        with lab_lock(directory, f"lab image build {name}", wait=_WAIT, say=say):
+        with cache_lock(directory, f"lab image build {name}", wait=_WAIT, say=say):
             yield
 
     def _lock(self, name: str) -> Path:

@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.state.directory import PRIVATE, make_private, open_unlinked
-from lab.state.failure import guarded_files
+from lab.state.failure import ELSEWHERE, guarded_files
 
 FILE = "lock"
 FAULTS = "faults.lock"
@@ -57,6 +58,7 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     shared: bool = False,
     say: Callable[[str], None] = lambda _: None,
     file: str = FILE,
+    elsewhere: str = ELSEWHERE,
 ) -> Iterator[None]:
     """Hold the lock of the lab with this directory, which is created if it does not exist.
 
@@ -64,13 +66,14 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     overlay"``. Shown by other commands that wait for it. ``wait``: seconds to wait for another
     command; 0 to refuse at once. ``shared``: whether other shared holders (tests) may hold it at
     the same time. ``say``: called once with the command that this one waits for. ``file``: which of
-    the lab's locks.
+    the lab's locks. ``elsewhere``: hint if the lock file cannot be created; see
+    :func:`~lab.state.failure.file_failure`.
 
     Raises HeldError when another command still holds it. Raises StateError when the lock file
     cannot be created.
     """
-    own = Holder(command, os.getpid())
-    descriptor = _take(directory / file, own, wait, shared, say)
+    attempt = partial(_attempt, directory / file, Holder(command, os.getpid()), shared, elsewhere)
+    descriptor = _take(f"locking '{directory.name}' for '{command}'", attempt, wait, say)
     try:
         yield
     finally:
@@ -99,18 +102,19 @@ def holder(directory: Path) -> Holder | None:
     return None
 
 
-def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str], None]) -> int:
+def _take(
+    doing: str, attempt: Callable[[], int | Holder], wait: float, say: Callable[[str], None]
+) -> int:
     seen: list[Holder] = []
 
     def look() -> int | Holder:
-        found = _attempt(path, own, shared)
+        found = attempt()
         if isinstance(found, Holder):
             seen.append(found)
             if wait and len(seen) == 2:  # noqa: PLR2004  a reader is gone by the second attempt
                 say(f"waiting for {found!r}")
         return found
 
-    doing = f"locking '{path.parent.name}' for '{own.command}'"
     deadline = Deadline(max(wait, GRACE_SECONDS))
     try:
         taken = deadline.wait(doing, look, until=lambda found: isinstance(found, int), every=0.02)
@@ -125,12 +129,12 @@ def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str
     return taken
 
 
-def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
+def _attempt(path: Path, own: Holder, shared: bool, elsewhere: str) -> int | Holder:
     """Try to take the lock; return its descriptor, or the current holder."""
     directory = path.parent
     held = False
-    make_private(directory.parent)
-    with guarded_files(f"locking '{directory.name}'"):
+    make_private(directory.parent, elsewhere)
+    with guarded_files(f"locking '{directory.name}'", elsewhere):
         with suppress(FileExistsError):
             directory.mkdir(mode=PRIVATE)
         try:

@@ -24,11 +24,10 @@ from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, ContainerImage, Manifest
 from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, seal
 from lab.imaging import medium as iso
-from lab.imaging.golden import guarded, remove
+from lab.imaging.golden import cache_lock, guarded, remove
 from lab.remote.programs import MORE_ROOM
 from lab.scenario.terms import Os
 from lab.state.directory import fsync
-from lab.state.lock import lab_lock
 
 LABEL = "HYBRIDBUNDLE"
 _LAYOUT = 1
@@ -79,7 +78,7 @@ def medium(
         return path
     store.require_own(manifest)
     lock = store.lock(f"medium-{manifest.short}-{system}")
-    with lab_lock(lock, "making a bundle medium", wait=_WAIT, say=say):
+    with cache_lock(lock, "making a bundle medium", wait=_WAIT, say=say):
         if not path.is_file():
             check(store, manifest, system)
             say(f"writing the bundle medium for {system}")

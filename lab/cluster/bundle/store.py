@@ -28,6 +28,7 @@ from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, create_comm
 from lab.imaging.golden import (
     PARTIAL,
     CollectedEntries,
+    cache_lock,
     entries,
     guarded,
     make_own,
@@ -40,7 +41,7 @@ from lab.scenario import versions
 from lab.scenario.terms import Os
 from lab.state.directory import fsync
 from lab.state.files import open_regular, read_regular
-from lab.state.lock import HeldError, holder, lab_lock
+from lab.state.lock import HeldError, holder
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead
@@ -275,7 +276,7 @@ class BundleStore:
         scratch = self._root / f".{name}{PARTIAL}"
         with guarded("making a bundle"):
             make_own(self._cache, self._root)
-        with lab_lock(self.lock(name), "lab bundle create", wait=_WAIT, say=say):
+        with cache_lock(self.lock(name), "lab bundle create", wait=_WAIT, say=say):
             if scratch.exists() and goes_on:
                 say("continuing an interrupted attempt")
             elif scratch.exists():
@@ -303,7 +304,7 @@ class BundleStore:
             require_own(self._cache, self._root)
             for path in found:
                 # unless another process has begun to create something in it
-                with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
+                with suppress(HeldError), cache_lock(self._lock_of(path), "lab bundle gc", wait=0):
                     remove(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
         return CollectedEntries(names, total, yes)
@@ -315,7 +316,7 @@ class BundleStore:
         final = self.directory(manifest)
         lock = self.lock(final.name)  # another source may give the same bundle at the same time
         with (
-            lab_lock(lock, "lab bundle create", wait=_WAIT, say=say),
+            cache_lock(lock, "lab bundle create", wait=_WAIT, say=say),
             guarded(f"making bundle '{final.name}'"),
         ):
             if final.exists() and self._is_whole(manifest):

@@ -24,10 +24,10 @@ from lab._log import quantity
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
-from lab.imaging.golden import PARTIAL, entries
+from lab.imaging.golden import PARTIAL, cache_lock, entries
 from lab.remote.programs import MORE_ROOM
 from lab.state.failure import guarded_files
-from lab.state.lock import holder, lab_lock
+from lab.state.lock import holder
 
 BUNDLE, STORE = "bundle", "containerd"
 _LISTING = "files"
@@ -60,7 +60,7 @@ def prepared(
     final = place(cache, manifest)
     if final.is_dir():
         return final
-    with lab_lock(_lock(final), "preparing a bundle", wait=_WAIT):
+    with cache_lock(_lock(final), "preparing a bundle", wait=_WAIT):
         if not final.is_dir():
             _prepare(final, store, manifest, say)
     return final

@@ -1,10 +1,10 @@
 """Bundles made from a directory: whole, or refused by name where something is not as it seems."""
 
 import io
+import itertools
 import json
 import os
 import shutil
-import stat
 import tarfile
 import threading
 from collections.abc import Mapping
@@ -108,15 +108,16 @@ def test_layers_that_docker_has_linked_together_are_found(store, source):
     assert parts.create(store, source).image("registry.k8s.io/linked").layers
 
 
-def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(store, source, monkeypatch):
-    fsync = os.fsync
+@pytest.mark.parametrize("flushed", [0, 1], ids=["the-locks", "a-blob"])
+def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(flushed, store, source, monkeypatch):
+    flush, flushes = os.fsync, itertools.count()
 
-    def full(descriptor):
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    def fill(descriptor):
+        if next(flushes) >= flushed:
             raise OSError(28, "No space left on device")
-        fsync(descriptor)
+        flush(descriptor)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fill)
     with pytest.raises(PreflightError, match="the disk is full") as refused:
         parts.create(store, source)
     assert "lab image gc" in refused.value.hint
