@@ -23,9 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lab.machines.nspawn import cgroups
+from lab.machines.nspawn.holder import KIND
 from lab.providers.netns.holders import list_holders
-from lab.providers.nspawn import cgroups
-from lab.providers.nspawn.holder import KIND
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 ENOUGH_SECONDS = 600

@@ -31,12 +31,12 @@ from rivals import Kcli, Place, VirtInstall, place
 
 from lab._deadline import Deadline
 from lab._log import say
-from lab.imaging.golden import GoldenImage, cache_directory
-from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.provider import LibvirtProvider
+from lab.machines.images.golden import GoldenImage, cache_directory
+from lab.machines.images.image_store import ImageStore
+from lab.machines.libvirt.host import Host
+from lab.machines.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 

@@ -25,12 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "windows"
 
 import media_maker
 
-from lab.imaging.windows.medium import overlay, read
+from lab.windows.images.medium import overlay, read
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 5 << 10
 FILES = 1000
-OURS = "import sys; from pathlib import Path; from lab.imaging.windows.medium import read; "
+OURS = "import sys; from pathlib import Path; from lab.windows.images.medium import read; "
 OURS += "read(Path(sys.argv[1]))"
 
 

@@ -16,8 +16,8 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab.imaging.golden import GoldenImage
-from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
+from lab.machines.images.golden import GoldenImage
+from lab.machines.images.seed import Identity, SeedCard, seed_files, seed_image
 
 URI = "qemu:///system"
 NETWORK, POOL, PLAN = "hlbench", "hlbench", "hlbench"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.providers.fake.provider import Call, FakeProvider
 from lab.providers.provider import MACHINES, Ability, LabHandle
-from lab.remote.shell import Jump, Reach
+from lab.shells.shell import Jump, Reach
 from lab.topology.intent import Intent
 
 BLANK = b"\x89PNG\r\n\x1a\n"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lab._deadline import Deadline
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 
 MARK, END = "@@@", "end"
 _SEPARATORS = set(";\n&|()")

@@ -37,8 +37,8 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
 )
-from lab.remote.shell import Completed
 from lab.scenario.scenario import Limit
+from lab.shells.shell import Completed
 from lab.suites.session import LabView, bound
 from lab.topology.intent import Intent
 

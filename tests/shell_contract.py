@@ -14,7 +14,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.remote.shell import Completed, Shell
+from lab.shells.shell import Completed, Shell
 
 MIB = 1 << 20
 

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab.remote.keys import KeyPair, make_key_pair
-from lab.remote.shell import Jump, Reach
+from lab.machines.ssh.keys import KeyPair, make_key_pair
+from lab.shells.shell import Jump, Reach
 
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 CONFIG = """

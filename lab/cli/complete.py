@@ -66,7 +66,7 @@ def topologies(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
 
 def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Shipped image recipes."""
-    from lab.imaging.recipes import shipped
+    from lab.machines.images.recipes import shipped
 
     return _beginning(shipped(), begun)
 

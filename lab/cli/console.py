@@ -32,9 +32,9 @@ def console_command(name: str, machine: str, log_only: bool) -> int:
 
 def _opened(name: str, machine: str, doing: str) -> tuple[RealMachines, OpenLab]:
     """The lab, which has this machine, and its provider, whose machines are real."""
-    from lab.lifecycle.access import machine_name
     from lab.lifecycle.api import open_any
     from lab.lifecycle.providers import real_machines
+    from lab.machines.access import machine_name
 
     opened = open_any(name)
     provider = real_machines(opened.provider, doing)

@@ -37,8 +37,8 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     all logs to a file.
     """
     from lab.explain.question import LOOK_SECONDS
-    from lab.lifecycle.access import machine_name
     from lab.lifecycle.api import open_any
+    from lab.machines.access import machine_name
     from lab.providers.provider import MACHINES
 
     opened = open_any(name)

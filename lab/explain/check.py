@@ -18,10 +18,10 @@ from pathlib import Path as FilePath
 from typing import ClassVar
 
 import lab.explain.checks
-from lab.cluster.footprint import By, Footprint
 from lab.facts.node import NodeFacts
 from lab.facts.translations import Barrier
 from lab.matrix.verdict import IN_POD, Finding
+from lab.topology.footprint import By, Footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers, network_of

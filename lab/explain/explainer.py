@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
-from lab.cluster.footprint import LAB, By, Footprint, footprint
 from lab.explain.check import Difference, LabLook, Look, checks, first_hop, kinds
 from lab.facts.node import NodeFacts, PodFacts, Unread
 from lab.matrix.verdict import SILENT, Finding, in_cluster
 from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
+from lab.topology.footprint import LAB, By, Footprint, footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.routing import bare

@@ -29,7 +29,7 @@ from lab.facts.node import (
 from lab.facts.ovn import Databases, Switching
 from lab.facts.questions import OF_KERNEL, CommandAnswer, answers, command
 from lab.facts.translations import Barrier, Ruleset, joined
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology.intent import (
     Bridge,
     ForwardingEntry,

@@ -16,7 +16,7 @@ from typing import Any
 
 from lab.facts.questions import ADMIN, HEAD, TAIL, answers
 from lab.facts.ruleset import StateDifference, changed_lines
-from lab.remote.shell import Script
+from lab.shells.shell import Script
 
 CLUSTER, CLUSTER_NAME = "", "objects of the cluster"
 """The place that stands for the cluster's objects; no machine or pod has this name. Its name in

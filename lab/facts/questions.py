@@ -13,7 +13,7 @@ from typing import Literal
 
 from lab._errors import BrokenError
 from lab._log import one_line
-from lab.remote.shell import Script
+from lab.shells.shell import Script
 
 What = Literal["computer", "namespace", "pod"]
 """A whole computer, a network namespace that is a node, or a pod's network namespace."""

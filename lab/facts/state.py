@@ -27,7 +27,7 @@ from lab.facts.ruleset import (
     compare_rulesets,
     read_ruleset,
 )
-from lab.remote.shell import Script
+from lab.shells.shell import Script
 
 _SCRIPT = (
     r"""

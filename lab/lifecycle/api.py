@@ -84,7 +84,7 @@ class Prepared:
             ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
             note = f"note: {ignored} of nodes: for real machines only, ignored by"
             return (f"{note} '{self.provider.name}'",) if ignored else ()
-        from lab.cluster.addons.addon import addons  # noqa: PLC0415  few labs are on machines
+        from lab.machines.addons.addon import addons  # noqa: PLC0415  few labs are on machines
 
         addon = addons().get(self.compiled.intent.topology)
         if addon is None or self.compiled.intent.kubernetes is None:

@@ -28,7 +28,7 @@ from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.session import OpenLab
 from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
-from lab.remote.parallel import run_jobs
+from lab.shells.parallel import run_jobs
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import PRIVATE, open_output, read_private, read_regular

@@ -29,7 +29,7 @@ from lab.matrix.obstructed import Obstructions
 from lab.matrix.verdict import Finding
 from lab.plan.plan import Plan
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
-from lab.remote.parallel import run_jobs
+from lab.shells.parallel import run_jobs
 from lab.suites.session import LabView, bound
 from lab.topology.intent import Intent
 

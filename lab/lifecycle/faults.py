@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
-from lab.cluster.bind import bound_as, observed_in
-from lab.cluster.observed import POD_VARIABLE, from_text, to_text
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault, FaultChange, FaultCommand, FaultSite
 from lab.lifecycle import reconnect
 from lab.lifecycle.reconnect import wait_until_learned
 from lab.lifecycle.session import OpenLab
+from lab.machines.cluster.bind import bound_as, observed_in
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
 from lab.suites.session import bound
 from lab.topology.intent import Intent
+from lab.topology.observed import POD_VARIABLE, from_text, to_text
 
 _SECONDS = 60.0
 """For one command; on an emulated machine, starting a shell alone takes seconds."""

@@ -18,7 +18,7 @@ from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.plan.step import Step
 from lab.providers.provider import LabHandle, Liveness, Provider
-from lab.remote.parallel import on_each
+from lab.shells.parallel import on_each
 from lab.state.capacity import check_room
 from lab.state.lock import lab_lock
 from lab.state.rows import LabRow

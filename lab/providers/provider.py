@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.remote.shell import Completed, Reach
+from lab.shells.shell import Completed, Reach
 
 if TYPE_CHECKING:
     from kubernetes import client
 
-    from lab.cluster.observed import NodeVersion
-    from lab.cluster.workload_checks import WorkloadResult
     from lab.facts.node import NodeFacts
     from lab.facts.ruleset import StateDifference
+    from lab.machines.cluster.workload_checks import WorkloadResult
     from lab.plan.step import Step
     from lab.scenario.terms import Protocol as Transport
     from lab.scenario.terms import Size
     from lab.topology.cost import Cost
     from lab.topology.intent import Intent
+    from lab.topology.observed import NodeVersion
 
 Level = Literal["ok", "warn", "fail"]
 """``warn``: labs come up, but slower, with fewer features, or at a risk. ``fail``: they do not."""

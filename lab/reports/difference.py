@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from lab._errors import UsageError
 from lab._log import one_line, quantity
-from lab.cluster.workload_checks import WorkloadResult
+from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.reports.explanation import Cause, by_cause

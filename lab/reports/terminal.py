@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity, table_lines
-from lab.cluster.workload_checks import WorkloadResult
+from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.judge import rate_words
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes

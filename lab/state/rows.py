@@ -71,7 +71,7 @@ class FaultRow:
     state: StepState
     at: float
     observed: str
-    """The cluster's addresses at the time, see :func:`lab.cluster.observed.to_text`; empty without
+    """The cluster's addresses at the time, see :func:`lab.topology.observed.to_text`; empty without
     a cluster, and in rows of earlier versions."""
 
 

@@ -18,9 +18,9 @@ from lab.matrix.choose import choose_cells
 from lab.matrix.run import run
 from lab.matrix.verdict import GREEN, CellResult
 from lab.providers.provider import Machine
-from lab.remote.shell import Completed
 from lab.scenario.findings import did_you_mean
 from lab.scenario.terms import Os
+from lab.shells.shell import Completed
 from lab.suites.session import LabSession, LabView, SuiteLab
 from lab.topology.intent import Intent
 

@@ -16,7 +16,6 @@ from typing import Protocol, cast
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import listed, say
-from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_marginal, with_places
@@ -25,6 +24,7 @@ from lab.explain.question import LOOK_SECONDS, answered
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER_NAME
 from lab.facts.ruleset import StateDifference
+from lab.machines.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
@@ -47,8 +47,8 @@ from lab.providers.provider import (
     find_cluster,
     resolve_gateways,
 )
-from lab.remote.parallel import run_jobs
 from lab.scenario.scenario import Limit
+from lab.shells.parallel import run_jobs
 from lab.state.capacity import available, check_room
 from lab.state.stamps import FORMAT
 from lab.topology import gateways

@@ -6,8 +6,8 @@ from fake_kubelets import CALL
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, namespaced
-from lab.cluster.observed import NAMESPACE
+from lab.machines.cluster.api import Api, namespaced
+from lab.topology.observed import NAMESPACE
 
 IMAGES = {
     "linux": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",

@@ -8,11 +8,11 @@ from fake_kubelets import FakeKubelets, make_nodes
 from kubernetes_programs import HOW, programs
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api
-from lab.cluster.dns import corefile
-from lab.cluster.probe_manifests import ObjectOwner
-from lab.cluster.probe_pods import ProbePods
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.cluster.api import Api
+from lab.machines.cluster.dns import corefile
+from lab.machines.cluster.probe_manifests import ObjectOwner
+from lab.machines.cluster.probe_pods import ProbePods
 
 
 @pytest.fixture(scope="session")

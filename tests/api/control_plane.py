@@ -12,7 +12,7 @@ from certificates import Authority, Pair
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.api import Api
+from lab.machines.cluster.api import Api
 
 CONTROLLERS = (
     "endpointslice-controller",

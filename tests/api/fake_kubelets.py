@@ -8,9 +8,9 @@ from ipaddress import ip_network
 from itertools import islice
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, GoneError, LostError, Object, RefusedError
-from lab.cluster.observed import VTEP_ANNOTATION
+from lab.machines.cluster.api import Api, GoneError, LostError, Object, RefusedError
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.observed import VTEP_ANNOTATION
 
 CALL = 60.0
 """Deadline in seconds of operations that are immediate on an idle machine."""

@@ -10,18 +10,18 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.addons.addon import addons
-from lab.cluster.api import MERGE, RefusedError
-from lab.cluster.bundle.manifest import (
+from lab.lifecycle.compilation import compile_scenario
+from lab.machines.addons.addon import addons
+from lab.machines.bundle.manifest import (
     Blob,
     ContainerImage,
     Manifest,
     add_on_images,
     add_on_versions,
 )
-from lab.cluster.cluster import plan_cluster
-from lab.cluster.linux.bring_up import addon_waves
-from lab.lifecycle.compilation import compile_scenario
+from lab.machines.cluster.api import MERGE, RefusedError
+from lab.machines.cluster.cluster import plan_cluster
+from lab.machines.cluster.linux.bring_up import addon_waves
 from lab.scenario.loader import find, load, shipped
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from api_names import SECONDS
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.api import MERGE, Api, Object
-from lab.cluster.bind import bind
-from lab.cluster.observed import NAMESPACE
-from lab.cluster.probe_pods import ProbePods
+from lab.machines.cluster.api import MERGE, Api, Object
+from lab.machines.cluster.bind import bind
+from lab.machines.cluster.probe_pods import ProbePods
+from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,10 @@ from control_plane import ControlPlane
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.api import MERGE, Api, namespaced
-from lab.cluster.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE, ready_endpoints
-from lab.cluster.probe_pods import ProbePods
+from lab.machines.cluster.api import MERGE, Api, namespaced
+from lab.machines.cluster.probe_pods import ProbePods
 from lab.matrix.cells import cells
+from lab.topology.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE, ready_endpoints
 
 pytestmark = pytest.mark.slow
 

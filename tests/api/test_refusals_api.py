@@ -6,13 +6,13 @@ import pytest
 from api_names import IMAGES, SAME, SECONDS, said_at_deadline
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, LostError, namespaced
-from lab.cluster.observed import NAMESPACE
-from lab.cluster.probe_manifests import ObjectOwner
-from lab.cluster.probe_pods import Workloads, node_versions
-from lab.cluster.workload_checks import wanted
-from lab.providers.node.exec_probes import ExecProber
+from lab.machines.agents.exec_probes import ExecProber
+from lab.machines.cluster.api import Api, LostError, namespaced
+from lab.machines.cluster.probe_manifests import ObjectOwner
+from lab.machines.cluster.probe_pods import Workloads, node_versions
+from lab.machines.cluster.workload_checks import wanted
 from lab.providers.provider import Probe, ProbeSettings
+from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.slow
 

@@ -14,20 +14,20 @@ from kubernetes_programs import HOW, image, programs
 from proxied_node import ProxiedNode
 
 from lab._deadline import Deadline
-from lab.cluster.addons.bridges import ADDON as BRIDGES
-from lab.cluster.api import Api, namespaced
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.cluster import plan_cluster
-from lab.cluster.kubeadm import kube_proxy_config
-from lab.cluster.observed import NAMESPACE
-from lab.cluster.probe_manifests import ObjectOwner, backends
-from lab.cluster.probe_pods import ProbePods
 from lab.explain.check import Look
 from lab.explain.checks.services import ServicesCheck
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.addons.bridges import ADDON as BRIDGES
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.cluster.api import Api, namespaced
+from lab.machines.cluster.cluster import plan_cluster
+from lab.machines.cluster.kubeadm import kube_proxy_config
+from lab.machines.cluster.probe_manifests import ObjectOwner, backends
+from lab.machines.cluster.probe_pods import ProbePods
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import dialects
 from lab.topology.intent import Intent
+from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.slow
 

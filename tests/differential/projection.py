@@ -14,7 +14,6 @@ from functools import cached_property
 from recorded_answers import Answer, Places, scripted
 
 from lab._errors import LabError
-from lab.cluster.footprint import By, footprint
 from lab.explain.check import Difference
 from lab.explain.explainer import Explainer, compare_machine, with_chosen_macs, with_pod_names
 from lab.explain.question import flow_of
@@ -28,7 +27,8 @@ from lab.matrix.cells import cells
 from lab.matrix.judge import expect
 from lab.matrix.verdict import Finding
 from lab.providers.netns.provider import NetnsProvider
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
+from lab.topology.footprint import By, footprint
 from lab.topology.gateways import moving_addresses
 
 Row = dict[str, object]

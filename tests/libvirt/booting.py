@@ -15,10 +15,10 @@ from typing import Any
 from processes import run_program
 
 from lab._deadline import Deadline
-from lab.imaging.golden import GoldenImage
-from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
-from lab.providers.libvirt import documents
-from lab.providers.libvirt.ownership import Owner, owner_xml
+from lab.machines.images.golden import GoldenImage
+from lab.machines.images.seed import Identity, SeedCard, seed_files, seed_image
+from lab.machines.libvirt import documents
+from lab.machines.libvirt.ownership import Owner, owner_xml
 
 SECONDS = 300.0
 """Seconds for an emulated boot on a busy machine; on an idle one it takes eight."""

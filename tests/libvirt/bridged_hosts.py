@@ -13,7 +13,7 @@ from processes import run_program
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 
 PING = Path(__file__).with_name("programs") / "ping.py"
 BRIDGE = "hl3fa9c2d1-clus"

@@ -19,8 +19,8 @@ from processes import run_program
 from real_lab import RealLab, objects
 
 from lab.inventory.inventory import STORAGE
-from lab.providers.libvirt import connection, documents, ownership, storage
-from lab.providers.libvirt.ownership import Owner
+from lab.machines.libvirt import connection, documents, ownership, storage
+from lab.machines.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
 from lab.state.store import Store
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from processes import run_program
 
 from lab._deadline import Deadline
+from lab.machines.ssh.transport import ssh_path
 from lab.providers.netns.holders import start_time
-from lab.remote.transport import ssh_path
 
 FILE = ssh_path("~/.ssh/known_hosts")
 """This account's, the only file that ssh reads, whatever ``HOME`` is."""

@@ -13,7 +13,7 @@ from hypervisors import Hypervisor as Machine  # noqa: E402
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import connection  # noqa: E402
+from lab.machines.libvirt import connection  # noqa: E402
 
 pytestmark = pytest.mark.drill
 

@@ -14,7 +14,7 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
-from lab.providers.libvirt import connection, documents, images, storage  # noqa: E402
+from lab.machines.libvirt import connection, documents, images, storage  # noqa: E402
 
 MIB = 1 << 20
 NAME = "some.qcow2"

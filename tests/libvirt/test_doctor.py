@@ -20,8 +20,8 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 from lab._deadline import Deadline  # noqa: E402  after the skip
 from lab._errors import PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import connection, host  # noqa: E402
-from lab.providers.libvirt import storage as scratch  # noqa: E402
+from lab.machines.libvirt import connection, host  # noqa: E402
+from lab.machines.libvirt import storage as scratch  # noqa: E402
 
 
 def traces(connected: Any, storage: Path) -> set[str]:

@@ -19,9 +19,9 @@ from drill import SCENARIO, Drill, define, lab_pool, owner_of  # noqa: E402
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import connection, domains, networks, ownership, storage  # noqa: E402
-from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.owned import remove_lab  # noqa: E402
+from lab.machines.libvirt import connection, domains, networks, ownership, storage  # noqa: E402
+from lab.machines.libvirt.host import Host  # noqa: E402
+from lab.machines.libvirt.owned import remove_lab  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import Segment  # noqa: E402
 

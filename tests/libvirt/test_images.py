@@ -16,12 +16,12 @@ import booting  # noqa: E402
 from real_lab import objects  # noqa: E402
 
 from lab._errors import BrokenError, DeadlineError, PreflightError  # noqa: E402
-from lab.imaging import bootstrap, medium  # noqa: E402
-from lab.imaging.golden import GoldenImage, cache_directory  # noqa: E402
-from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.inventory.inventory import STOCK, Hypervisor, ImageSource, Inventory  # noqa: E402
-from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.installer import LibvirtInstaller  # noqa: E402
+from lab.machines.images import bootstrap, medium  # noqa: E402
+from lab.machines.images.golden import GoldenImage, cache_directory  # noqa: E402
+from lab.machines.images.image_store import ImageStore  # noqa: E402
+from lab.machines.libvirt.host import Host  # noqa: E402
+from lab.machines.libvirt.installer import LibvirtInstaller  # noqa: E402
 
 LABEL = "SMALL_1_0"
 DONE = "hybridlab: installed"

@@ -16,7 +16,7 @@ from real_lab import objects  # noqa: E402
 
 from lab._errors import BrokenError, PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import (  # noqa: E402
+from lab.machines.libvirt import (  # noqa: E402
     connection,
     documents,
     domains,
@@ -25,8 +25,8 @@ from lab.providers.libvirt import (  # noqa: E402
     ownership,
     storage,
 )
-from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.owned import remove_lab  # noqa: E402
+from lab.machines.libvirt.host import Host  # noqa: E402
+from lab.machines.libvirt.owned import remove_lab  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import Segment  # noqa: E402
 

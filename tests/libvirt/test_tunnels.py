@@ -12,10 +12,10 @@ from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, im
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import vxlan_underlay
-from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.vxlan_underlay import TunnelEnd, VxlanDevices, VxlanUnderlay
+from lab.machines.libvirt import vxlan_underlay
+from lab.machines.libvirt.host import Host
+from lab.machines.libvirt.ownership import Owner
+from lab.machines.libvirt.vxlan_underlay import TunnelEnd, VxlanDevices, VxlanUnderlay
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 

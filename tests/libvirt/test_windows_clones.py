@@ -17,10 +17,10 @@ pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 import ntfs_maker
 from drill import KILLED, LABS, Drill, chosen
 
-from lab.imaging.medium import opened
-from lab.providers.libvirt import domains
-from lab.providers.machines import keyring
-from lab.providers.machines.keyring import Pins
+from lab.machines import keyring
+from lab.machines.images.medium import opened
+from lab.machines.keyring import Pins
+from lab.machines.libvirt import domains
 from lab.providers.provider import LabHandle
 from lab.state.store import Store
 

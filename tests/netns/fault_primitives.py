@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology.intent import MachineIntent, Pod
 
 RESTART = "restart what answers"

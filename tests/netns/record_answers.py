@@ -67,8 +67,8 @@ from lab.providers.netns import bring_up
 from lab.providers.netns.machine import NetnsMachine
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import Evidence, LabHandle, Outcome, Probe, ProbeSettings
-from lab.remote.shell import Completed
 from lab.scenario.loader import shipped
+from lab.shells.shell import Completed
 from lab.topology.intent import Intent
 
 SECONDS = 60.0

@@ -18,7 +18,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.providers.netns import holders
 from lab.providers.netns.holders import HolderEntry, Tell, start_time
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 
 LONG = f"60.{os.getpid()}"
 """Seconds to sleep, as nothing else on this machine has them in its command line."""

@@ -14,7 +14,7 @@ from lab.providers.netns import machine as netns_machine
 from lab.providers.netns import namespaces
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import realise
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 
 
 def pieces(running: Running) -> dict[str, str]:

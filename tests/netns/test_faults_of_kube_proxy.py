@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster.addons.addon import RULES, TABLE
 from lab.explain.faults import services
 from lab.explain.faults.registry import FaultChange
 from lab.lifecycle.faults import script
+from lab.machines.addons.addon import RULES, TABLE
 
 CASES = Path(__file__).parents[1] / "cases" / "netns"
 ALONE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork")

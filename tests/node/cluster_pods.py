@@ -7,14 +7,14 @@ from pathlib import Path
 from node_lab import NodeLab
 
 from lab._deadline import Deadline
-from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
-from lab.cluster.pod_exec import ExecResult
-from lab.cluster.probe_manifests import host_pod_name
+from lab.machines.agents.control import NodeControl, archive_digest
+from lab.machines.agents.exec_probes import ExecProber
+from lab.machines.agents.files import STATUS_SCRIPT, archive_path
+from lab.machines.agents.fleet import Fleet
+from lab.machines.cluster.pod_exec import ExecResult
+from lab.machines.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.compile import configuration
-from lab.providers.node.control import NodeControl, archive_digest
-from lab.providers.node.exec_probes import ExecProber
-from lab.providers.node.files import STATUS_SCRIPT, archive_path
-from lab.providers.node.fleet import Fleet
+from lab.topology.observed import POD_VARIABLE, TOKEN_VARIABLE
 
 TOKEN = "7f3a"
 _CONFIGURATION = "/run/nodes-only.json"

@@ -12,10 +12,10 @@ from node_lab import NodeLab
 from lab._errors import LabError
 from lab.facts.node import NodeFacts
 from lab.lifecycle.session import OpenLab
+from lab.machines.agents.control import NodeMachine
+from lab.machines.agents.fleet import Fleet
 from lab.providers.capture import Taken
 from lab.providers.fake.provider import FakeProvider
-from lab.providers.node.control import NodeMachine
-from lab.providers.node.fleet import Fleet
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,

@@ -21,7 +21,7 @@ from processes import run_program
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology.intent import Intent, Interface, MachineIntent
 
 MARK = "HYBRIDLAB_TEST_WORLD"
@@ -135,7 +135,7 @@ class World:
 
 
 class Guest:
-    """One guest, and a shell on it: a :class:`lab.remote.shell.Shell`."""
+    """One guest, and a shell on it: a :class:`lab.shells.shell.Shell`."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], pid: int, world: World) -> None:
         self.name, self.process, self.pid, self.world = name, process, pid, world

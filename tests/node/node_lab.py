@@ -8,12 +8,12 @@ from guest_world import Guest, World
 
 from lab._deadline import Deadline
 from lab.lifecycle.compilation import Compiled
+from lab.machines.agents.control import NodeControl
+from lab.machines.agents.fleet import Fleet
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import CellResult
-from lab.providers.node.control import NodeControl
-from lab.providers.node.fleet import Fleet
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SECONDS = 60.0

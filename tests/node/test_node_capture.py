@@ -13,10 +13,10 @@ from lab.explain.capture.packets import match
 from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import Conclusion, conclude, trace
 from lab.explain.kernel import TABLE, kernel_words, trace_table
+from lab.machines.agents.control import NodeControl
+from lab.machines.agents.fleet import Fleet
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node.control import NodeControl
-from lab.providers.node.fleet import Fleet
 from lab.providers.provider import ProbeSettings
 from lab.topology.intent import Intent
 

@@ -15,11 +15,11 @@ from node_lab import NodeLab, verdicts
 
 from lab._deadline import Deadline
 from lab.lifecycle.faults import FaultRequest, heal, put_in
+from lab.machines import base
+from lab.machines.agents.exec_probes import DIRECTORY
+from lab.machines.agents.fleet import Fleet
+from lab.machines.base import MachinesProvider
 from lab.matrix.run import RunPace, run
-from lab.providers.machines import base
-from lab.providers.machines.base import MachinesProvider
-from lab.providers.node.exec_probes import DIRECTORY
-from lab.providers.node.fleet import Fleet
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 from lab.topology.intent import KubernetesIntent
 

@@ -8,7 +8,7 @@ from node_lab import NodeLab
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.node.control import NodeControl
+from lab.machines.agents.control import NodeControl
 from lab.providers.provider import Probe, ProbeSettings
 from lab.scenario.loader import find
 from lab.scenario.reserved import OUTSIDE_CIDR

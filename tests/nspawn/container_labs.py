@@ -18,9 +18,9 @@ from whole_cluster import SCENARIO
 
 from lab._deadline import Deadline
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.nspawn import cgroups, preflight
+from lab.machines.nspawn.holder import KIND as CONTAINERS
 from lab.providers.netns.holders import list_holders
-from lab.providers.nspawn import cgroups, preflight
-from lab.providers.nspawn.holder import KIND as CONTAINERS
 from lab.providers.provider import Pods
 from lab.state.store import FILE
 

@@ -6,9 +6,9 @@ from container_labs import ContainerLabs
 from scenario_clusters import Fault, brought_up, checked, judge, up
 
 from lab._deadline import Deadline
-from lab.cluster.addons.calico import IMAGES
 from lab.lifecycle.compilation import compile_scenario
-from lab.lifecycle.images import store
+from lab.machines.addons.calico import IMAGES
+from lab.machines.caches import store
 
 CALICO = {
     "calico-vxlan": (

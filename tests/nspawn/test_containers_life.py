@@ -8,7 +8,7 @@ import pytest
 from processes import run_program
 
 from lab._deadline import Deadline
-from lab.providers.nspawn import containers
+from lab.machines.nspawn import containers
 
 MACHINES = ("master", "worker", "router", "client")
 STARTED = ("stat", "-c", "%Y", "/proc/1")

@@ -7,10 +7,10 @@ from bundle.made_bundle import missing_bundle
 from container_labs import CLUSTER_UP, ContainerLabs, why_not
 from processes import run_program
 
-from lab.cluster.bundle.store import BundleStore
-from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import STOCK
-from lab.providers.nspawn import prepared
+from lab.machines.bundle.store import BundleStore
+from lab.machines.images.golden import cache_directory
+from lab.machines.nspawn import prepared
 
 KUBERNETES = "1.36"
 

@@ -25,10 +25,10 @@ from bundle.made_bundle import made_bundle  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import PreflightError  # noqa: E402
-from lab.imaging.golden import cache_directory  # noqa: E402
-from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.inventory.inventory import STOCK, Hypervisor  # noqa: E402
-from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.machines.images.golden import cache_directory  # noqa: E402
+from lab.machines.images.image_store import ImageStore  # noqa: E402
+from lab.machines.libvirt.host import Host  # noqa: E402
 
 REPOSITORY = Path(__file__).parents[2]
 MEMORY_MIB, VCPUS, CACHE_MIB, DISK_GIB = 6144, 2, 1024, 10

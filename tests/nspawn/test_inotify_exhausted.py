@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from container_labs import CLUSTER_UP, UP, ContainerLabs, need_bundle
 
-from lab.providers.nspawn import preflight
+from lab.machines.nspawn import preflight
 
 MOST_LIMIT = 256
 """Of a larger limit the child does not take all."""

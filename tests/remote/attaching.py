@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from lab.remote.shell import Reach
-from lab.remote.ssh import SshShell
+from lab.machines.ssh.shell import SshShell
+from lab.shells.shell import Reach
 
 if __name__ == "__main__":
     host_key, keyfile, port, *command = sys.argv[1:]

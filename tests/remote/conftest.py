@@ -7,8 +7,8 @@ import pytest
 from shell_contract import nothing_left
 from ssh_server import Sshd
 
-from lab.remote.shell import Reach
-from lab.remote.ssh import SshShell
+from lab.machines.ssh.shell import SshShell
+from lab.shells.shell import Reach
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

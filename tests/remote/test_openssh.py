@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from processes import run_program
 
-from lab.remote.keys import known_hosts, make_key_pair, ssh_config
-from lab.remote.shell import Reach
+from lab.machines.ssh.keys import known_hosts, make_key_pair, ssh_config
+from lab.shells.shell import Reach
 
 
 @pytest.fixture

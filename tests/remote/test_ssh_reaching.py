@@ -13,11 +13,11 @@ from ssh_server import free_port, write_key
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
+from lab.machines.ssh.connection import JUMPS
+from lab.machines.ssh.keys import fingerprint, make_key_pair
+from lab.machines.ssh.shell import SshShell
 from lab.providers.netns import isolation
-from lab.remote.connection import JUMPS
-from lab.remote.keys import fingerprint, make_key_pair
-from lab.remote.shell import HostKeyError, KeyFileError, Reach, UnreachableError
-from lab.remote.ssh import SshShell
+from lab.shells.shell import HostKeyError, KeyFileError, Reach, UnreachableError
 
 STRANGER = make_key_pair("stranger")
 

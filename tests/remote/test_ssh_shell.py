@@ -11,7 +11,7 @@ from ssh_server import children
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.remote.shell import ConnectionLostError
+from lab.shells.shell import ConnectionLostError
 
 
 class TestSshShell(ShellContract):

@@ -18,7 +18,7 @@ import json
 from types import SimpleNamespace
 
 from lab.cli.main import command
-from lab.cluster.addons.addon import addons
+from lab.machines.addons.addon import addons
 from lab.explain.check import checks, kinds, Look
 from lab.explain.faults.registry import faults
 from lab.matrix.cells import families

@@ -9,15 +9,9 @@ from typing import Any
 
 from tables import CASES, table
 
-from lab.imaging.windows.answer import answer_file, clone_answer_file
-from lab.imaging.windows.medium import Channel
-from lab.imaging.windows.settings import (
-    CloneSettings,
-    Region,
-    Settings,
-    WantedImage,
-    product_key,
-)
+from lab.windows.images.answer import answer_file, clone_answer_file
+from lab.windows.images.medium import Channel
+from lab.windows.images.settings import CloneSettings, Region, Settings, WantedImage, product_key
 
 GOLDEN = CASES / "answers"
 PASSWORD = "Golden-Password.1"

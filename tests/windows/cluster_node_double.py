@@ -18,7 +18,7 @@ from stand_in.guest import habits
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.remote.shell import Completed, UnreachableError
+from lab.shells.shell import Completed, UnreachableError
 
 Settings = dict[str, Any]
 

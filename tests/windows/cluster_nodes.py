@@ -11,18 +11,18 @@ from typing import Any
 
 from tables import CASES, table
 
-from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
-from lab.cluster.cluster import plan_cluster
-from lab.cluster.documents import to_yaml
-from lab.cluster.windows import steps
-from lab.cluster.windows.join_checks import WindowsObserved
-from lab.cluster.windows.join_plan import JoinPlan
-from lab.cluster.windows.kubelet import HardWayJoin, Join
-from lab.imaging.windows import steps as image_steps
+from lab.machines.bundle.manifest import Blob, ContainerImage, Manifest, Program
+from lab.machines.cluster.cluster import plan_cluster
+from lab.machines.cluster.documents import to_yaml
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
 from lab.topology.registry import intent as intent_of
+from lab.windows.images import steps as image_steps
+from lab.windows.nodes import steps
+from lab.windows.nodes.join_checks import WindowsObserved
+from lab.windows.nodes.join_plan import JoinPlan
+from lab.windows.nodes.kubelet import HardWayJoin, Join
 
 GOLDEN = CASES.parent / "cluster" / "windows" / "golden"
 BUILDS = {"2019": 17763, "2022": 20348}

@@ -8,8 +8,8 @@ import pytest
 from shell_contract import nothing_left
 from windows_guests import Guest
 
-from lab.remote.connection import JUMPS
-from lab.remote.windows import WindowsShell
+from lab.machines.ssh.connection import JUMPS
+from lab.windows.shell import WindowsShell
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import ntfs_maker
 
 from lab._errors import BrokenError
-from lab.imaging.windows.machine import Address, Building, InstallationMachine, InstallationState
+from lab.windows.images.machine import Address, Building, InstallationMachine, InstallationState
 
 
 @dataclass

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import pycdlib
 
-from lab.imaging.medium import medium
+from lab.machines.images.medium import medium
 
 Channel = Literal["evaluation", "volume"]
 Container = Literal["wim", "esd", "swm"]

@@ -17,10 +17,10 @@ from powershell_syntax import Script
 from tables import CASES
 
 from lab._errors import PreflightError, UsageError
-from lab.imaging import recipes
-from lab.imaging.windows import answer
-from lab.imaging.windows.answer import answer_file, clone_answer_file
-from lab.imaging.windows.settings import (
+from lab.machines.images import recipes
+from lab.windows.images import answer
+from lab.windows.images.answer import answer_file, clone_answer_file
+from lab.windows.images.settings import (
     LENGTH,
     MASK,
     RELEASES,

@@ -12,14 +12,10 @@ import pytest
 from tables import CASES
 
 from lab._errors import BrokenError
-from lab.imaging import medium as media
-from lab.imaging import recipes
-from lab.imaging.windows.answer import LABEL, clone_medium, install_medium
-from lab.imaging.windows.settings import (
-    CloneCard,
-    clone_document,
-    settings_document,
-)
+from lab.machines.images import medium as media
+from lab.machines.images import recipes
+from lab.windows.images.answer import LABEL, clone_medium, install_medium
+from lab.windows.images.settings import CloneCard, clone_document, settings_document
 
 VARIANT = answers.INSTALLATIONS[answers.CORE]
 KEY = "ssh-ed25519 AAAAC3Nz lab"

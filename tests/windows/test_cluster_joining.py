@@ -13,11 +13,11 @@ from tables import named, table
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.cluster import ClusterNode
-from lab.cluster.windows import bring_up, paths
-from lab.remote import windows_steps as reboots
-from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
-from lab.remote.windows_steps import StepError
+from lab.machines.cluster.cluster import ClusterNode
+from lab.shells.shell import Completed, ConnectionLostError, UnreachableError
+from lab.windows import steps as reboots
+from lab.windows.nodes import bring_up, paths
+from lab.windows.steps import StepError
 
 Steps = Mapping[str, Callable[[], object]]
 NAMES = [

@@ -12,8 +12,8 @@ from golden_files import check_golden
 from tables import table
 
 from lab._errors import UsageError
-from lab.cluster import rules
-from lab.cluster.windows.join_checks import (
+from lab.machines.cluster import rules
+from lab.windows.nodes.join_checks import (
     WindowsObserved,
     images_for_build,
     join_refusals,
@@ -23,7 +23,7 @@ from lab.cluster.windows.join_checks import (
     version_refusal,
     year_of,
 )
-from lab.cluster.windows.join_plan import plugin_config
+from lab.windows.nodes.join_plan import plugin_config
 
 
 def proxy(minor, where=None):

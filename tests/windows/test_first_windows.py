@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from tables import table
 
 from lab._errors import BrokenError
-from lab.cli.image import command
-from lab.lifecycle import images
-from lab.lifecycle.first_windows import CHECKS, describe, report, run
-from lab.remote.shell import Completed
-from lab.remote.windows import encoded_command
+from lab.machines import caches as images
+from lab.machines.commands.image import command
+from lab.shells.shell import Completed
+from lab.windows.first_windows import CHECKS, describe, report, run
+from lab.windows.shell import encoded_command
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/first-windows.md"
 NAME = "windows-server-2022"

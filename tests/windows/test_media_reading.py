@@ -26,8 +26,8 @@ from processes import lab, left_after_kill
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging.windows.medium import choose, overlay, read
-from lab.imaging.windows.settings import WantedImage
+from lab.windows.images.medium import choose, overlay, read
+from lab.windows.images.settings import WantedImage
 
 SECTOR = 2048
 
@@ -216,7 +216,7 @@ def test_reading_that_is_killed_leaves_no_file_with_a_name(windows, tmp_path, ne
     new_program(
         "wimlib-imagex", f'[ -e "$2" ] && echo "$2" >{seen}.new; mv {seen}.new {seen}; {until}'
     )
-    script = f"from lab.imaging.windows.medium import *; read(Path({str(windows)!r}))"
+    script = f"from lab.windows.images.medium import *; read(Path({str(windows)!r}))"
     left_after_kill(script, scratch, seen.exists)
     Deadline(60).wait(
         "the files of the reading to go",

@@ -9,7 +9,7 @@ import ntfs_maker
 import pytest
 
 from lab._errors import BrokenError
-from lab.imaging.windows import offline
+from lab.windows.images import offline
 
 pytestmark = pytest.mark.skipif(
     bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}"

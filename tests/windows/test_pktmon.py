@@ -18,15 +18,15 @@ from tables import table
 from lab._deadline import Deadline
 from lab.explain.bracket import find_bracket
 from lab.explain.capture.probe import capture_probe
+from lab.machines.base import MachinesProvider
 from lab.matrix.cells import product
 from lab.plan.planner import make_plan
 from lab.providers.capture import KernelSaid, PacketDrop, Taken
-from lab.providers.machines.base import MachinesProvider
-from lab.providers.machines.pktmon import PacketMonitor, filter_names, parse_drops
 from lab.providers.provider import CAPTURE, KERNEL_TRACE, LabHandle, Outcome
 from lab.scenario.loader import find, load
 from lab.topology import registry
 from lab.topology.routing import bare
+from lab.windows.pktmon import PacketMonitor, filter_names, parse_drops
 
 CASES = table("pktmon")
 _NONE = {"Packets": 0, "Bytes": 0, "DropReason": ""}

@@ -13,10 +13,8 @@ from cluster_nodes import decided
 from powershell_syntax import line, load, names, walk
 from tables import table
 
-from lab.cluster.windows import steps as cluster
-from lab.cluster.windows.network import flanneld_program
-from lab.imaging.windows import steps
-from lab.imaging.windows.settings import (
+from lab.windows.images import steps
+from lab.windows.images.settings import (
     CloneCard,
     CloneSettings,
     Region,
@@ -25,6 +23,8 @@ from lab.imaging.windows.settings import (
     clone_document,
     settings_document,
 )
+from lab.windows.nodes import steps as cluster
+from lab.windows.nodes.network import flanneld_program
 
 IMAGE = [one for one in steps.ImageStep.__subclasses__() if one is not cluster.ClusterStep]
 CLUSTER = cluster.ClusterStep.__subclasses__()

@@ -8,7 +8,7 @@ import tomllib
 from powershell_syntax import load, names
 from tables import CASES
 
-from lab.imaging.windows import monitor
+from lab.windows.images import monitor
 
 
 def forbidden():

@@ -11,12 +11,12 @@ import media_maker
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging import inputs, recipes
-from lab.imaging import medium as imaging_medium
-from lab.imaging.image_store import ImageStore
-from lab.imaging.windows import medium
-from lab.imaging.windows.settings import RELEASES
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.machines.images import inputs, recipes
+from lab.machines.images import medium as imaging_medium
+from lab.machines.images.image_store import ImageStore
+from lab.windows.images import medium
+from lab.windows.images.settings import RELEASES
 
 RELEASE = RELEASES["2022"]
 

@@ -22,15 +22,15 @@ from paramiko import Ed25519Key
 from windows_guests import Guest
 
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging import recipes
-from lab.imaging.golden import GoldenImage
-from lab.imaging.image_store import ImageStore
-from lab.imaging.job import UNFINISHED
-from lab.imaging.recipe import Deadlines
-from lab.imaging.windows import build, monitor
-from lab.imaging.windows.machine import Address
-from lab.imaging.windows.steps import golden_steps
 from lab.inventory.inventory import ImageSource, Inventory, Secret
+from lab.machines.images import recipes
+from lab.machines.images.golden import GoldenImage
+from lab.machines.images.image_store import ImageStore
+from lab.machines.images.job import UNFINISHED
+from lab.machines.images.recipe import Deadlines
+from lab.windows.images import build, monitor
+from lab.windows.images.machine import Address
+from lab.windows.images.steps import golden_steps
 
 pytestmark = pytest.mark.skipif(
     bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}"

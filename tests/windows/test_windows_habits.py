@@ -19,9 +19,9 @@ from tables import CASES, table
 
 from lab.explain import check
 from lab.facts.signatures import match
-from lab.imaging.windows.steps import Observe, Sysprep, WsMan, golden_steps
-from lab.providers.libvirt import documents
-from lab.providers.libvirt.documents import VirtualMachine
+from lab.machines.libvirt import documents
+from lab.machines.libvirt.documents import VirtualMachine
+from lab.windows.images.steps import Observe, Sysprep, WsMan, golden_steps
 
 UNATTEND = "{urn:schemas-microsoft-com:unattend}"
 DOCUMENTS = answers.documents()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tables import CASES
 
-from lab.imaging.windows import monitor
-from lab.imaging.windows.monitor import LOOK_AT, ORDER, PHASE_TITLES, Observation, Progress
+from lab.windows.images import monitor
+from lab.windows.images.monitor import LOOK_AT, ORDER, PHASE_TITLES, Observation, Progress
 
 
 def seen(look: dict[str, Any]) -> Observation:

@@ -11,10 +11,10 @@ from processes import lab
 from tables import table
 
 from lab._errors import UsageError
-from lab.imaging import recipes
-from lab.imaging.recipe import Recipe
-from lab.imaging.windows.answer import clone_preview, make_settings
-from lab.imaging.windows.settings import MASK, RELEASES, Region, secret_name
+from lab.machines.images import recipes
+from lab.machines.images.recipe import Recipe
+from lab.windows.images.answer import clone_preview, make_settings
+from lab.windows.images.settings import MASK, RELEASES, Region, secret_name
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]
 CASES = table("answer-file")

@@ -19,14 +19,14 @@ import boot_disc
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging import recipes
-from lab.imaging.windows import monitor
-from lab.imaging.windows.machine import InstallationMachine, VendorMedium
-from lab.imaging.windows.monitor import ORDER, InstallMonitor
-from lab.imaging.windows.settings import Firmware
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
-from lab.providers.libvirt import images, installer
-from lab.providers.libvirt.installer import WindowsInstaller
+from lab.machines.images import recipes
+from lab.machines.libvirt import images, installer
+from lab.machines.libvirt.installer import WindowsInstaller
+from lab.windows.images import monitor
+from lab.windows.images.machine import InstallationMachine, VendorMedium
+from lab.windows.images.monitor import ORDER, InstallMonitor
+from lab.windows.images.settings import Firmware
 
 pytestmark = pytest.mark.machines
 LOCAL = Hypervisor(name="local", uri="qemu:///system", acceleration="tcg")

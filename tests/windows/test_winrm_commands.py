@@ -15,12 +15,13 @@ from windows_guests import PASSWORD, USER, Guest, encoded
 from lab import _errors
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, PreflightError, UsageError
-from lab.remote import shell as shells
-from lab.remote import windows, winrm
-from lab.remote.shell import Completed, ConnectionLostError, HostKeyError, UnreachableError
-from lab.remote.transport import SESSIONS
-from lab.remote.windows import WindowsShell
-from lab.remote.winrm import CertificateError, PasswordError
+from lab.machines.ssh.transport import SESSIONS
+from lab.shells import shell as shells
+from lab.shells.shell import Completed, ConnectionLostError, HostKeyError, UnreachableError
+from lab.windows import shell as windows
+from lab.windows import winrm
+from lab.windows.shell import WindowsShell
+from lab.windows.winrm import CertificateError, PasswordError
 
 PROGRAM = "C:\\tools\\it.exe"
 CLIXML = (

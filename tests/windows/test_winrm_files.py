@@ -17,8 +17,8 @@ from windows_guests import Guest
 import lab
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.remote.shell import ConnectionLostError
-from lab.remote.winrm import CertificateError
+from lab.shells.shell import ConnectionLostError
+from lab.windows.winrm import CertificateError
 
 PLACE = "C:\\hybridlab\\it.bin"
 BUSY = 180.0
@@ -131,8 +131,8 @@ def test_output_that_a_host_may_have_swallowed_is_said(host, guest, new_jumping_
 ATTACH = """
 import sys
 from pathlib import Path
-from lab.remote.shell import Reach, WindowsReach
-from lab.remote.windows import WindowsShell
+from lab.shells.shell import Reach, WindowsReach
+from lab.windows.shell import WindowsShell
 host_key, keyfile, port, *command = sys.argv[1:]
 own = Reach("win1", "127.0.0.1", "Administrator", Path(keyfile), host_key, int(port))
 shell = WindowsShell(WindowsReach(own, "unused", "ab" * 32))

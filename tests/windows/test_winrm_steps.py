@@ -13,17 +13,9 @@ from windows_guests import Guest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
-from lab.remote import windows_steps as reboots
-from lab.remote.shell import Completed
-from lab.remote.windows_steps import (
-    Boot,
-    StepError,
-    StepResult,
-    boot,
-    parse_result,
-    reboot,
-    run_step,
-)
+from lab.shells.shell import Completed
+from lab.windows import steps as reboots
+from lab.windows.steps import Boot, StepError, StepResult, boot, parse_result, reboot, run_step
 
 SCRIPT, MODULE = b"# a step\r\n", b"# a module\r\n"
 COMMAND = (

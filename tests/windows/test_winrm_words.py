@@ -14,8 +14,8 @@ from powershell_syntax import Script
 from tables import CASES, named
 
 from lab._errors import UsageError
-from lab.remote.shell import Reach, WindowsReach
-from lab.remote.windows import (
+from lab.shells.shell import Reach, WindowsReach
+from lab.windows.shell import (
     SCRIPT_LONGEST,
     command_line,
     decode_clixml,
@@ -26,8 +26,8 @@ from lab.remote.windows import (
     sftp_path,
     wrap_script,
 )
-from lab.remote.windows_steps import QUERY
-from lab.remote.winrm import WinrmPool, pinned_digest, service_url
+from lab.windows.steps import QUERY
+from lab.windows.winrm import WinrmPool, pinned_digest, service_url
 
 CLIXML = sorted((CASES / "clixml").glob("*.in"))
 COMMANDS = json.loads((CASES / "command-lines.json").read_text())

@@ -12,7 +12,7 @@ from double.shells import Shells
 from double.sshd import Sshd, SshService
 from double.wsman import Service, Trouble, WsMan
 
-from lab.remote.shell import Reach, WindowsReach
+from lab.shells.shell import Reach, WindowsReach
 
 USER = "Administrator"
 PASSWORD = "pass:word <&> \u00e9\u20ac"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lab.cluster.footprint import By, bird_of
 from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
 from lab.facts.node import NodeFacts, SeenSession
 from lab.topology import bird
+from lab.topology.footprint import By, bird_of
 from lab.topology.intent import Intent, MachineIntent, Session
 
 _ESTABLISHED = "Established"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster.dns import NAMESPACE, replicas_of
-from lab.cluster.linux.api import ADMIN
-from lab.cluster.observed import DNS_SELECTOR
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
@@ -17,7 +14,10 @@ from lab.explain.faults.registry import (
     hosts,
     probes,
 )
+from lab.machines.cluster.dns import NAMESPACE, replicas_of
+from lab.machines.cluster.linux.api import ADMIN
 from lab.topology.intent import Intent
+from lab.topology.observed import DNS_SELECTOR
 
 _PORT = 53
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster.addons.calico import has_felix
-from lab.cluster.addons.flannel import keeps_routes
-from lab.cluster.footprint import bird_of
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
@@ -20,7 +17,10 @@ from lab.explain.faults.registry import (
     probes,
     with_peers,
 )
+from lab.machines.addons.calico import has_felix
+from lab.machines.addons.flannel import keeps_routes
 from lab.topology.commands import replace_neighbour, replace_route
+from lab.topology.footprint import bird_of
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Neighbour, Route
 from lab.topology.routing import bare
 

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_network
 
-from lab.cluster.addons.addon import RULES, TABLE
-from lab.cluster.addons.calico import has_felix
-from lab.cluster.observed import NAMESPACE
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
@@ -26,6 +23,8 @@ from lab.explain.faults.registry import (
     sites_on,
     with_peers,
 )
+from lab.machines.addons.addon import RULES, TABLE
+from lab.machines.addons.calico import has_felix
 from lab.providers.netns.services import (
     GATEWAY_TABLE,
     LEAVING,
@@ -35,6 +34,7 @@ from lab.providers.netns.services import (
     service_rules,
 )
 from lab.topology.intent import Intent, MachineIntent, ProxiedService, Translation
+from lab.topology.observed import NAMESPACE
 from lab.topology.ovn_daemons import BALANCERS, balancer_name
 
 _OVN = "ovn-nbctl --no-leader-only --timeout=10"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from lab.cluster.addons.calico import has_felix
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
@@ -18,6 +17,7 @@ from lab.explain.faults.registry import (
     sites_on,
     with_peers,
 )
+from lab.machines.addons.calico import has_felix
 from lab.topology.commands import remade_tunnel, replace_entry
 from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Tunnel
 from lab.topology.logical import GENEVE_PORT

@@ -35,7 +35,7 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology.intent import Intent
 
 LATENCY_MS = 0.2

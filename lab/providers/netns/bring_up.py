@@ -34,7 +34,7 @@ from lab.providers.netns.machine import NetnsMachine, run_captured
 from lab.providers.netns.netlink import Socket, attributes
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad, attribute
 from lab.providers.provider import LabHandle
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent, MachineIntent, Translation
 from lab.topology.routing import own_addresses

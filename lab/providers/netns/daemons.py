@@ -28,7 +28,7 @@ from lab._log import quantity
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import is_stopped, start_time
 from lab.providers.netns.isolation import MACHINES_DIRECTORY, search_path
-from lab.remote.shell import command_words
+from lab.shells.shell import command_words
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
 from lab.topology.logical import LogicalNetwork

@@ -23,7 +23,7 @@ from lab.providers.netns.isolation import (
     search_path,
 )
 from lab.providers.provider import EVIDENCE_SECONDS, Evidence, LabHandle
-from lab.remote.shell import Completed, command_words
+from lab.shells.shell import Completed, command_words
 from lab.topology.intent import Intent
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128

@@ -33,10 +33,11 @@ import libvirt
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.imaging.golden import GoldenImage
-from lab.providers.libvirt import bring_up, machines, owned, provider, windows
-from lab.providers.libvirt.guests import LibvirtGuests
-from lab.remote.shell import Completed
+from lab.machines.images.golden import GoldenImage
+from lab.machines.libvirt import bring_up, machines, owned, provider
+from lab.machines.libvirt.guests import LibvirtGuests
+from lab.shells.shell import Completed
+from lab.windows import libvirt as windows
 
 CHANGING = {
     libvirt.virConnect: (

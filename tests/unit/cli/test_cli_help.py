@@ -85,7 +85,7 @@ def test_every_command_is_listed_once_in_its_group():
     ("before", "words", "most"),
     [
         ("", "--help", 15),
-        ("from lab.providers.libvirt import marks; marks.is_installed = lambda: False", "list", 60),
+        ("from lab.machines.libvirt import marks; marks.is_installed = lambda: False", "list", 60),
     ],
 )
 def test_few_modules_are_imported_for_help_and_for_a_list_of_no_labs(tmp_path, before, words, most):

@@ -8,10 +8,10 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.cluster.bundle.directory import create as make
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import BundleStore
-from lab.imaging.job import Say
+from lab.machines.bundle.directory import create as make
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.bundle.store import BundleStore
+from lab.machines.images.job import Say
 from lab.scenario.terms import Os
 
 VERSIONS = {"kubernetes": "1.36.1", "containerd": "2.3.7", "etcd": "3.6.8"}

@@ -6,9 +6,9 @@ import registry as registries
 import upstream_site
 from web_server import served
 
-from lab.cluster import rules
-from lab.cluster.bundle.store import BundleStore
-from lab.imaging import download
+from lab.machines.bundle.store import BundleStore
+from lab.machines.cluster import rules
+from lab.machines.images import download
 
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 VERSIONS = {**rules.components("1.36"), "kubernetes": "1.36.1"}

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
 
-from lab.cluster import rules
-from lab.cluster.addons.addon import addons
-from lab.cluster.bundle.manifest import (
+from lab.machines.addons.addon import addons
+from lab.machines.bundle.manifest import (
     Blob,
     ContainerImage,
     Manifest,
@@ -15,11 +14,12 @@ from lab.cluster.bundle.manifest import (
     add_on_versions,
     wanted_images,
 )
-from lab.cluster.cluster import Cluster, ClusterNode, plan_cluster
-from lab.cluster.documents import Document
-from lab.cluster.kubeadm import Surroundings
-from lab.cluster.linux.bring_up import addon_waves
-from lab.cluster.linux.operations import (
+from lab.machines.cluster import rules
+from lab.machines.cluster.cluster import Cluster, ClusterNode, plan_cluster
+from lab.machines.cluster.documents import Document
+from lab.machines.cluster.kubeadm import Surroundings
+from lab.machines.cluster.linux.bring_up import addon_waves
+from lab.machines.cluster.linux.operations import (
     Enabled,
     Operations,
     Remove,

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.api import Api, LostError, Object, ObjectList, Query, RefusedError
-from lab.cluster.credentials import make_authority, public_key_pin
-from lab.cluster.linux.joining import MARK
-from lab.cluster.linux.operations import ClusterSite
-from lab.remote.shell import Completed, Shell
+from lab.machines.cluster.api import Api, LostError, Object, ObjectList, Query, RefusedError
+from lab.machines.cluster.credentials import make_authority, public_key_pin
+from lab.machines.cluster.linux.joining import MARK
+from lab.machines.cluster.linux.operations import ClusterSite
+from lab.shells.shell import Completed, Shell
 
 CA = "/etc/kubernetes/pki/ca.crt"
 DONE = Completed(0, "", "")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab.cluster.credentials import CertificateSubject, issue, make_authority
+from lab.machines.cluster.credentials import CertificateSubject, issue, make_authority
 
 Conduct = Callable[[socket.socket], None]
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

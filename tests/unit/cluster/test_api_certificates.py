@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.credentials import CertificateSubject, issue, make_authority
-from lab.providers.machines.kubernetes import MachinesCluster
+from lab.machines.cluster.credentials import CertificateSubject, issue, make_authority
+from lab.machines.kubernetes import MachinesCluster
 from lab.providers.netns.dialects import fingerprint
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 

@@ -9,8 +9,8 @@ from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfi
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, LostError, RefusedError, time, wait_for
-from lab.cluster.pod_exec import ExecResult
+from lab.machines.cluster.api import Api, LostError, RefusedError, time, wait_for
+from lab.machines.cluster.pod_exec import ExecResult
 
 kubernetes = pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -76,7 +76,7 @@ def test_an_answer_that_is_no_list_is_lost(meet, body):
 
 
 def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(meet, monkeypatch):
-    monkeypatch.setattr("lab.cluster.api._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("lab.machines.cluster.api._AGAIN_SECONDS", 0.0)
     answers = ["500 Not Well", "", "200 OK", "403 Forbidden", "200 OK"]
 
     def conduct(connection) -> None:

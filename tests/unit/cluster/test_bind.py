@@ -6,8 +6,14 @@ from ipaddress import ip_network
 import pytest
 
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.bind import bind, bound_as, foreseen, observed_in
-from lab.cluster.observed import (
+from lab.lifecycle.compilation import compile_scenario
+from lab.machines.cluster.bind import bind, bound_as, foreseen, observed_in
+from lab.machines.cluster.probe_manifests import services
+from lab.machines.kubernetes import MachinesCluster
+from lab.matrix.cells import cells
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent
+from lab.topology.observed import (
     ClusterObserved,
     ObservedNode,
     ObservedPod,
@@ -18,12 +24,6 @@ from lab.cluster.observed import (
     read_pod,
     to_text,
 )
-from lab.cluster.probe_manifests import services
-from lab.lifecycle.compilation import compile_scenario
-from lab.matrix.cells import cells
-from lab.providers.machines.kubernetes import MachinesCluster
-from lab.providers.provider import LabHandle
-from lab.topology.intent import Intent
 
 DRAWN = compile_scenario("overlay")
 INTENT = DRAWN.intent

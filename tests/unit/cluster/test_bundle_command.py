@@ -9,12 +9,12 @@ import bundle_parts as parts
 import pytest
 from processes import lab, run_program
 
-from lab.lifecycle import images
-from lab.providers.libvirt import placement
-from lab.providers.libvirt.placement import LibvirtLayout
-from lab.providers.nspawn import layout as containers_layout
-from lab.providers.nspawn import prepared
-from lab.providers.nspawn.layout import NspawnLayout
+from lab.machines import caches as images
+from lab.machines.libvirt import placement
+from lab.machines.libvirt.placement import LibvirtLayout
+from lab.machines.nspawn import layout as containers_layout
+from lab.machines.nspawn import prepared
+from lab.machines.nspawn.layout import NspawnLayout
 from lab.providers.provider import LabHandle
 from lab.state.directory import state_directory
 from lab.state.lock import lab_lock

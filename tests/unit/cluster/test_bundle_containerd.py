@@ -8,8 +8,8 @@ import pytest
 from processes import run_program
 
 from lab._deadline import Deadline
-from lab.cluster.bundle import medium
-from lab.imaging.medium import opened
+from lab.machines.bundle import medium
+from lab.machines.images.medium import opened
 
 PROGRAMS = ("containerd", "ctr")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]

@@ -14,10 +14,10 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import LabError, PreflightError
-from lab.cluster.bundle import directory, images
-from lab.cluster.bundle import store as stores
-from lab.cluster.bundle.manifest import Manifest, decode
-from lab.cluster.bundle.store import BundleStore, Scratch
+from lab.machines.bundle import directory, images
+from lab.machines.bundle import store as stores
+from lab.machines.bundle.manifest import Manifest, decode
+from lab.machines.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
 
 

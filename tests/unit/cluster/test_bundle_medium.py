@@ -15,10 +15,10 @@ import pytest
 from processes import run_program
 
 from lab._errors import BrokenError, PreflightError, StateError
-from lab.cluster.bundle import medium
-from lab.cluster.bundle.images import full_name
-from lab.cluster.bundle.manifest import Manifest
-from lab.imaging.medium import opened, write
+from lab.machines.bundle import medium
+from lab.machines.bundle.images import full_name
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.images.medium import opened, write
 from lab.state.lock import lab_lock
 
 PAUSE = "registry.k8s.io/pause:3.10.2"

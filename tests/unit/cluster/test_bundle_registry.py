@@ -12,12 +12,12 @@ from registry import DOCKER_INDEX, Registry
 from upstream_site import push
 
 from lab._errors import BrokenError, PreflightError
-from lab.cluster.bundle import images, skopeo, upstream
-from lab.cluster.bundle.manifest import Wanted
-from lab.cluster.bundle.skopeo import repository
-from lab.cluster.bundle.store import Scratch
-from lab.imaging.download import Web
-from lab.remote import programs
+from lab.machines.bundle import images, skopeo, upstream
+from lab.machines.bundle.manifest import Wanted
+from lab.machines.bundle.skopeo import repository
+from lab.machines.bundle.store import Scratch
+from lab.machines.images.download import Web
+from lab.shells import programs
 
 NAME = "registry.k8s.io/pause:3.10.2"
 
@@ -265,8 +265,8 @@ def test_nothing_stays_of_a_pull_that_is_killed(tmp_path, into, new_program):
     (tmp_path / "home").mkdir(exist_ok=True)
     (tmp_path / "home" / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
     script = (
-        "from pathlib import Path; from lab.cluster.bundle.skopeo import repository\n"
-        f"from lab.imaging.download import Web; into = Path({str(into.directory)!r})\n"
+        "from pathlib import Path; from lab.machines.bundle.skopeo import repository\n"
+        f"from lab.machines.images.download import Web; into = Path({str(into.directory)!r})\n"
         "with repository(Web({}, {}), 'https://127.0.0.1/v2/a/', 'it', into) as found:\n"
         "    found.document(':1')"
     )

@@ -13,9 +13,8 @@ from linux_clusters import bundle
 from packageurl import PackageURL
 
 from lab._errors import PreflightError
-from lab.cluster import rules
-from lab.cluster.bundle import directory
-from lab.cluster.bundle.manifest import (
+from lab.machines.bundle import directory
+from lab.machines.bundle.manifest import (
     SYSTEMS,
     Blob,
     ContainerImage,
@@ -24,9 +23,10 @@ from lab.cluster.bundle.manifest import (
     wanted_assets,
     wanted_images,
 )
-from lab.cluster.bundle.sbom import SPECIFICATION, bill_of_materials
-from lab.cluster.bundle.store import BundleStore
-from lab.cluster.cluster import Cluster, plan_cluster
+from lab.machines.bundle.sbom import SPECIFICATION, bill_of_materials
+from lab.machines.bundle.store import BundleStore
+from lab.machines.cluster import rules
+from lab.machines.cluster.cluster import Cluster, plan_cluster
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.scenario.versions import SUPPORTED

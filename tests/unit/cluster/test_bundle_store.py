@@ -12,9 +12,9 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import BrokenError, PreflightError, UsageError
-from lab.cluster.bundle import directory
-from lab.cluster.bundle.manifest import FILE, Manifest, decode
-from lab.cluster.bundle.store import BundleStore, Scratch
+from lab.machines.bundle import directory
+from lab.machines.bundle.manifest import FILE, Manifest, decode
+from lab.machines.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
 
 
@@ -250,7 +250,7 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
         begun.enter_context(lab_lock(store.lock("directory-0123456789ab"), "lab bundle create"))
         return 0
 
-    monkeypatch.setattr("lab.cluster.bundle.store.size", size)
+    monkeypatch.setattr("lab.machines.bundle.store.size", size)
     with begun:
         assert store.gc((), yes=True).found == (f"bundles/{half.name}",)
         assert half.is_dir()
@@ -258,7 +258,7 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
 
 
 def test_files_that_go_while_they_are_counted_are_not_counted(store, made, monkeypatch):
-    monkeypatch.setattr("lab.imaging.golden._blocks", lambda _: 0)
+    monkeypatch.setattr("lab.machines.images.golden._blocks", lambda _: 0)
     monkeypatch.setattr(BundleStore, "directory", lambda *_: Path("/nowhere"))
     assert store.list()[0].bytes == 0
     assert store.newest("1.36") == made

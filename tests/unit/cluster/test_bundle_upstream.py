@@ -20,11 +20,11 @@ import pytest
 from processes import run_program
 
 from lab._errors import BrokenError, PreflightError, StateError, UsageError
-from lab.cluster.bundle import upstream
-from lab.cluster.bundle.manifest import Manifest, Wanted, wanted_images
-from lab.cluster.bundle.store import Scratch
-from lab.cluster.bundle.upstream import _member
-from lab.imaging import download
+from lab.machines.bundle import upstream
+from lab.machines.bundle.manifest import Manifest, Wanted, wanted_images
+from lab.machines.bundle.store import Scratch
+from lab.machines.bundle.upstream import _member
+from lab.machines.images import download
 
 ETCD = "/github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz"
 SDN = "-v0.3.1.zip"

@@ -8,11 +8,11 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import PreflightError
-from lab.cluster.bundle import medium
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import BundleStore
+from lab.machines.bundle import medium
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.bundle.store import BundleStore
+from lab.machines.kubernetes import Bundled, find_bundle
 from lab.plan.planner import make_plan
-from lab.providers.machines.kubernetes import Bundled, find_bundle
 from lab.providers.provider import LabHandle
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent

@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from lab.cluster.addons.calico import Calico
-from lab.cluster.addons.flannel import Flannel
-from lab.cluster.footprint import LAB, bird_of, footprint
 from lab.explain.check import Difference, LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import compare_lab
@@ -16,6 +13,9 @@ from lab.facts import nftables
 from lab.facts.node import LinkFacts, NodeFacts, SeenSession
 from lab.facts.translations import Masquerade, Translations
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.addons.calico import Calico
+from lab.machines.addons.flannel import Flannel
+from lab.topology.footprint import LAB, bird_of, footprint
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
 
 CALICO, FLANNEL = Calico.footprint, Flannel.footprint

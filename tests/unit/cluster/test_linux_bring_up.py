@@ -12,10 +12,10 @@ from linux_world import Killed, World
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.credentials import read_kubeconfig
-from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.bring_up import linux_steps
-from lab.cluster.linux.joining import MARK, JoinCredentials
+from lab.machines.cluster.credentials import read_kubeconfig
+from lab.machines.cluster.linux.api import ClusterApi
+from lab.machines.cluster.linux.bring_up import linux_steps
+from lab.machines.cluster.linux.joining import MARK, JoinCredentials
 
 CASES = {
     "overlay": lambda: linux_only(case("overlay")),
@@ -216,7 +216,7 @@ def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_pa
 def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(tmp_path, monkeypatch):
     one, world = begun("overlay")
     world.ready = False
-    monkeypatch.setattr("lab.cluster.linux.bring_up.READY_SECONDS", 0.05)
+    monkeypatch.setattr("lab.machines.cluster.linux.bring_up.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError) as caught:
         bring(one, world, tmp_path)
     text = str(caught.value)
@@ -229,7 +229,7 @@ def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(tmp_path, m
 def test_the_dns_is_not_applied_before_the_pod_network_is_ready(name, tmp_path, monkeypatch):
     one, world = begun(name)
     world.network = False
-    monkeypatch.setattr("lab.cluster.linux.bring_up.READY_SECONDS", 0.05)
+    monkeypatch.setattr("lab.machines.cluster.linux.bring_up.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError, match=r"waiting for DaemonSet '.*' on every node"):
         bring(one, world, tmp_path)
     assert "coredns" not in {document["metadata"]["name"] for document in world.applied}

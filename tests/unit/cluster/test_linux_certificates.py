@@ -3,8 +3,13 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from processes import run_program
 
-from lab.cluster.credentials import CertificateSubject, issue, make_authority, public_key_pin
-from lab.cluster.linux.hard_way import KEYS_DIRECTORY, Keys
+from lab.machines.cluster.credentials import (
+    CertificateSubject,
+    issue,
+    make_authority,
+    public_key_pin,
+)
+from lab.machines.cluster.linux.hard_way import KEYS_DIRECTORY, Keys
 
 CA = make_authority("test")
 

@@ -8,14 +8,14 @@ from linux_clusters import Case, case
 from linux_world import World
 
 from lab._errors import BrokenError
-from lab.cluster.cluster import underlay
-from lab.cluster.linux.daemons import (
+from lab.machines.cluster.cluster import underlay
+from lab.machines.cluster.linux.daemons import (
     daemon_ailments,
     daemon_operations,
     start_daemons,
     wanted_daemons,
 )
-from lab.cluster.linux.operations import SystemdUnit, WriteFile
+from lab.machines.cluster.linux.operations import SystemdUnit, WriteFile
 from lab.topology.intent import Intent
 
 UP = {"birdc show status": "BIRD 2.0.12\nDaemon is up and running\n"}

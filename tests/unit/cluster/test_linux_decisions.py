@@ -14,11 +14,11 @@ from test_linux_golden import TICKET
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, PreflightError
-from lab.cluster import rules
-from lab.cluster.addons import addon
-from lab.cluster.addons.bridges import bridge_config
-from lab.cluster.cluster import VIRTUAL_MACHINE, HostTraits, plan_cluster, underlay
-from lab.cluster.kubeadm import (
+from lab.machines.addons import addon
+from lab.machines.addons.bridges import bridge_config
+from lab.machines.cluster import rules
+from lab.machines.cluster.cluster import VIRTUAL_MACHINE, HostTraits, plan_cluster, underlay
+from lab.machines.cluster.kubeadm import (
     api_server_arguments,
     init_documents,
     join_documents,
@@ -26,21 +26,21 @@ from lab.cluster.kubeadm import (
     kubelet_config,
     static_pod_patches,
 )
-from lab.cluster.linux.api import (
+from lab.machines.cluster.linux.api import (
     ClusterApi,
     daemon_set_rollout,
     node_condition,
     unready_nodes,
 )
-from lab.cluster.linux.hard_way import worker_kubelet_config
-from lab.cluster.linux.node import (
+from lab.machines.cluster.linux.hard_way import worker_kubelet_config
+from lab.machines.cluster.linux.node import (
     containerd_config,
     haproxy_config,
     node_images,
     prepare_machine,
     prepare_node,
 )
-from lab.cluster.linux.operations import Operations, Run, Symlink, WriteFile
+from lab.machines.cluster.linux.operations import Operations, Run, Symlink, WriteFile
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology.intent import MachineIntent

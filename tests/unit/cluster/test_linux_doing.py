@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.linux.operations import (
+from lab.machines.cluster.linux.operations import (
     ClusterSite,
     Enabled,
     Operations,
@@ -17,10 +17,8 @@ from lab.cluster.linux.operations import (
     inputs_digest,
     without_secrets,
 )
-from lab.cluster.linux.operations import (
-    OperationRunner as Runner,
-)
-from lab.remote.local import LocalShell
+from lab.machines.cluster.linux.operations import OperationRunner as Runner
+from lab.shells.local import LocalShell
 
 SYSTEMCTL = """echo "$@" >>"$UNITS/log"
 verb=$1; shift; for unit; do :; done
@@ -40,7 +38,7 @@ def units(tmp_path, monkeypatch, new_program):
     new_program("systemctl", SYSTEMCTL)
     new_program("journalctl", "echo 'unknown flag: --no-such-flag'")
     monkeypatch.setenv("UNITS", str(units))
-    monkeypatch.setattr("lab.cluster.linux.operations._STAMPS", str(tmp_path / "stamps"))
+    monkeypatch.setattr("lab.machines.cluster.linux.operations._STAMPS", str(tmp_path / "stamps"))
     return units
 
 

@@ -11,18 +11,22 @@ import pytest
 from golden_files import check_golden
 from linux_clusters import Case, addon_documents, case, of_every_topology, render
 
-from lab.cluster.credentials import Access, Pair, kubeconfig_text
-from lab.cluster.documents import to_yaml
-from lab.cluster.kubeadm import Ticket, api_endpoint, init_documents, join_documents
-from lab.cluster.linux.daemons import daemon_operations, wanted_daemons
-from lab.cluster.linux.hard_way import (
+from lab.machines.cluster.credentials import Access, Pair, kubeconfig_text
+from lab.machines.cluster.documents import to_yaml
+from lab.machines.cluster.kubeadm import Ticket, api_endpoint, init_documents, join_documents
+from lab.machines.cluster.linux.daemons import daemon_operations, wanted_daemons
+from lab.machines.cluster.linux.hard_way import (
     BLANK,
     controller_subjects,
     run_controller,
     run_worker,
 )
-from lab.cluster.linux.joining import finish_control_plane, leave_cluster, start_control_plane
-from lab.cluster.linux.node import haproxy_config, prepare_node
+from lab.machines.cluster.linux.joining import (
+    finish_control_plane,
+    leave_cluster,
+    start_control_plane,
+)
+from lab.machines.cluster.linux.node import haproxy_config, prepare_node
 
 CASES = Path(__file__).parents[2] / "cases" / "cluster"
 TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)

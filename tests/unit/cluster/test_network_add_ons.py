@@ -8,23 +8,23 @@ import pytest
 from linux_clusters import Case, addon_documents, bundle, case, linux_only, of_every_topology
 
 from lab._errors import PreflightError
-from lab.cluster import rules
-from lab.cluster.addons import ovn_kubernetes
-from lab.cluster.addons.addon import addons
-from lab.cluster.addons.calico import (
+from lab.lifecycle.compilation import compile_scenario
+from lab.machines.addons import ovn_kubernetes
+from lab.machines.addons.addon import addons
+from lab.machines.addons.calico import (
     DAEMON_SET,
     IMAGES,
     NAMESPACE,
     OPERATOR_IMAGES,
     operator_waves,
 )
-from lab.cluster.linux.bring_up import addon_waves
-from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
-from lab.cluster.linux.joining import leave_cluster
-from lab.cluster.linux.node import node_images
-from lab.cluster.linux.operations import Remove, Run
-from lab.cluster.probe_manifests import ObjectOwner, manifests
-from lab.lifecycle.compilation import compile_scenario
+from lab.machines.cluster import rules
+from lab.machines.cluster.linux.bring_up import addon_waves
+from lab.machines.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
+from lab.machines.cluster.linux.joining import leave_cluster
+from lab.machines.cluster.linux.node import node_images
+from lab.machines.cluster.linux.operations import Remove, Run
+from lab.machines.cluster.probe_manifests import ObjectOwner, manifests
 
 SCENARIOS = ("calico-vxlan", "calico-bgp", "calico-bgp-tor")
 WINDOWS_IMAGES = OPERATOR_IMAGES

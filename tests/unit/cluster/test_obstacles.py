@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.cluster.obstacles import (
+from lab.machines.cluster.obstacles import (
     closed_node,
     failing_webhook,
     is_unscheduled,

@@ -1,10 +1,10 @@
 import json
 from typing import Any
 
-from lab.cluster.observed import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
-from lab.cluster.probe_manifests import ObjectOwner, manifests, services
-from lab.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.cluster.probe_manifests import ObjectOwner, manifests, services
+from lab.machines.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
+from lab.topology.observed import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
 
 INTENT = compile_scenario("overlay").intent
 IMAGES = {"linux": "agnhost:l", "windows": "agnhost:w"}

@@ -9,9 +9,9 @@ import bundle_parts as parts
 from registry import Registry
 from web_server import Web
 
-from lab.cluster.bundle import upstream
-from lab.cluster.bundle.manifest import SYSTEMS, Asset, wanted_assets, wanted_images
-from lab.imaging import download
+from lab.machines.bundle import upstream
+from lab.machines.bundle.manifest import SYSTEMS, Asset, wanted_assets, wanted_images
+from lab.machines.images import download
 
 BUILDS = ("10.0.17763.6054", "10.0.20348.2762", "10.0.14393.1", "10.0.26100.100")
 HOSTS = ("dl.k8s.io", "github.com", "api.github.com")

@@ -2,7 +2,7 @@
 
 ``worker1.txt`` is the output of node worker1 of scenario ``overlay`` on the embedded provider.
 No real Windows was observed: :func:`windows` composes what ``observe.ps1`` would print on a node
-as intended, in the formats of the sources that :mod:`lab.facts.windows` names.
+as intended, in the formats of the sources that :mod:`lab.windows.facts` names.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ from lab.facts.node import NodeFacts
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
 from lab.facts.ruleset import StateDifference
+from lab.machines import base
 from lab.matrix.cells import product
 from lab.matrix.judge import expect
 from lab.matrix.verdict import CellResult, Finding
 from lab.providers.capture import Tap
-from lab.providers.machines import base
 from lab.providers.provider import LabHandle, Outcome
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology import registry
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Path

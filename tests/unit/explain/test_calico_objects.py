@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from lab.cluster.addons.calico import node_pool, pool_spec
 from lab.explain.check import Difference, LabLook
-from lab.explain.checks.software import CalicoCheck
 from lab.explain.explainer import Explainer
 from lab.facts.linux import facts
 from lab.facts.node import CalicoFacts, NodeFacts
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.addons.calico import node_pool, pool_spec
+from lab.machines.checks.software import CalicoCheck
 from lab.topology.intent import Intent
 from lab.topology.path import Flow
 from lab.topology.routing import bare

@@ -12,10 +12,10 @@ from shipped import intent_of as intent
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.facts.evidence import PATHS, LinuxNode, WindowsNode, gather, logs, table
-from lab.imaging.windows import steps
 from lab.lifecycle.evidence import scrub
-from lab.remote.shell import Completed
+from lab.machines.evidence import PATHS, LinuxNode, WindowsNode, gather, logs, table
+from lab.shells.shell import Completed
+from lab.windows.images import steps
 
 SWAP = "E1121 1 run.go:72] failed to run Kubelet: running with swap on is not supported"
 TOKEN = "abcdef.0123456789abcdef"

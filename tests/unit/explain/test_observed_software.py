@@ -8,10 +8,10 @@ import pytest
 from shipped import intent_of
 
 from lab.explain.check import LabLook, kinds
-from lab.explain.checks.software import SoftwareCheck
 from lab.explain.explainer import Explainer, first_hop
 from lab.facts.linux import read_software as read
 from lab.facts.node import NodeFacts, Software, Unit
+from lab.machines.checks.software import SoftwareCheck
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk

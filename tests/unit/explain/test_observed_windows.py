@@ -16,8 +16,8 @@ from shipped import intent_of as intent
 
 from lab.explain.check import Difference
 from lab.explain.explainer import compare_machine as differences
-from lab.facts.windows import facts
 from lab.topology.intent import Intent, MachineIntent
+from lab.windows.facts import facts
 
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 

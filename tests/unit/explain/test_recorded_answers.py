@@ -19,8 +19,8 @@ from lab.explain.faults import registry
 from lab.facts.questions import command
 from lab.facts.state import STATE_COMMAND
 from lab.lifecycle.compilation import compile_scenario
-from lab.remote.shell import Completed
 from lab.scenario.loader import shipped
+from lab.shells.shell import Completed
 
 sys.path.append(str(Path(__file__).parents[2] / "netns"))
 import alias_commands

@@ -16,11 +16,11 @@ from processes import run_program
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging import bootstrap, recipes
-from lab.imaging.inputs import ImageInputs
-from lab.imaging.job import BuildJob
 from lab.inventory.inventory import Inventory
-from lab.remote import programs
+from lab.machines.images import bootstrap, recipes
+from lab.machines.images.inputs import ImageInputs
+from lab.machines.images.job import BuildJob
+from lab.shells import programs
 
 TEMPLATES = {
     "init": b"#!/bin/busybox sh\n",

@@ -7,9 +7,9 @@ import pytest
 from processes import left_after_kill
 
 from lab._errors import BrokenError, LabError, PreflightError
-from lab.imaging import download
-from lab.imaging.download import Web, fetch
-from lab.remote import programs
+from lab.machines.images import download
+from lab.machines.images.download import Web, fetch
+from lab.shells import programs
 
 CONTENT = bytes(range(256)) * 4096
 PLAIN = Web({}, {})
@@ -228,7 +228,7 @@ def test_nothing_stays_of_a_download_that_is_killed(rude, tmp_path, call):
         return OK + b"Content-Length: 4000000\r\n\r\n"
 
     script = (
-        "from pathlib import Path; from lab.imaging.download import Web, fetch\n"
+        "from pathlib import Path; from lab.machines.images.download import Web, fetch\n"
         f"url = {rude(answer, b'x')!r}; x = Path({str(tmp_path / 'disk')!r}); {call}"
     )
     assert left_after_kill(script, tmp_path / "temporary", lambda: bool(asked)) == []

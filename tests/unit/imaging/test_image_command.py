@@ -13,8 +13,8 @@ from processes import lab, run_program
 
 from lab._errors import TERMINATED
 from lab.cli.main import main
-from lab.imaging.golden import GoldenImage
-from lab.lifecycle import images
+from lab.machines import caches as images
+from lab.machines.images.golden import GoldenImage
 
 needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 

@@ -13,12 +13,12 @@ from recipe_writer import recipe
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, StateError, UsageError
-from lab.imaging import golden, job
-from lab.imaging.golden import DISK
-from lab.imaging.image_store import ImageStore
-from lab.imaging.job import BuildJob, Built
 from lab.inventory.inventory import ImageSource, Inventory
-from lab.remote import programs
+from lab.machines.images import golden, job
+from lab.machines.images.golden import DISK
+from lab.machines.images.image_store import ImageStore
+from lab.machines.images.job import BuildJob, Built
+from lab.shells import programs
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def test_build_that_fails_leaves_nothing(image_store, tmp_path, monkeypatch):
         (one.scratch / DISK).write_text("half")
         raise BrokenError("building", "it broke")
 
-    monkeypatch.setattr("lab.imaging.image_store.build", fails)
+    monkeypatch.setattr("lab.machines.images.image_store.build", fails)
     with pytest.raises(BrokenError, match="it broke"):
         image_store.get("tiny", print)
     assert list((tmp_path / "cache/images").iterdir()) == []
@@ -101,8 +101,8 @@ def test_build_that_fails_leaves_nothing(image_store, tmp_path, monkeypatch):
 PROGRAM = """
 import sys
 from pathlib import Path
-from lab.imaging import image_store as building
-from lab.imaging.image_store import ImageStore
+from lab.machines.images import image_store as building
+from lab.machines.images.image_store import ImageStore
 from lab.inventory.inventory import ImageSource, Inventory
 
 here = Path(sys.argv[1])

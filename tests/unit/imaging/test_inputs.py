@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging import download, inputs
-from lab.imaging.inputs import ImageInputs
-from lab.imaging.recipe import Cloud, Iso, Recipe
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.machines.images import download, inputs
+from lab.machines.images.inputs import ImageInputs
+from lab.machines.images.recipe import Cloud, Iso, Recipe
 
 CONTENT = b"a vendor's disk"
 SHA256 = sha256(CONTENT).hexdigest()

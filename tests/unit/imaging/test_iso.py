@@ -13,10 +13,10 @@ from processes import run_program
 from recipe_writer import recipe
 
 from lab._errors import PreflightError
-from lab.imaging import iso, medium
-from lab.imaging.image_store import ImageStore
-from lab.imaging.job import Installation
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.machines.images import iso, medium
+from lab.machines.images.image_store import ImageStore
+from lab.machines.images.job import Installation
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
 from lab._errors import PreflightError
-from lab.imaging import medium
-from lab.imaging.medium import Extent, Medium, opened
+from lab.machines.images import medium
+from lab.machines.images.medium import Extent, Medium, opened
 
 FILES = {"user-data": b"#cloud-config\n", "meta-data": b"", "a.long-name.with_dots": b"x" * 5000}
 

@@ -8,8 +8,8 @@ from processes import run_program
 from ruamel.yaml import YAML
 
 from lab._errors import UsageError
-from lab.imaging import inputs, iso, recipes
-from lab.imaging.recipes import RecipeError
+from lab.machines.images import inputs, iso, recipes
+from lab.machines.images.recipes import RecipeError
 
 BROKEN = Path(__file__).parents[2] / "cases/imaging/broken"
 

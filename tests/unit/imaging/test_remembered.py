@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lab._errors import PreflightError, UsageError
-from lab.imaging import image_store, inputs, recipes
-from lab.imaging.image_store import ImageStore
-from lab.imaging.inputs import ImageInputs
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.machines.images import image_store, inputs, recipes
+from lab.machines.images.image_store import ImageStore
+from lab.machines.images.inputs import ImageInputs
 
 RECIPE = recipes.load("windows-server-2022")
 NOTHING = Inventory()

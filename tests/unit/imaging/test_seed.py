@@ -6,8 +6,8 @@ from ipaddress import IPv4Interface
 
 import pytest
 
-from lab.imaging import medium
-from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
+from lab.machines.images import medium
+from lab.machines.images.seed import Identity, SeedCard, seed_files, seed_image
 
 MANAGEMENT = SeedCard(
     "mgmt0",

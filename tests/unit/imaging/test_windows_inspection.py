@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging.medium import Extent
-from lab.imaging.windows.medium import (
+from lab.machines.images.medium import Extent
+from lab.windows import medium_report as windows_medium
+from lab.windows.images.medium import (
     BootEntry,
     Use,
     WindowsImage,
@@ -16,8 +17,7 @@ from lab.imaging.windows.medium import (
     list_images,
     uses,
 )
-from lab.imaging.windows.settings import RELEASES, WantedImage
-from lab.reports import windows_medium
+from lab.windows.images.settings import RELEASES, WantedImage
 
 CASES = Path(__file__).parents[2] / "cases" / "windows" / "media"
 

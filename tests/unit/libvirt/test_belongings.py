@@ -11,10 +11,10 @@ import pytest
 
 from lab.inventory.inventory import Hypervisor
 from lab.lifecycle.gc import GcRequest, GcResult, gc
-from lab.providers.libvirt import connection, domains, networks, owned, storage
-from lab.providers.libvirt.connection import controller_id
-from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.ownership import Owner
+from lab.machines.libvirt import connection, domains, networks, owned, storage
+from lab.machines.libvirt.connection import controller_id
+from lab.machines.libvirt.host import Host
+from lab.machines.libvirt.ownership import Owner
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle, Mark
 from lab.state.store import Store

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from lab._deadline import Deadline
 from lab._errors import PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import vxlan_underlay
-from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.vxlan_underlay import VxlanDevice, VxlanDevices, read_alias, write_alias
+from lab.machines.libvirt import vxlan_underlay
+from lab.machines.libvirt.ownership import Owner
+from lab.machines.libvirt.vxlan_underlay import VxlanDevice, VxlanDevices, read_alias, write_alias
 from lab.providers.provider import LabHandle
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 
 LAB = LabHandle("overlay", Path("/labs/overlay"), "3fa9c2d1b0e84f6a9d7c5b3a19283746")

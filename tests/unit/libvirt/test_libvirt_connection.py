@@ -11,10 +11,10 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.inventory.inventory import STOCK, Hypervisor, Inventory
-from lab.providers.libvirt import bring_up, connection
-from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
-from lab.providers.libvirt.placement import LAYOUT_FILE, LibvirtLayout, load_layout, save_layout
-from lab.providers.libvirt.provider import LibvirtProvider
+from lab.machines.libvirt import bring_up, connection
+from lab.machines.libvirt.connection import controller_id, quiet_uri, reason
+from lab.machines.libvirt.placement import LAYOUT_FILE, LibvirtLayout, load_layout, save_layout
+from lab.machines.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
 from lab.state.lock import HeldError
 

@@ -10,13 +10,13 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import recipes
-from lab.imaging.job import Installation
-from lab.imaging.recipe import Phase
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import connection, domains, provider
-from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.installer import InstallationConsole, LibvirtInstaller
+from lab.machines.images import recipes
+from lab.machines.images.job import Installation
+from lab.machines.images.recipe import Phase
+from lab.machines.libvirt import connection, domains, provider
+from lab.machines.libvirt.host import Host
+from lab.machines.libvirt.installer import InstallationConsole, LibvirtInstaller
 
 GRUB = "\x1b[2J\x1b[01;01HGRUB loading...\r\nBooting `Debian'\r\n"
 KERNEL = "[    0.000000] Linux version 6.1.0\r\n[    0.5] ACPI: ...\r\n"

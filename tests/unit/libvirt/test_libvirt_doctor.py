@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
-from lab.providers.libvirt import documents, host, storage
-from lab.providers.libvirt.doctor import (
+from lab.machines.libvirt import documents, host, storage
+from lab.machines.libvirt.doctor import (
     ExaminedHypervisor,
     HypervisorFacts,
     ShellFacts,
@@ -18,8 +18,8 @@ from lab.providers.libvirt.doctor import (
     check_facts,
     read_survey,
 )
-from lab.providers.libvirt.host import AccelerationTrial
-from lab.providers.libvirt.ownership import Owner
+from lab.machines.libvirt.host import AccelerationTrial
+from lab.machines.libvirt.ownership import Owner
 from lab.providers.provider import Diagnosis
 
 NOW = 1_800_000_000.0

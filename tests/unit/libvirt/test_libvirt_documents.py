@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.providers.libvirt import documents, domains, networks, ownership
-from lab.providers.libvirt.documents import Card, Disc, Reservation, VirtualMachine
-from lab.providers.libvirt.ownership import Owner
-from lab.providers.machines import management
+from lab.machines import management
+from lab.machines.libvirt import documents, domains, networks, ownership
+from lab.machines.libvirt.documents import Card, Disc, Reservation, VirtualMachine
+from lab.machines.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
 
 LAB = LabHandle("overlay", Path("/var/state/labs/overlay"), "3fa9c2d1e0b7a655")

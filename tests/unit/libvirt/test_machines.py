@@ -9,22 +9,22 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
-from lab.cluster.addons.addon import addons
-from lab.cluster.addons.calico import MOST_POOLS
-from lab.cluster.cluster import ClusterNode
-from lab.cluster.linux.daemons import required_packages
-from lab.facts.evidence import RECENTLY
-from lab.imaging import recipes
 from lab.inventory.inventory import STOCK, Hypervisor
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.libvirt.guests import LibvirtGuests
-from lab.providers.libvirt.placement import LibvirtLayout, predict_cost
-from lab.providers.libvirt.provider import LibvirtProvider
-from lab.providers.machines.base import require_fit, require_packages, unfit
-from lab.providers.machines.kubernetes import MachinesCluster
+from lab.machines.addons.addon import addons
+from lab.machines.addons.calico import MOST_POOLS
+from lab.machines.base import require_fit, require_packages, unfit
+from lab.machines.cluster.cluster import ClusterNode
+from lab.machines.cluster.linux.daemons import required_packages
+from lab.machines.evidence import RECENTLY
+from lab.machines.images import recipes
+from lab.machines.kubernetes import MachinesCluster
+from lab.machines.libvirt.guests import LibvirtGuests
+from lab.machines.libvirt.placement import LibvirtLayout, predict_cost
+from lab.machines.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
-from lab.remote.shell import Completed
 from lab.scenario.loader import shipped
+from lab.shells.shell import Completed
 from lab.topology.registry import topologies
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab._errors import LabError, PreflightError
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.providers.libvirt.placement import Capacity, fitting_mtu, place
+from lab.machines.libvirt.placement import Capacity, fitting_mtu, place
 from lab.topology.intent import Hardware, MachineIntent
 
 CASES = sorted((Path(__file__).parents[2] / "cases/placement").glob("*.json"))

@@ -12,20 +12,21 @@ from typing import Any, cast
 import pytest
 
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
-from lab.imaging import recipes
-from lab.imaging.golden import GoldenImage
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines import keyring
+from lab.machines.images import recipes
+from lab.machines.images.golden import GoldenImage
+from lab.machines.keyring import Pins
+from lab.machines.libvirt import domains, images, installer, placement
+from lab.machines.libvirt.guests import LibvirtGuests
+from lab.machines.libvirt.host import Host, offered_enlightenments
+from lab.machines.libvirt.images import QemuUser
+from lab.machines.libvirt.machines import MachineRecipe
 from lab.plan.planner import make_plan
-from lab.providers.libvirt import domains, images, installer, placement, windows
-from lab.providers.libvirt.guests import LibvirtGuests
-from lab.providers.libvirt.host import Host, offered_enlightenments
-from lab.providers.libvirt.images import QemuUser
-from lab.providers.libvirt.machines import MachineRecipe
-from lab.providers.machines import keyring
-from lab.providers.machines.keyring import Pins
 from lab.providers.provider import LabHandle, Probe, ProbeSettings
 from lab.scenario.loader import load
 from lab.topology import registry
+from lab.windows import libvirt as windows
 
 INTENT = compile_scenario("overlay").intent
 WINDOWS = next(one for one in INTENT.machines if one.os == "windows")

@@ -12,10 +12,10 @@ import pytest
 
 from lab._errors import LabError, UsageError
 from lab.explain.capture.files import Captured
-from lab.imaging import golden
 from lab.lifecycle import capture, night_report
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
+from lab.machines.images import golden
 from lab.matrix.cells import every_pair, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan

@@ -14,7 +14,7 @@ from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.status import status
 from lab.lifecycle.up import up
 from lab.providers.fake.provider import FakeProvider
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 
 COMPILED = small_lab.compiled()
 

@@ -22,7 +22,7 @@ from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.state import store
 from lab.state.rows import LabRow
 from lab.state.store import MIGRATIONS, Store

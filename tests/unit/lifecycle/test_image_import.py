@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab._errors import PreflightError, UsageError
-from lab.lifecycle import images
+from lab.machines import caches as images
 
 LAYER = BytesIO()
 tarfile.open(fileobj=LAYER, mode="w").close()

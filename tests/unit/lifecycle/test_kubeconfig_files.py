@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 
 from lab._errors import UsageError
-from lab.cluster.credentials import Access, KubeconfigError, Pair, kubeconfig_text, read_kubeconfig
-from lab.lifecycle import access
 from lab.lifecycle.down import remove_files
+from lab.machines import access
+from lab.machines.cluster.credentials import (
+    Access,
+    KubeconfigError,
+    Pair,
+    kubeconfig_text,
+    read_kubeconfig,
+)
 
 OWN = """# my clusters
 apiVersion: v1

@@ -15,11 +15,11 @@ from lab._errors import BrokenError, UsageError
 from lab.cli.main import command
 from lab.cli.output import write_file
 from lab.lifecycle import api
-from lab.lifecycle.access import inventory
+from lab.machines.access import inventory
+from lab.machines.ssh.keys import known_hosts, ssh_config
+from lab.machines.ssh.shell import SshShell
 from lab.providers.provider import Liveness
-from lab.remote.keys import known_hosts, ssh_config
-from lab.remote.shell import Jump, Reach, UnreachableError
-from lab.remote.ssh import SshShell
+from lab.shells.shell import Jump, Reach, UnreachableError
 
 MACHINES = ("console", "screenshot", "ssh")
 

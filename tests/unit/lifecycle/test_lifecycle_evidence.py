@@ -33,9 +33,9 @@ from lab.lifecycle.evidence import (
     subject_of,
     write_archive,
 )
+from lab.machines.ssh.keys import make_key_pair
 from lab.providers.fake.provider import FakeProvider, Faults
 from lab.providers.provider import Evidence, LabHandle
-from lab.remote.keys import make_key_pair
 from lab.state.rows import RunRow
 from lab.topology.intent import Intent
 

@@ -34,9 +34,9 @@ from lab.lifecycle.nightly import (
 )
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
-from lab.providers.libvirt import placement
+from lab.machines.libvirt import placement
+from lab.machines.nspawn import preflight
 from lab.providers.netns import preflight as netns_capacity
-from lab.providers.nspawn import preflight
 from lab.reports.night import FORMAT, Night, plain_lines
 from lab.reports.result import to_json
 

@@ -15,7 +15,7 @@ from lab._errors import BrokenError, DeadlineError, LabError, ScenarioError, Usa
 from lab.providers.capture import Frame, KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.provider import Diagnosis, Outcome, Silence
 from lab.providers.wire import Failure, decode, encode
-from lab.remote.shell import Completed, UnreachableError
+from lab.shells.shell import Completed, UnreachableError
 
 OUTCOME = Outcome(1, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",), 9.4e8)
 QUESTION = RouteQuestion("10.0.0.1", "10.0.0.2", "tcp", 80, True, "", "eth0")

@@ -8,8 +8,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.pod_exec import ExecResult
-from lab.providers.node.exec_probes import (
+from lab.machines.agents.exec_probes import (
     END_MARK,
     ONE_ADDRESS,
     ExecProber,
@@ -21,6 +20,7 @@ from lab.providers.node.exec_probes import (
     read_outcome,
     read_transfers,
 )
+from lab.machines.cluster.pod_exec import ExecResult
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)

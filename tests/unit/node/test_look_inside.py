@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
+from lab.machines.base import NODES, look_inside
+from lab.machines.guests import Guests
 from lab.plan.planner import make_plan
-from lab.providers.machines.base import NODES, look_inside
-from lab.providers.machines.guests import Guests
 from lab.scenario.loader import find, load
 from lab.topology import registry
 

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from processes import run_program
 
-from lab.providers.node import bootstrap, control
+from lab.machines.agents import bootstrap, control
 
 STRANGERS = (
     "click",
@@ -42,7 +42,7 @@ def test_the_agent_and_the_programs_that_it_starts_need_nothing_else_installed(u
     script = (
         "import sys\n"
         f"sys.path.insert(0, {str(unpacked)!r})\n"
-        "import lab.providers.node.agent\n"
+        "import lab.machines.agents.agent\n"
         "from lab.providers.netns import capture, holder, prober, responder\n"
         "files = {getattr(one, '__file__', None) for one in sys.modules.values()}\n"
         f"print([name for name in {STRANGERS!r} if name in sys.modules])\n"

@@ -6,10 +6,10 @@ import pytest
 
 from lab._errors import BrokenError
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.agents import files, network
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.netlink import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
-from lab.providers.node import files, network
 from lab.topology.intent import Interface
 
 INTENT = compile_scenario("overlay", only="linux").intent

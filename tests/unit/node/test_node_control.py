@@ -12,17 +12,11 @@ from hypothesis import strategies as st
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, UsageError
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.agents.control import NodeControl, archive_digest, build_archive
+from lab.machines.agents.protocol import Order, failure_line, machine_work, make_line, taken_lines
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node.control import NodeControl, archive_digest, build_archive
-from lab.providers.node.protocol import (
-    Order,
-    failure_line,
-    machine_work,
-    make_line,
-    taken_lines,
-)
 from lab.providers.provider import Outcome, Probe, ProbeSettings
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 
 INTENT = compile_scenario("overlay", only="linux").intent
 WORKER = INTENT.machine("worker1")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.machines.agents.control import NodeControl
+from lab.machines.agents.fleet import Campaign, Fleet, divide_in_flight
 from lab.plan.planner import make_plan
-from lab.providers.node.control import NodeControl
-from lab.providers.node.fleet import Campaign, Fleet, divide_in_flight
 from lab.providers.provider import THROUGHPUT_PORT, Evidence, Outcome, Probe, ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from lab._errors import PreflightError
-from lab.providers.nspawn.preflight import strangers_cache
-from lab.providers.nspawn.prepared import check
+from lab.machines.nspawn.preflight import strangers_cache
+from lab.machines.nspawn.prepared import check
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 

@@ -15,14 +15,14 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.nspawn import bring_up, containers, holder, layout, networks, preflight
+from lab.machines.nspawn.containers import require_own_disks
+from lab.machines.nspawn.guests import PROBES_A_PROCESSOR, ContainerGuests
+from lab.machines.nspawn.layout import NspawnLayout
+from lab.machines.nspawn.preflight import need
+from lab.machines.nspawn.provider import NspawnProvider
 from lab.plan.planner import make_plan
 from lab.providers.netns.holders import HolderProcess, start_time
-from lab.providers.nspawn import bring_up, containers, holder, layout, networks, preflight
-from lab.providers.nspawn.containers import require_own_disks
-from lab.providers.nspawn.guests import PROBES_A_PROCESSOR, ContainerGuests
-from lab.providers.nspawn.layout import NspawnLayout
-from lab.providers.nspawn.preflight import need
-from lab.providers.nspawn.provider import NspawnProvider
 from lab.providers.provider import LabHandle, ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry
@@ -139,7 +139,7 @@ def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path):
 def test_a_cluster_s_probes_are_shared_among_this_machine_s_processors(
     tmp_path, monkeypatch, *, cluster, asked, at_once
 ):
-    monkeypatch.setattr("lab.providers.nspawn.preflight.emulated", lambda: False)
+    monkeypatch.setattr("lab.machines.nspawn.preflight.emulated", lambda: False)
     layout = NspawnLayout(
         {}, IPv4Network("10.219.0.0/24"), ("master",), "x" if cluster else "", None
     )

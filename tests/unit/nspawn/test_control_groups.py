@@ -11,11 +11,11 @@ import pytest
 from processes import run_program
 
 from lab.inventory.inventory import Inventory
-from lab.providers.nspawn import cgroups, container, guests
-from lab.providers.nspawn.cgroups import Hierarchies
-from lab.providers.nspawn.container import Container
-from lab.providers.nspawn.layout import NspawnLayout
-from lab.providers.nspawn.provider import NspawnProvider
+from lab.machines.nspawn import cgroups, container, guests
+from lab.machines.nspawn.cgroups import Hierarchies
+from lab.machines.nspawn.container import Container
+from lab.machines.nspawn.layout import NspawnLayout
+from lab.machines.nspawn.provider import NspawnProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Hardware, MachineIntent
 

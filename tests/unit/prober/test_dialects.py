@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from unit.prober.scripted_socket import ScriptedSocket, fly
 
-from lab.cluster.credentials import CertificateSubject, Pair, issue, make_authority
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.agents.fleet import with_dialects, with_names
+from lab.machines.cluster.credentials import CertificateSubject, Pair, issue, make_authority
 from lab.providers.netns import dialects, protocol
 from lab.providers.netns.dialects import (
     BUFFER_BYTES,
@@ -19,7 +20,6 @@ from lab.providers.netns.dialects import (
 )
 from lab.providers.netns.protocol import Reply, WireError
 from lab.providers.netns.responder import health_responder
-from lab.providers.node.fleet import with_dialects, with_names
 from lab.providers.provider import Outcome, Probe
 
 

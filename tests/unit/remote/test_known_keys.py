@@ -3,7 +3,7 @@
 import pytest
 from processes import run_program
 
-from lab.remote.keys import bare_key, fingerprint, host_keys, make_key_pair
+from lab.machines.ssh.keys import bare_key, fingerprint, host_keys, make_key_pair
 
 
 def test_a_pair_belongs_together_no_two_are_the_same_and_the_private_half_is_not_shown():

@@ -7,7 +7,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
-from lab.remote.parallel import run_jobs
+from lab.shells.parallel import run_jobs
 
 LIMIT = 10.0
 """Seconds after which a test that hangs fails; none takes as long."""

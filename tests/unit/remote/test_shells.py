@@ -20,11 +20,11 @@ from lab.facts.questions import command as question
 from lab.facts.state import STATE_COMMAND
 from lab.inventory.inventory import Hypervisor
 from lab.inventory.uri import parse
-from lab.providers.libvirt.host import jump_of, jump_to, shell_of
-from lab.remote.local import LocalShell
-from lab.remote.shell import Jump, command_words
-from lab.remote.ssh import SshShell
-from lab.remote.transport import SESSIONS, SSHServer, SSHTransport, jump_server, own_keys
+from lab.machines.libvirt.host import jump_of, jump_to, shell_of
+from lab.machines.ssh.shell import SshShell
+from lab.machines.ssh.transport import SESSIONS, SSHServer, SSHTransport, jump_server, own_keys
+from lab.shells.local import LocalShell
+from lab.shells.shell import Jump, command_words
 
 SHELL = LocalShell(become=False)
 

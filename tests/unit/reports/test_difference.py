@@ -6,7 +6,7 @@ import pytest
 from unit.reports.made_runs import REACHED, SAMPLED, made_run
 
 from lab._errors import UsageError
-from lab.cluster.workload_checks import WorkloadResult
+from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import VERDICTS, Finding, RunResult, Verdict
 from lab.reports.difference import (
     VerdictChange,

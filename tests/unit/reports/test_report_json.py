@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run, many_nodes
 
 from lab._errors import BrokenError
-from lab.cluster.observed import NodeVersion
-from lab.cluster.workload_checks import WorkloadResult
+from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import CellResult, Finding, RunResult
 from lab.providers.provider import Outcome
 from lab.reports.result import expanded_text, from_json, to_json, to_text
 from lab.reports.topology import picture_of
+from lab.topology.observed import NodeVersion
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 OUTCOMES = st.lists(st.builds(Outcome, latency_ms=FINITE), max_size=2).map(tuple)

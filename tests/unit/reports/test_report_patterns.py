@@ -12,9 +12,9 @@ import pytest
 from unit.reports.made_runs import intent_of, made_run
 
 from lab.facts.questions import WITH_PROXY
+from lab.machines.agents import files
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import CellResult, Finding, RunResult, by_hand, in_cluster
-from lab.providers.node import files
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.patterns import limit_groups, machine_of, red_groups

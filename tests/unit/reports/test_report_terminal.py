@@ -8,7 +8,7 @@ from processes import run_program
 from rich.console import Console
 from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
-from lab.cluster.workload_checks import WorkloadResult
+from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import OBJECT, Finding, RunResult
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html

@@ -12,9 +12,9 @@ import pytest
 from processes import run_program
 
 from lab._errors import UsageError
-from lab.providers.libvirt import placement
-from lab.providers.machines import keyring
-from lab.providers.nspawn import layout as of_containers
+from lab.machines import keyring
+from lab.machines.libvirt import placement
+from lab.machines.nspawn import layout as of_containers
 from lab.providers.provider import LabHandle
 from lab.state.files import open_output, read_private, remove_tree, replacing
 from lab.state.lock import holder

@@ -11,15 +11,15 @@ from simulation import Network, silent
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.bind import foreseen
-from lab.cluster.observed import NodeVersion
-from lab.cluster.workload_checks import WorkloadResult, wanted
+from lab.machines.cluster.bind import foreseen
+from lab.machines.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
-from lab.remote.shell import Completed
+from lab.shells.shell import Completed
 from lab.suites.session import bound
 from lab.topology.intent import Intent
+from lab.topology.observed import NodeVersion
 
 VERSION = NodeVersion("win1", "v1.36.3", "Windows Server 2022", "10.0.20348.2762", "containerd")
 

@@ -8,10 +8,10 @@ import pytest
 from shipped import intent_of, plan_of
 
 from lab._errors import PreflightError
-from lab.cluster.cluster import underlay
+from lab.machines.base import require_fit
+from lab.machines.cluster.cluster import underlay
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.machines.base import require_fit
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import RouteSet
 from lab.scenario.loader import find, load, shipped

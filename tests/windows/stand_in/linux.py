@@ -22,7 +22,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from lab.imaging import bootstrap
+from lab.machines.images import bootstrap
 
 PARTS = Path(__file__).with_suffix(".toml")
 _OWN = tomllib.loads(PARTS.read_text())

@@ -12,11 +12,11 @@ from typing import Any
 
 from real_lab import RealLab, objects
 
-from lab.imaging.golden import cache_directory
-from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK
-from lab.providers.libvirt import installer, ownership, storage
-from lab.providers.libvirt.host import Host
+from lab.machines.images.golden import cache_directory
+from lab.machines.images.image_store import ImageStore
+from lab.machines.libvirt import installer, ownership, storage
+from lab.machines.libvirt.host import Host
 
 NAME = "windows-server-2022"
 INVENTORY = """

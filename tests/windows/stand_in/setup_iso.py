@@ -13,7 +13,7 @@ from pathlib import Path
 import media_maker
 from stand_in.linux import Linux
 
-from lab.imaging import bootstrap
+from lab.machines.images import bootstrap
 
 TESTS = Path(__file__).parents[1]
 HERE = Path(__file__).parent

@@ -1,0 +1,1 @@
+"""A room: Linux machines and the clusters on them. See README.md."""

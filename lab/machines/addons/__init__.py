@@ -1,0 +1,1 @@
+"""Network add-ons of clusters: one file each, found by :mod:`lab.machines.addons.addon`."""

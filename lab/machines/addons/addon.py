@@ -1,0 +1,148 @@
+"""What a network add-on is, the registry of all add-ons, and what several of them need on a node.
+
+Each add-on is a module of this package with an ``ADDON``. To add one, add its file, and its
+versions and images to ``bundle/upstream.json``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+import lab.machines.addons
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.cluster.cluster import Cluster
+from lab.machines.cluster.documents import Document
+from lab.machines.cluster.linux.operations import (
+    Operations,
+    SystemdUnit,
+    WriteFile,
+    inputs_digest,
+    run_once,
+    unit_file,
+)
+from lab.topology.footprint import Footprint
+from lab.topology.intent import Intent, MachineIntent, Translation
+
+DaemonSet = tuple[str, str]
+Waves = tuple[tuple[Document, ...], ...]
+"""Documents; a later wave may use kinds that an earlier one defines."""
+
+
+class Addon(ABC):
+    """A network add-on of clusters; the defaults add nothing."""
+
+    topologies: frozenset[str] = frozenset()
+    bundled = ""
+    """Its name in ``bundle/upstream.json``; empty if every bundle has its images."""
+    footprint: Footprint
+    """What it creates by itself on a Linux node."""
+    daemon_set: DaemonSet | None = None
+    """The DaemonSet that must run on every node before the cluster's DNS pods can have
+    addresses."""
+    routing_daemons = False
+    """Whether it brings the nodes' routing daemons; otherwise the lab starts its own."""
+    kube_proxy = True
+    account = ""
+    """Account of its programs on Windows nodes; empty if they need none."""
+
+    def images(self, cluster: Cluster) -> tuple[str, ...]:
+        """Images that a Linux node needs, without tags."""
+        return ()
+
+    def pinned(self, cluster: Cluster) -> bool:
+        """Whether the images must have the versions of ``bundle/upstream.json``."""
+        return False
+
+    def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
+        """Its documents."""
+        return ()
+
+    def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
+        """Documents with the settings it needs on Node objects of nodes that kubeadm joins."""
+        return ()
+
+    @abstractmethod
+    def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
+        """Operations on a node that runs pods: CNI configuration, masquerading."""
+
+    def packages(self, machine: MachineIntent) -> frozenset[str]:
+        """The Debian packages that a machine's image must have."""
+        return frozenset()
+
+    def unfit(self, intent: Intent) -> str:
+        """Why it cannot provide an Intent's network, as a clause; empty if it can."""
+        return ""
+
+    def unverified(self, intent: Intent) -> str:
+        """Which part of it has never been run in such a cluster, as a clause; empty if all has."""
+        return ""
+
+
+@cache
+def addons() -> Mapping[str, Addon]:
+    """The add-on of each topology whose pod network a cluster can provide."""
+    found: dict[str, Addon] = {}
+    for module in iter_modules(lab.machines.addons.__path__):
+        one = getattr(import_module(f"lab.machines.addons.{module.name}"), "ADDON", None)
+        if isinstance(one, Addon):
+            found |= dict.fromkeys(one.topologies, one)
+    return found
+
+
+FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
+BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
+TABLE = "hybridlab-pods"
+RULES = "/etc/hybridlab/pods.nft"
+"""Replaces the table, whatever exists."""
+_POD_NETWORK_UNIT = "hybridlab-pods.service"
+
+
+def masqueraded(machine: MachineIntent) -> Operations:
+    """Load the masquerading table at every start of the machine."""
+    assert machine.translation is not None, "a node that runs pods"
+    rules = WriteFile(RULES, masquerade(machine.translation))
+    unit = unit_file(
+        _POD_NETWORK_UNIT, "Masquerading of the pods' packets", *_masquerading_unit(machine)
+    )
+    return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs_digest((rules, unit))))
+
+
+def masquerade(translation: Translation) -> str:
+    """Masquerade pods' packets to all destinations except those that the Intent exempts."""
+    kept = ", ".join((*translation.not_masqueraded, "224.0.0.0/4"))
+    return f"""table ip {TABLE} {{
+}}
+delete table ip {TABLE}
+table ip {TABLE} {{
+  chain postrouting {{
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr {translation.local_cidr} ip daddr != {{ {kept} }} masquerade fully-random
+  }}
+}}
+"""
+
+
+def _masquerading_unit(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The unit's ordering and the lines of its section.
+
+    A node that answers ARP for its pods does so for every address that it routes elsewhere, because
+    pod addresses are known only at run time. The bridge is created before the first pod.
+    """
+    answering: list[str] = []
+    for device in dict.fromkeys(one.device for one in machine.proxies):
+        if machine.bridge and device == machine.bridge.name:
+            # bridge netfilter takes 1500 for a bridge that is created with another MTU
+            made = f"link add name {device} type bridge"
+            sized = f"link set dev {device} mtu {machine.bridge.mtu}"
+            answering += [f"ExecStart=-/usr/sbin/ip {made}", f"ExecStart=/usr/sbin/ip {sized}"]
+        answering.append(
+            f"ExecStart=/usr/sbin/sysctl -q -w net.ipv4.conf.{device}.proxy_arp=1 "
+            f"net.ipv4.neigh.{device}.proxy_delay=0"
+        )
+    after = "network-pre.target" + (" hybridlab-network.service" if answering else "")
+    order = ("Before=kubelet.service", f"After={after}")
+    return order, (*run_once(f"/usr/sbin/nft -f {RULES}"), *answering)

@@ -1,0 +1,480 @@
+"""Probes from a node without an agent: commands executed in its pods through the API server.
+
+A Windows pod runs one ``curl`` for all of its probes. The agnhost image contains curl, and every
+pod runs netexec. curl itself sends TCP requests; for what curl cannot send (UDP, or 64 tries) it
+asks the pod's own netexec (``/dial``), which opens a new socket per request. So every answer
+expected from a target is one curl transfer:
+
+- each body goes to its own file, and a second curl prints them one after another: on one output,
+  the bodies of parallel transfers would mix;
+- a large TCP probe is an echo of 64 KiB; only its length is checked;
+- netexec's dialler cannot set DF, waits 5 s for each answer, and reads 2,048 bytes;
+- the system resolves names and chooses between UDP and TCP.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlencode
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.machines.agents.fleet import as_ended
+from lab.machines.cluster.probe_manifests import host_pod_name
+from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
+from lab.providers.netns.protocol import IP_UDP_BYTES
+from lab.providers.provider import (
+    LARGE_TCP_BYTES,
+    PROBE_PORT,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    ProbeStatus,
+)
+from lab.topology.observed import NAMESPACE
+
+if TYPE_CHECKING:
+    from lab.machines.cluster.api import Api  # imports the kubernetes client
+
+Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]
+
+DIRECTORY = "/tmp/hybridlab-probe"  # noqa: S108  inside our own pod
+"""Created in the pod by the first write; a HostProcess pod writes to the node's disk."""
+BODY = f"{DIRECTORY}/body"
+DIALLER_SECONDS = 5.0
+"""netexec's dialler waits this long for an answer."""
+_DIALLERS_START = 2.0
+_PARALLEL_LIMIT = 300
+"""curl's own limit."""
+_SERVICE_PORT = 80
+_TEXT = FILLING.hex()
+_ECHO = "echo "
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One curl transfer."""
+
+    key: int
+    part: Part
+    url: str
+    seconds: float
+    dialled: bool
+    """True if netexec's dialler asks the target; the answer is then JSON."""
+    expected: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file for its body."""
+        return f"{DIRECTORY}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """Its name in curl's output."""
+        return f"{self.key}-{self.part}"
+
+
+def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...]:
+    """The transfers for one probe."""
+    if probe.name is not None:
+        url = f"http://{probe.name}:{_SERVICE_PORT}/hostname"
+        return (Transfer(probe.key, "name", url, settings.timeout, dialled=False),)
+    if probe.dialect == "lab":
+        return tuple(_lab_transfers(probe, settings))
+    return tuple(_netexec_transfers(probe, settings))
+
+
+def _lab_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
+    """The lab's responder gives everything in one answer."""
+    url = f"http://{probe.address}:{probe.port}/"
+    if probe.protocol == "tcp":
+        if probe.size == "large":
+            yield Transfer(probe.key, "body", f"{url}echo", settings.timeout, dialled=False)
+        yield Transfer(probe.key, "hostname", url, settings.timeout, dialled=False)
+        return
+    # The responder echoes a foreign datagram behind a header that names endpoint and client.
+    yield _dial(probe, "hostname", "x" * 100, 1)
+    if probe.size == "large":
+        whole, fragments = datagram_sizes(probe.mtu)
+        yield _dial(probe, "whole", _TEXT[:whole], 1)
+        yield _dial(probe, "fragments", _TEXT[:fragments], 1)
+
+
+def _netexec_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
+    if probe.protocol == "tcp" and probe.tries == 1:
+        url = f"http://{probe.address}:{probe.port}"
+        if probe.size == "large":
+            yield Transfer(probe.key, "body", f"{url}/echo", settings.timeout, dialled=False)
+        yield Transfer(probe.key, "hostname", f"{url}/hostname", settings.timeout, dialled=False)
+        yield Transfer(probe.key, "clientip", f"{url}/clientip", settings.timeout, dialled=False)
+        return
+    yield _dial(probe, "hostname", "hostname", probe.tries)
+    yield _dial(probe, "clientip", "clientip", probe.tries)
+    if probe.protocol == "udp" and probe.size == "large":
+        whole, fragments = datagram_sizes(probe.mtu)
+        yield _dial(probe, "whole", _ECHO + _TEXT[: whole - len(_ECHO)], 1)
+        yield _dial(probe, "fragments", _ECHO + _TEXT[: fragments - len(_ECHO)], 1)
+
+
+def datagram_sizes(mtu: int) -> tuple[int, int]:
+    """Bytes of a datagram at the path MTU, and of a fragmented one; limited by netexec."""
+    return min(mtu - IP_UDP_BYTES, BUFFER_BYTES), BUFFER_BYTES
+
+
+def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
+    asked = {
+        "host": probe.address,
+        "port": probe.port,
+        "protocol": "udp" if probe.protocol == "udp" else "http",
+        "request": request,
+        "tries": tries,
+    }
+    expected = request.removeprefix(_ECHO) if part in {"whole", "fragments"} else ""
+    seconds = DIALLER_SECONDS + _DIALLERS_START + 0.1 * tries
+    url = f"http://127.0.0.1:{PROBE_PORT}/dial?{urlencode(asked)}"
+    return Transfer(probe.key, part, url, seconds, dialled=True, expected=expected)
+
+
+def prepare_command() -> tuple[list[str], str]:
+    """Command and standard input that store the body of large TCP probes in the pod."""
+    form = urlencode({"msg": "msg=" + _TEXT[:LARGE_TCP_BYTES]})
+    url = f"http://127.0.0.1:{PROBE_PORT}/echo"
+    lines = [f"url = {_quoted(url)}", f"data = {_quoted(form)}", f"output = {_quoted(BODY)}"]
+    command = ["curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--create-dirs"]
+    return [*command, "--config", "-"], "\n".join(lines) + "\n"
+
+
+def ask_command(asked: Sequence[Transfer], settings: ProbeSettings) -> tuple[list[str], str]:
+    """Command and standard input of the one curl that runs all transfers in parallel."""
+    at_once = str(max(1, min(settings.in_flight, _PARALLEL_LIMIT)))
+    command = ["curl", "--silent", "--parallel", "--parallel-immediate"]
+    command += ["--parallel-max", at_once, "--config", "-"]
+    return command, "next\n".join(_section(one) for one in asked)
+
+
+def _section(one: Transfer) -> str:
+    lines = [
+        f"url = {_quoted(one.url)}",
+        f"output = {_quoted(one.file)}",
+        f'write-out = "{one.name} %{{json}}\\n"',
+        'noproxy = "*"',
+        "create-dirs",
+        f"max-time = {one.seconds:g}",
+    ]
+    if one.part == "body":
+        lines.append(f"data-binary = {_quoted('@' + BODY)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def collect_command(asked: Sequence[Transfer]) -> tuple[list[str], str]:
+    """Command and standard input that print every body, each followed by its transfer's name.
+
+    TCP echoes and name look-ups are omitted.
+    """
+    command = ["curl", "--silent", "--config", "-"]
+    wanted = [one for one in asked if one.part not in {"body", "name"}]
+    sections = [
+        "".join(
+            (
+                f"url = {_quoted('file://' + one.file)}\n",
+                f'write-out = "\\n{END_MARK}{one.name}\\n"\n',
+            )
+        )
+        for one in wanted
+    ]
+    return command, "next\n".join(sections)
+
+
+END_MARK = "--hybridlab-end--"
+"""Follows each body, with the transfer's name; no answer contains it."""
+
+
+def _quoted(text: str) -> str:
+    """Quoted for curl's configuration file: backslash and quote escaped."""
+    return json.dumps(text)
+
+
+_OK = 200
+_BY_EXIT: Mapping[int, ProbeStatus] = {
+    6: "no-such-name",
+    7: "refused",
+    18: "wrong",
+    28: "timeout",
+    52: "wrong",
+    55: "wrong",
+    56: "wrong",
+}
+"""Status by curl's exit code; any other code says nothing about the network."""
+_BY_WORDS: tuple[tuple[str, ProbeStatus], ...] = (
+    ("unreachable", "no-route"),
+    ("no route", "no-route"),
+    ("refused", "refused"),
+    ("forcibly closed", "refused"),  # a UDP socket's error for a closed port on Windows
+    ("timeout", "timeout"),
+    ("timed out", "timeout"),
+    ("deadline exceeded", "timeout"),
+    ("did not properly respond", "timeout"),
+)
+"""Phrases in error messages of curl, and of Go on both systems; the first match counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The result of one transfer."""
+
+    exit_code: int
+    status: int
+    bytes: int
+    milliseconds: float
+    remote: str
+    error: str
+    body: str | None = None
+    """None if it was not collected."""
+
+
+def read_transfers(output: str) -> dict[str, Ended]:
+    """Read curl's report of each transfer, by name; other lines are skipped."""
+    found: dict[str, Ended] = {}
+    for line in output.splitlines():
+        name, space, text = line.partition(" ")
+        if space and text.startswith("{"):
+            try:
+                found[name] = _ended(json.loads(text))
+            except (ValueError, TypeError, AttributeError):
+                continue
+    return found
+
+
+def _ended(said: Mapping[str, Any]) -> Ended:
+    return Ended(
+        exit_code=int(said.get("exitcode", -1)),
+        status=int(said.get("http_code", 0)),
+        bytes=int(said.get("size_download", 0)),
+        milliseconds=1000 * float(said.get("time_total", 0.0)),
+        remote=str(said.get("remote_ip") or ""),
+        error=str(said.get("errormsg") or ""),
+    )
+
+
+def read_bodies(output: str) -> dict[str, str]:
+    """The bodies that the second curl printed, by transfer name."""
+    found: dict[str, str] = {}
+    body, *parts = output.replace("\r\n", "\n").split(f"\n{END_MARK}")
+    for part in parts:
+        name, _, following = part.partition("\n")
+        found[name.strip()] = body
+        body = following
+    return found
+
+
+def read_outcome(
+    probe: Probe, asked: Sequence[Transfer], ended: Mapping[str, Ended], bodies: Mapping[str, str]
+) -> Outcome:
+    """The outcome of one probe: the first transfer that failed decides."""
+    reader = _OutcomeReader(probe)
+    for transfer in asked:
+        one = ended.get(transfer.name)
+        if one is None:
+            return reader.failed("error", f"{transfer.part}: curl did not report it")
+        status, detail = reader.take(transfer, replace(one, body=bodies.get(transfer.name)))
+        if status != "ok":
+            return reader.failed(status, f"{transfer.part}: {detail}")
+    return reader.failed("ok", "")
+
+
+class _OutcomeReader:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._names: dict[str, None] = {}
+        self._clients: dict[str, None] = {}
+        self._answer: str | None = None
+        self._latency = 0.0
+
+    def take(self, transfer: Transfer, one: Ended) -> tuple[ProbeStatus, str]:
+        self._latency = self._latency or one.milliseconds
+        if one.exit_code:
+            return _by_exit(one)
+        if one.status != _OK:
+            return "wrong", f"HTTP status {one.status}"
+        if transfer.part == "name":
+            self._answer = one.remote or None
+            return "ok", ""
+        if transfer.part == "body":
+            whole = one.bytes == LARGE_TCP_BYTES
+            return ("ok", "") if whole or self._probe.dialect == "lab" else _short(one.bytes)
+        return self._answered(transfer, one.body)
+
+    def _answered(self, transfer: Transfer, body: str | None) -> tuple[ProbeStatus, str]:
+        if body is None:
+            return "error", "the answer could not be read from the pod"
+        if not transfer.dialled:
+            return self._read_answers(transfer, [body])
+        return self._dialled(transfer, body)
+
+    def _dialled(self, transfer: Transfer, body: str) -> tuple[ProbeStatus, str]:
+        try:
+            said = json.loads(body)
+            errors, answers = list(said.get("errors") or ()), list(said.get("responses") or ())
+        except (ValueError, AttributeError, TypeError):
+            return "error", f"netexec in the pod failed to dial: {body[:80]!r}"
+        if errors:
+            return _by_words(str(errors[0]))
+        return self._read_answers(transfer, [str(one) for one in answers])
+
+    def _read_answers(self, transfer: Transfer, answers: Sequence[str]) -> tuple[ProbeStatus, str]:
+        if not answers:
+            return "wrong", "an empty answer"
+        if self._probe.dialect == "lab":
+            return self._read_lab_answer(transfer, answers[0])
+        for answer in answers:
+            said = answer.strip().lower()
+            if transfer.part == "hostname":
+                self._names[said] = None
+            elif transfer.part == "clientip":
+                self._clients[said.rpartition(":")[0]] = None
+            elif said != transfer.expected:
+                return (
+                    "wrong",
+                    f"{len(said)} bytes came back instead of {len(transfer.expected)}, or damaged",
+                )
+        return "ok", ""
+
+    def _read_lab_answer(self, transfer: Transfer, answer: str) -> tuple[ProbeStatus, str]:
+        """Read JSON over HTTP; over UDP a header of four words and the rest of the datagram."""
+        try:
+            if self._probe.protocol == "tcp":
+                said = json.loads(answer)
+                name, client = str(said["endpoint"]), str(said["client"])
+            else:
+                head, _, rest = answer.partition("\n")
+                _, _, name, client = head.split(" ")
+                if transfer.expected and not transfer.expected.endswith(rest):
+                    return "wrong", "a damaged echo"
+        except (ValueError, KeyError, TypeError):
+            return "wrong", f"not an endpoint of the lab: {answer[:80]!r}"
+        self._names[name] = None
+        self._clients[client.rpartition(":")[0]] = None
+        return "ok", ""
+
+    def failed(self, status: ProbeStatus, detail: str) -> Outcome:
+        first, *others = self._clients or (None,)
+        return Outcome(
+            self._probe.key,
+            status,
+            detail,
+            first,
+            tuple(self._names),
+            self._answer,
+            self._latency,
+            tuple(one for one in others if one is not None),
+        )
+
+
+def _by_exit(one: Ended) -> tuple[ProbeStatus, str]:
+    status = _BY_EXIT.get(one.exit_code, "error")
+    if status == "refused":
+        status = next((found for words, found in _BY_WORDS if words in one.error.lower()), status)
+    return status, one.error or f"curl's exit code {one.exit_code}"
+
+
+def _by_words(error: str) -> tuple[ProbeStatus, str]:
+    low = error.lower()
+    return next((found for words, found in _BY_WORDS if words in low), "wrong"), error
+
+
+def _short(length: int) -> tuple[ProbeStatus, str]:
+    return "wrong", f"echo of {length} bytes for {LARGE_TCP_BYTES}"
+
+
+_CONTAINER = "netexec"
+_START_SECONDS = 20.0
+"""Overhead of an exec; high for a HostProcess container."""
+ONE_ADDRESS = (
+    "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses"
+)
+
+
+class ExecProber:
+    """The prober of one node; its sources are the node and its pods.
+
+    Parameters
+    ----------
+    api
+        The cluster's API server.
+    node
+        The node's name. If the node is the source, its HostProcess pod sends.
+
+    """
+
+    def __init__(self, api: Api, node: str) -> None:
+        self._api = api
+        self._node = node
+        self._prepared: set[str] = set()
+
+    def probe(
+        self,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+        deadline: Deadline,
+    ) -> Mapping[int, Outcome]:
+        """Run every probe, all sources in parallel, with one exec per source.
+
+        Every key has an outcome; if a source cannot run commands, an error with the reason.
+        """
+        by_source: dict[str, list[Probe]] = {}
+        for probe in probes:
+            by_source.setdefault(probe.source, []).append(probe)
+        found: dict[int, Outcome] = {}
+
+        def of_source(source: str) -> dict[int, Outcome]:
+            return self._of_source(source, by_source[source], settings, deadline)
+
+        def report() -> None:
+            progress(len(found))
+
+        for _, outcomes in as_ended(by_source, of_source, report):
+            assert not isinstance(outcomes, LabError), "they are outcomes"
+            found.update(outcomes)
+            report()
+        return found
+
+    def _of_source(
+        self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
+    ) -> dict[int, Outcome]:
+        skipped = {
+            one.key: Outcome.failed(one.key, "error", ONE_ADDRESS) for one in probes if one.every
+        }
+        probes = [probe for probe in probes if not probe.every]
+        if not probes:
+            return skipped
+        asked = {probe.key: plan_transfers(probe, settings) for probe in probes}
+        every = [transfer for own in asked.values() for transfer in own]
+        pod = host_pod_name(source) if source == self._node else source
+        try:
+            if any(one.part == "body" for one in every):
+                self._prepare(pod, deadline)
+            longest = 2 * sum(one.seconds for one in every) / max(1, settings.in_flight)
+            within = Deadline(min(deadline.left(), _START_SECONDS + longest))
+            said = self._run(pod, *ask_command(every, settings), within)
+            bodies = self._run(pod, *collect_command(every), within)
+        except LabError as error:
+            why = f"cannot probe: {error.doing}: {error.happened}"
+            return skipped | {key: Outcome.failed(key, "error", why) for key in asked}
+        ended, texts = read_transfers(said), read_bodies(bodies)
+        found = {probe.key: read_outcome(probe, asked[probe.key], ended, texts) for probe in probes}
+        return skipped | found
+
+    def _prepare(self, pod: str, deadline: Deadline) -> None:
+        if pod not in self._prepared:
+            self._run(pod, *prepare_command(), Deadline(min(deadline.left(), _START_SECONDS)))
+            self._prepared.add(pod)
+
+    def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> str:
+        """The command's output; its exit code is only the last transfer's and is ignored."""
+        return self._api.execute(
+            NAMESPACE, pod, _CONTAINER, command, deadline, stdin.encode()
+        ).stdout

@@ -1,0 +1,248 @@
+"""The golden images and bundles of this user, configured by the inventory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from lab._errors import BrokenError, LabError, UsageError
+from lab.inventory import loader
+from lab.inventory.inventory import STOCK, Inventory
+from lab.lifecycle.interruption import terminable
+from lab.lifecycle.session import OpenLab
+from lab.machines.bundle import directory, medium, upstream
+from lab.machines.bundle.images import read_archive
+from lab.machines.bundle.manifest import SYSTEMS, Manifest, add_on_versions
+from lab.machines.bundle.store import BundleStore, Scratch
+from lab.machines.images.golden import CollectedEntries, GoldenImage, cache_directory, remove, size
+from lab.machines.images.image_store import ImageStore
+from lab.machines.libvirt import connection, images, installer, placement
+from lab.machines.libvirt.host import Host
+from lab.machines.libvirt.images import Leftovers
+from lab.machines.libvirt.installer import LibvirtInstaller
+from lab.machines.nspawn import layout as containers_layout
+from lab.machines.nspawn import prepared
+from lab.providers.provider import LabHandle, find_cluster
+from lab.scenario.terms import Os
+from lab.scenario.versions import SUPPORTED
+from lab.state import store as journal
+from lab.state.directory import state_directory
+from lab.windows.images.settings import Firmware, secret_name
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+def store() -> BundleStore:
+    """The bundle store.
+
+    Raises InventoryError when the inventory is invalid.
+    """
+    return BundleStore(cache_directory(_inventory()))
+
+
+def create(
+    kubernetes: str | None,
+    source: Path | None,
+    systems: Sequence[Os],
+    say: Say,
+    add_ons: Sequence[str] = (),
+) -> Manifest:
+    """Create a bundle, from a directory or from upstream's releases.
+
+    ``kubernetes``: a minor or a patch version; None for what the directory has, or the newest
+    minor. ``source``: a directory; None for upstream. ``systems``: operating systems of nodes;
+    empty for all, or those that the directory has. ``add_ons``: to fetch in addition to flannel.
+
+    Raises UsageError when an add-on is unknown.
+    """
+    for name in add_ons:
+        if name not in add_on_versions():
+            known = ", ".join(add_on_versions())
+            raise UsageError(
+                "making a bundle",
+                f"there is no network add-on '{name}' beside flannel",
+                f"one of {known}",
+            )
+    inventory = _inventory()
+    there = BundleStore(cache_directory(inventory))
+    if source is not None:
+        return directory.create(there, source, systems, kubernetes, say)
+    reached = upstream.web(inventory)
+    minor = kubernetes or SUPPORTED[-1]
+    return upstream.create(there, reached, minor, systems or SYSTEMS, say, add_ons)
+
+
+def chosen(digest: str | None) -> Manifest:
+    """The bundle with this digest; for None, the only one.
+
+    Raises UsageError when there is none, or ``digest`` is None and there are several.
+    """
+    there = store()
+    if digest is not None:
+        return there.get(digest)
+    found = there.all()
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(one.short for one in found)
+    raise UsageError(
+        "looking for the bundle",
+        f"there are several: {names}" if found else "there is none",
+        "give one of them" if found else "lab bundle create",
+    )
+
+
+def verify(digest: str | None, say: Say) -> int:
+    """Verify the bundle with this digest, or for None all bundles; return their number.
+
+    All are verified even if one is damaged.
+
+    Raises UsageError when there is no bundle with this digest. Raises PreflightError, BrokenError
+    when one is damaged.
+    """
+    there = store()
+    asked = [digest] if digest is not None else [one.digest for one in there.list()]
+    damaged = []
+    for one in asked:
+        try:
+            there.verify(there.get(one), say)
+        except LabError as error:
+            if len(asked) == 1:
+                raise
+            say(str(error))
+            damaged.append(f"'{one}'")
+    if damaged:
+        what = "is damaged" if len(damaged) == 1 else "are damaged"
+        raise BrokenError(
+            f"verifying {len(asked)} bundles",
+            f"{' and '.join(damaged)} {what}",
+            "follow the hint of each",
+        )
+    return len(asked)
+
+
+def collect(yes: bool) -> CollectedEntries:
+    """Find, and with ``yes`` remove, unneeded bundles; those of this user's labs are kept.
+
+    What was prepared of them for system containers goes with them.
+    """
+    in_use = set[str]()
+    with journal.Store(state_directory(os.environ)) as labs:
+        for row in labs.labs():
+            lab = LabHandle(row.name, labs.lab_directory(row.name), row.token)
+            decided = placement.load_layout(lab) or containers_layout.load(lab)
+            in_use |= {decided.bundle} if decided and decided.bundle else set()
+    cache = cache_directory(_inventory())
+    there = BundleStore(cache)
+    found = there.gc(in_use, yes)
+    gone = {Path(one).name for one in found.found}
+    more = prepared.unused(cache, [one for one in there.all() if one.short not in gone])
+    took = sum(map(size, more))
+    for one in more if yes else ():
+        remove(one)
+    names = (str(one.relative_to(cache)) for one in more)
+    return CollectedEntries((*found.found, *names), found.bytes + took, yes)
+
+
+def _inventory() -> Inventory:
+    return loader.current(os.environ, Path.cwd()) or STOCK
+
+
+def image_store() -> ImageStore:
+    """The image store. Installers run on the first hypervisor, which is connected on first use.
+
+    Raises InventoryError when the inventory is invalid.
+    """
+    inventory = _inventory()
+    hypervisors = [*inventory.hypervisors.values()]
+    installer = (
+        LibvirtInstaller(Host(hypervisors[0]), inventory.management.cidr) if hypervisors else None
+    )
+    return ImageStore(cache_directory(inventory), inventory, installer)
+
+
+def build(
+    name: str,
+    given: Mapping[str, Path],
+    say: Say,
+    firmware: Firmware | None = None,
+) -> GoldenImage:
+    """The image of this name, built if it does not exist.
+
+    ``given``: local files by the name of the recipe's input; remembered. ``firmware``: firmware of
+    its machines; remembered. None for the last choice, or the recipe's.
+
+    Raises LabError as :meth:`ImageStore.get` does; PreflightError when a file does not exist, or is
+    no input of the recipe. Raises Terminated on SIGTERM.
+    """
+    there = image_store()
+    if firmware is not None:
+        there.choose(name, firmware)
+    if given:
+        there.remember(name, given)
+    with terminable():
+        return there.get(name, say)
+
+
+def has_product_key(name: str) -> bool:
+    """Whether the inventory has a product key for this Windows image."""
+    inventory = _inventory()
+    return secret_name(name, inventory.secrets) is not None
+
+
+def collect_sites(yes: bool, say: Say) -> tuple[Leftovers, ...]:
+    """Find, and with ``yes`` remove, interrupted installations that no build continues."""
+    alive = image_store().is_building
+    return _on_hypervisors(lambda host: installer.collect_sites(host, alive, yes=yes), say)
+
+
+def collect_copies(yes: bool, say: Say) -> tuple[Leftovers, ...]:
+    """Find, and with ``yes`` remove, copies on hypervisors that are no longer needed."""
+    there = image_store()
+    current = [listed.digest for listed in there.list() if listed.digest]
+    current += (medium.identity(one, os) for one in store().all() for os in SYSTEMS)
+    media = there.media()
+    return _on_hypervisors(lambda host: images.collect_copies(host, current, media, yes=yes), say)
+
+
+def import_images(opened: OpenLab, archives: Sequence[Path], say: Say) -> tuple[str, ...]:
+    """Import archives of images on all Linux nodes of a lab's cluster; returns the images' names.
+
+    Raises UsageError when the lab has no cluster; PreflightError when an archive is damaged, or not
+    one of images; nothing is imported then. Raises BrokenError when a node does not take one.
+    """
+    cluster = find_cluster(opened.provider, opened.handle, opened.intent)
+    if cluster is None:
+        raise UsageError(
+            f"importing images into lab '{opened.name}'",
+            "its pods are network namespaces, and it has no cluster",
+            f"'lab down {opened.name}', then 'lab up' with '--provider nspawn --only linux', or "
+            "with '--provider libvirt'",
+        )
+    names: dict[str, None] = {}
+    for archive in archives:
+        with tempfile.TemporaryDirectory(prefix="hybridlab-import-") as directory:
+            images = read_archive(archive, str(archive), Scratch(Path(directory)))
+            names |= dict.fromkeys(image.name for image in images if image.os == "linux")
+    with opened.used(f"lab image import {opened.name}", say):
+        opened.require_running(well=False)
+        for archive in archives:
+            nodes = cluster.import_images(archive)
+            say(f"imported '{archive}' on {', '.join(nodes)}")
+    return tuple(names)
+
+
+def _on_hypervisors(work: Callable[[Host], T], say: Say) -> tuple[T, ...]:
+    """Call ``work`` on each hypervisor; report and skip one that cannot be reached."""
+    done: list[T] = []
+    for hypervisor in _inventory().hypervisors.values():
+        if hypervisor.line == 0 and not connection.is_here(hypervisor):
+            continue
+        try:
+            done.append(work(Host(hypervisor)))
+        except LabError as error:
+            say(f"note: {error.doing}: {error.happened}")
+    return tuple(done)

@@ -1,0 +1,1 @@
+"""The checks of this room: programs and objects of a cluster."""

@@ -1,0 +1,530 @@
+"""Reads, watches, creates and removes objects through a cluster's API.
+
+Python's own timeouts apply to each piece of an answer, so a server or proxy that sends one byte
+now and then would be waited for without end; here a timeout covers the whole answer.
+
+A server that does not answer raises :class:`LostError`, which ``patiently`` and :func:`wait_for`
+tolerate until their deadline; one that refuses raises :class:`RefusedError` at once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.machines.cluster import pod_exec
+from lab.shells.shell import UnreachableError
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+T = TypeVar("T")
+Object = dict[str, Any]
+Objects = Mapping[str, Object]
+Query = Mapping[str, str]
+Missing = Callable[[Objects], str]
+"""Takes the objects by name and returns what is still missing, or an empty text."""
+
+NODES = "/api/v1/nodes"
+JSON, MERGE, APPLY = (
+    "application/json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+_CALL_SECONDS = 15.0
+"""Upper limit of one request; callers that need longer ask again."""
+_WATCH_SECONDS = 10
+"""The server ends a watch after this time; a watch that stays silent for longer is lost."""
+_AGAIN_SECONDS = 0.25
+_GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
+_BUSY = frozenset({429, 500, 502, 503, 504})
+"""Status codes of a server that is starting, stopping, or has lost its etcd."""
+_PLANE_HINT = "check that the control plane runs: 'lab status'"
+_NODE_HINT = "check that the node's kubelet runs: 'lab status'"
+
+
+class LostError(BrokenError):
+    """The API server does not answer at the moment; ``code``: the HTTP status if it is busy."""
+
+    def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
+        self.code = code
+        super().__init__(doing, happened, hint)
+
+
+class RefusedError(BrokenError):
+    """The API server refuses a request; ``code`` is the HTTP status."""
+
+    def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
+        self.code = code
+        super().__init__(doing, happened, hint)
+
+
+class GoneError(Exception):
+    """A watch's resource version is too old: list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """Objects by name, and the resource version of the list."""
+
+    version: str
+    objects: dict[str, Object]
+
+
+class Api:
+    """One API server.
+
+    ``kubeconfig``: the file; its current context is used. ``server``: another address to reach the
+    server at (``https://127.0.0.1:40123``, a forwarded port). Its certificate must still be that of
+    the server in the file.
+    """
+
+    def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
+        self._kubeconfig = kubeconfig
+        self._server = server
+        self._resources: dict[str, Object] = {}
+
+    @property
+    def server(self) -> str:
+        """The server's address, for messages."""
+        return str(self.client.configuration.host)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if "client" in self.__dict__:
+            self.client.rest_client.close()
+            del self.__dict__["client"]
+
+    @cached_property
+    def client(self) -> client.ApiClient:
+        """The client; its answers have a timeout."""
+        from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+
+        made = client.Configuration()
+        try:
+            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
+        except config.ConfigException as error:
+            raise BrokenError(
+                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "run 'lab up' again"
+            ) from None
+        if self._server:
+            made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
+            made.host = self._server
+        made.retries = False  # retries are this class's business
+        made.proxy = None  # the lab's own network needs none
+        connected = client.ApiClient(made)
+        connected.rest_client.pool_manager.pool_classes_by_scheme = _timed_pools()
+        return connected
+
+    def ask(  # noqa: PLR0913  what a request is made of
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: Object | None = None,
+        query: Query | None = None,
+        *,
+        content: str = JSON,
+    ) -> Object:
+        """Send one request and return the answer as an object.
+
+        Raises LostError when the server does not answer; RefusedError when it refuses.
+        """
+        doing = f"asking the API server at {self.server} to {method} {path}"
+        seconds = min(_CALL_SECONDS, deadline.left())
+        with self._answer(method, path, doing, (seconds, seconds), query, body, content) as answer:
+            if answer.status >= 300:  # noqa: PLR2004  not a success
+                raise _refusal(doing, answer.status, _decoded(answer.data))
+            return _decoded(answer.data)
+
+    @contextmanager
+    def _answer(  # noqa: PLR0913, PLR0917  what a request is made of
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        timeouts: tuple[float, float],
+        query: Query | None,
+        body: Object | None = None,
+        content: str = JSON,
+    ) -> Iterator[Any]:
+        """The answer with its body unread; ``timeouts``: to connect, and for the whole answer."""
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
+
+        if not timeouts[0]:
+            raise LostError(
+                doing, "the deadline had passed before the request was sent", _PLANE_HINT
+            )
+        request = self.client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": JSON, "Content-Type": content},
+            body=json.dumps(body) if content == APPLY else body,
+            auth_settings=["BearerToken"],
+        )
+        token = _ends.set(time.monotonic() + timeouts[1])
+        try:
+            try:
+                answer = self.client.call_api(*request, _request_timeout=timeouts).response
+            finally:
+                _ends.reset(token)
+            with closing(answer):
+                yield answer
+        except (HTTPError, OSError, ApiException) as error:
+            raise LostError(doing, _story(error), _PLANE_HINT) from None
+
+    def find(self, path: str, deadline: Deadline) -> Object | None:
+        """One object, or None. Raises as :meth:`ask`."""
+        try:
+            return self.ask("GET", path, deadline)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+
+    def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
+        """Every object under a path, by name. Raises as :meth:`ask`."""
+        found = self.ask("GET", path, deadline, query=query)
+        kind = str(found.get("kind", "List")).removesuffix("List")
+        try:
+            objects = {
+                one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
+            }
+            return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
+        except (KeyError, TypeError) as error:  # answered by a proxy or load balancer
+            doing = f"listing {path} of the API server at {self.server}"
+            said = f"the answer is not a list: {json.dumps(found)[:80]}"
+            raise LostError(doing, said, _PLANE_HINT) from error
+
+    def watch(
+        self, path: str, version: str, deadline: Deadline, query: Query | None = None
+    ) -> Generator[tuple[str, Object], None, None]:
+        """Events since ``version``: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object.
+
+        The server ends a watch after some seconds; a ``BOOKMARK`` carries a newer version. Callers
+        that leave the generator early must close it.
+
+        Raises GoneError when ``version`` is too old; LostError when the server does not answer or
+        falls silent.
+        """
+        doing = f"watching {path} of the API server at {self.server}"
+        seconds = max(1, min(_WATCH_SECONDS, math.ceil(deadline.left())))
+        asked = {
+            **(query or {}),
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            "allowWatchBookmarks": "true",
+        }
+        timeouts = (min(_CALL_SECONDS, deadline.left()), seconds + 2.0)
+        with self._answer("GET", path, doing, timeouts, asked) as answer:
+            if answer.status == _GONE:
+                raise GoneError
+            if answer.status >= 300:  # noqa: PLR2004  not a success
+                raise _refusal(doing, answer.status, _decoded(answer.data))
+            for line in _lines(answer):
+                event = _decoded(line)
+                kind, found = str(event.get("type")), event.get("object") or {}
+                if kind == "ERROR":
+                    if found.get("code") == _GONE:
+                        raise GoneError
+                    raise _refusal(doing, int(found.get("code", 500)), found)
+                if "name" not in (found.get("metadata") or {}) and kind != "BOOKMARK":
+                    raise LostError(doing, f"it says {json.dumps(event)[:80]}", _PLANE_HINT)
+                yield kind, found
+
+    def have(self, path: str, wanted: Object, deadline: Deadline) -> None:
+        """Create an object; an existing one of the same name is removed first.
+
+        A pod or a Service cannot be changed into another, and its removal takes an instant.
+        Raises as :meth:`ask`, and DeadlineError when the existing one is not removed in time.
+        """
+        own = f"{path}/{wanted['metadata']['name']}"
+
+        def make() -> None:
+            try:
+                self.ask("POST", path, deadline, wanted)
+            except RefusedError as error:
+                if error.code != _CONFLICT:
+                    raise
+                if not self._is_ours(own, wanted, deadline):
+                    self.remove(own, deadline)
+                    raise LostError(error.doing, error.happened) from error
+
+        self.patiently(f"making {wanted['kind']} '{wanted['metadata']['name']}'", make, deadline)
+
+    def _is_ours(self, path: str, wanted: Object, deadline: Deadline) -> bool:
+        """Whether the existing object comes from this very call, whose answer was lost.
+
+        The names are equal; the labels identify the run, and within a run nothing else differs.
+        """
+        there = self.find(path, deadline)
+        if there is None or there["metadata"].get("deletionTimestamp"):
+            return False
+        return bool(there["metadata"].get("labels") == wanted["metadata"].get("labels"))
+
+    def apply(self, wanted: Mapping[str, Any], deadline: Deadline) -> None:
+        """Bring an object to this state, whoever else has changed it (server-side apply).
+
+        Waits for a kind or a namespace that does not exist yet.
+
+        Raises DeadlineError with the last answer; RefusedError with the field when the API server
+        refuses.
+        """
+        doing = f"applying {wanted['kind']} '{wanted['metadata']['name']}'"
+        query = {"fieldManager": "hybridlab", "force": "true"}
+
+        def put() -> None:
+            try:
+                path = self._path(wanted, deadline)
+                self.ask("PATCH", path, deadline, dict(wanted), query, content=APPLY)
+            except RefusedError as error:
+                if error.code != _NOT_FOUND:
+                    raise
+                raise LostError(doing, error.happened) from error
+
+        self.patiently(doing, put, deadline)
+
+    def _path(self, wanted: Mapping[str, Any], deadline: Deadline) -> str:
+        """The path of an object; the server knows the plural of its kind."""
+        version, kind, metadata = wanted["apiVersion"], wanted["kind"], wanted["metadata"]
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        known = self._resources.get(base) or self.ask("GET", base, deadline)
+        for one in known["resources"]:
+            if one["kind"] == kind and "/" not in one["name"]:
+                self._resources[base] = known
+                place = f"/namespaces/{metadata['namespace']}" if one["namespaced"] else ""
+                return f"{base}{place}/{one['name']}/{metadata['name']}"
+        self._resources.pop(base, None)
+        raise LostError(f"looking for kind '{kind}'", f"{version} has no kind '{kind}' yet")
+
+    def remove(self, path: str, deadline: Deadline) -> bool:
+        """Request an object's removal and return whether it existed. Raises as :meth:`ask`."""
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if "/namespaces/" in path:
+            body["gracePeriodSeconds"] = 0
+        try:
+            self.ask("DELETE", path, deadline, body)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def patiently(self, doing: str, ask: Callable[[], T], deadline: Deadline) -> T:
+        """Repeat ``ask`` while the server does not answer.
+
+        Raises DeadlineError with the last error, which is its cause.
+        """
+        met: LostError | None = None
+        for _ in deadline.tries(every=_AGAIN_SECONDS):
+            if met and not deadline.left():
+                break  # a request without time says less than the one before it
+            try:
+                return ask()
+            except LostError as error:
+                met = error
+        assert met is not None, "the first try has failed"
+        happened = f"not done within {deadline.seconds:g} s; last seen: {met.happened}"
+        raise DeadlineError(doing, happened, met.hint) from met
+
+    def execute(  # noqa: PLR0913, PLR0917  an exec's arguments
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes = b"",
+    ) -> pod_exec.ExecResult:
+        """Run a command in a container; its standard input is ``stdin``, then end of file.
+
+        End of file on standard input needs version 5 of the protocol (Kubernetes 1.30 and later).
+
+        Raises LostError when the API server, or the kubelet behind it, does not take the command;
+        DeadlineError when it has not ended in time: its connection is closed, its output lost.
+        """
+        from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
+
+        doing = f"running '{command[0]}' in pod '{pod}'"
+        place = f"{namespaced('pods', namespace)}/{pod}"
+        try:
+            return pod_exec.run(self.client, place, container, command, stdin, deadline)
+        except UnreachableError as error:
+            said = error.happened
+        except (OSError, WebSocketException) as error:
+            said = _story(error)
+        if not deadline.left():
+            raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
+        raise LostError(doing, said, _NODE_HINT)
+
+
+def namespaced(kind: str, namespace: str) -> str:
+    """The path of the objects of a kind in a namespace."""
+    groups = {"endpointslices": "/apis/discovery.k8s.io/v1", "daemonsets": "/apis/apps/v1"}
+    return f"{groups.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}"
+
+
+def wait_for(  # noqa: PLR0913  what is waited for, and how
+    api: Api,
+    path: str,
+    missing: Missing,
+    doing: str,
+    deadline: Deadline,
+    *,
+    query: Query | None = None,
+    hint: str = "",
+) -> Objects:
+    """Watch the objects under a path until nothing is missing, and return them.
+
+    Tolerates an API server that does not answer for a while, or no longer has the watched version.
+
+    Raises DeadlineError with what is missing and the API server's last error; RefusedError when the
+    API server refuses.
+    """
+    lacking, trouble = "the API server has not been asked yet", ""
+    # A server that ends each watch at once must not be asked again without a pause.
+    for _ in deadline.tries(every=_AGAIN_SECONDS):
+        try:
+            listed = api.listing(path, deadline, query)
+            lacking, trouble = missing(listed.objects), ""
+            if lacking:
+                lacking = _follow_watch(api, path, listed, missing, lacking, deadline, query)
+            if not lacking:
+                return listed.objects
+        except LostError as error:
+            trouble = f"; the API server does not answer: {error.happened}"
+    raise DeadlineError(doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint)
+
+
+def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
+    api: Api,
+    path: str,
+    listed: ObjectList,
+    missing: Missing,
+    lacking: str,
+    deadline: Deadline,
+    query: Query | None,
+) -> str:
+    """Apply events to the objects until nothing is missing or the watch ends."""
+    watch = api.watch(path, listed.version, deadline, query)
+    with suppress(GoneError), closing(watch):
+        for kind, found in watch:
+            if kind == "BOOKMARK":
+                continue
+            name = found["metadata"]["name"]
+            if kind == "DELETED":
+                listed.objects.pop(name, None)
+            else:
+                listed.objects[name] = found
+            lacking = missing(listed.objects)
+            if not lacking or not deadline.left():
+                break
+    return lacking
+
+
+_ends: ContextVar[float] = ContextVar("_ends", default=float("inf"))
+"""Deadline of the answer being read, on the monotonic clock."""
+
+
+def _timed_pools() -> dict[str, type[Any]]:
+    """Connection pools for urllib3 that apply one deadline to the whole of an answer."""
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415  slow, an extra
+
+    made = {}
+    for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool)):
+        plain: Any = pool.ConnectionCls
+        timed = type(plain.__name__, (plain,), {"response_class": _TimedResponse})
+        made[scheme] = type(pool.__name__, (pool,), {"ConnectionCls": timed})
+    return made
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """An answer with a deadline; reading after it raises TimeoutError."""
+
+    def __init__(self, sock: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_TimedStream(self.fp.detach(), sock, _ends.get()))
+
+
+class _TimedStream(io.RawIOBase):
+    """The raw stream of a connection; each read may take the time that is left."""
+
+    def __init__(self, raw: io.RawIOBase, connection: Any, ends: float) -> None:
+        super().__init__()
+        self._raw: Any = raw
+        self._connection = connection
+        self._ends = ends
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer took too long")
+        usual = self._connection.gettimeout()
+        longest = left if usual is None else min(left, usual)
+        self._connection.settimeout(None if math.isinf(longest) else longest)
+        try:
+            return self._raw.readinto(buffer)  # type: ignore[no-any-return]
+        finally:
+            self._connection.settimeout(usual)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _refusal(doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
+    """The error for an unsuccessful answer."""
+    said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
+    if code in _BUSY:
+        return LostError(doing, f"status {code}: {said}", _PLANE_HINT, code=code)
+    return RefusedError(doing, said, code=code)
+
+
+def _lines(response: Any) -> Iterator[bytes]:
+    """The lines of a streamed answer."""
+    rest = b""
+    for chunk in response.stream(65_536, decode_content=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def _decoded(text: bytes) -> Object:
+    """The answer as an object; anything that is not JSON becomes its ``message``."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
+
+
+def _story(error: BaseException) -> str:
+    """What happened, without the Python objects that urllib3 puts into its messages."""
+    from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
+
+    cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+    inner = cause if isinstance(cause, OSError) and cause.strerror else error
+    if isinstance(inner, OSError) and inner.strerror:
+        return f"{inner.strerror.lower()}"
+    if isinstance(error, NoAnswer):
+        return "no answer in time"
+    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,309 @@
+"""Operations on a Linux machine: typed data, printable and hashable, and their executor.
+
+An operation whose result is in place already changes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import tarfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Never
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.facts import signatures
+from lab.plan.canonical import digest
+from lab.shells.shell import Completed, Shell, command_words, shortened
+
+if TYPE_CHECKING:
+    from lab.machines.cluster.api import Api
+
+
+def no_api(name: str, _deadline: Deadline) -> Never:
+    """The ``api`` of a site whose callers never use it."""
+    raise AssertionError(f"this site has no API for '{name}'")
+
+
+QUICK_SECONDS = 60.0
+"""Limit for starting a program that has little to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSite:
+    """What a lab provides for its cluster."""
+
+    shell: Callable[[str], Shell]
+    """Opens a shell on a machine by name; called only while a step runs."""
+    management: Mapping[str, str]
+    directory: Path
+    """The lab's own directory on the controller; the lab's keys are kept below it."""
+    say: Callable[[str], None]
+    patience: int = 1
+    """Factor for all deadlines: 1 on hardware, 8 on emulated processors."""
+    api: Callable[[str, Deadline], AbstractContextManager[Api]] = no_api
+    """Opens the API of a control plane, by name, as administrator."""
+    check: Callable[[], None] | None = None
+    """Raises if the lab has ended."""
+
+    def deadline(self, seconds: float) -> Deadline:
+        """A deadline ``seconds`` from now, multiplied by ``patience``; waits end with the lab."""
+        return Deadline(seconds * self.patience, self.check)
+
+    def run(self, name: str, operations: Iterable[Operation]) -> None:
+        """Run operations on a machine. Raises as :meth:`OperationRunner.run`."""
+        OperationRunner(name, self).run(operations)
+
+    def query(self, name: str, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
+        """Run a command on a machine that changes nothing; any exit code is allowed."""
+        return self.shell(name).run(command, self.deadline(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """A file with this content; parent directories are created."""
+
+    path: str
+    content: str
+    mode: int = 0o644
+    secret: bool = field(default=False, compare=False)
+    """Whether to keep the content out of printed operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symlink:
+    """A symbolic link to ``target``; parent directories are created."""
+
+    path: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete files, links and directories; paths may be shell patterns."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command to run, unless ``unless``, a shell command, succeeds."""
+
+    command: tuple[str, ...]
+    unless: str = ""
+    seconds: float = QUICK_SECONDS
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemdUnit:
+    """A unit that starts with the machine and runs with these inputs.
+
+    It is restarted when they differ from those of its last start.
+    """
+
+    unit: str
+    inputs: str = ""
+    wait: bool = True
+    """Whether to wait until the unit is ready."""
+    seconds: float = QUICK_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled:
+    """A unit that starts with the machine but is not started now."""
+
+    unit: str
+
+
+Operation = WriteFile | Symlink | Remove | Run | SystemdUnit | Enabled
+Operations = tuple[Operation, ...]
+
+
+UNITS = "/etc/systemd/system"
+
+
+def unit_file(
+    name: str,
+    description: str,
+    unit: Iterable[str],
+    lines: Iterable[str],
+    *,
+    section: str = "Service",
+) -> WriteFile:
+    """A systemd unit that starts with the machine; ``lines``: its own section."""
+    text = (
+        *("[Unit]", f"Description={description}", *unit, ""),
+        *(f"[{section}]", *lines, ""),
+        *("[Install]", "WantedBy=multi-user.target", ""),
+    )
+    return WriteFile(f"{UNITS}/{name}", "\n".join(text))
+
+
+def run_once(command: str) -> tuple[str, ...]:
+    """Lines of a service that runs a command once at every start of the machine."""
+    return ("Type=oneshot", "RemainAfterExit=yes", f"ExecStart={command}")
+
+
+def require_program(name: str, package: str) -> Run:
+    """Fail on a machine whose image lacks a program."""
+    lacking = f"command -v {shlex.quote(name)} >/dev/null"
+    return Run(
+        ("sh", "-c", f"{lacking} || {{ echo '{name} is not installed' >&2; exit 1; }}"),
+        unless=lacking,
+        hint=f"build the machine's image again with package '{package}' in its recipe",
+    )
+
+
+def inputs_digest(files: Iterable[Operation]) -> str:
+    """The hash for :class:`SystemdUnit` of those operations that are files."""
+    return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
+
+
+def without_secrets(operations: Iterable[Operation]) -> Operations:
+    """The operations without the content of secret files, as input for a digest."""
+    return tuple(
+        replace(one, content="") if isinstance(one, WriteFile) and one.secret else one
+        for one in operations
+    )
+
+
+_LOOK = """for path; do
+    if [ -L "$path" ]; then echo "link $(readlink "$path")"
+    elif [ -f "$path" ]; then
+        sum=$(sha256sum <"$path"); echo "file $(stat -c %a "$path") ${sum%% *}"
+    else echo none; fi
+done"""
+"""Print what is at each path, one line each."""
+_CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
+"""Links are removed first: tar would write through them."""
+_GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
+    else rm -rf "$each"; fi"""
+"""A system container's ``/var/lib/kubelet`` is a mount point: it is emptied, not removed."""
+_STAMPS = "/var/lib/hybridlab/services"
+"""Inputs of each service's last start by the lab; at boot each starts with the current files."""
+_TAIL_LINES = 12
+
+
+class OperationRunner:
+    """Runs operations on one machine."""
+
+    def __init__(self, name: str, site: ClusterSite) -> None:
+        self._name = name
+        self._site = site
+
+    def run(self, operations: Iterable[Operation]) -> None:
+        """Run operations in order.
+
+        Raises BrokenError when one fails, with its last output and its meaning if known;
+        DeadlineError when one does not end in time.
+        """
+        for kind, group in groupby(operations, _group):
+            if kind == "files":
+                self._files([one for one in group if isinstance(one, WriteFile | Symlink)])
+                continue
+            for one in group:
+                self._one(one)
+
+    def _files(self, files: Sequence[WriteFile | Symlink]) -> None:
+        look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))
+        there = self._checked(look).stdout.splitlines()
+        wrong = [one for one, seen in zip(files, there, strict=True) if seen != _expected(one)]
+        if not wrong:
+            return
+        unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
+        self._checked(unpack, stdin=_archive(wrong))
+        if any(one.path.startswith(f"{UNITS}/") for one in wrong):
+            self._checked(("systemctl", "daemon-reload"))
+
+    def _one(self, one: Operation) -> None:
+        match one:
+            case Run():
+                line = shlex.join(one.command)
+                guard = f"if {one.unless}; then exit 0; fi; " if one.unless else ""
+                script = ("sh", "-c", f"{guard}exec {line}")
+                self._checked(script, one.seconds, doing=line, hint=one.hint)
+            case Remove():
+                listed = " ".join(one.paths)  # the shell expands patterns
+                self._checked(("sh", "-c", f"for each in {listed}; do {_GONE}; done"))
+            case SystemdUnit():
+                script = ("sh", "-c", _restart_script(one))
+                self._checked(script, one.seconds, doing=f"systemctl restart {one.unit}")
+            case Enabled():
+                self._checked(("sh", "-c", _enable_script(one.unit)))
+
+    def _checked(
+        self,
+        command: Sequence[str],
+        seconds: float = QUICK_SECONDS,
+        stdin: bytes = b"",
+        doing: str = "",
+        hint: str = "",
+    ) -> Completed:
+        done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
+        if done.code == 0:
+            return done
+        words = f"'{shortened(doing)}'" if doing else command_words(command)
+        said = done.stderr.strip() or done.stdout.strip() or "no output"
+        raise command_failure(f"running {words} on '{self._name}'", done.code, said, hint)
+
+
+def _enable_script(unit: str) -> str:
+    return f"systemctl is-enabled --quiet {unit} || systemctl enable --quiet {unit}"
+
+
+def _restart_script(one: SystemdUnit) -> str:
+    """Enable a unit, and restart it unless it runs with these inputs."""
+    stamp = f"{_STAMPS}/{one.unit}"
+    how = "" if one.wait else "--no-block "
+    ready = "active" if one.wait else "active|activating"
+    return f"""{_enable_script(one.unit)}
+case $(systemctl is-active {one.unit}) in
+{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{one.inputs}" ] && exit 0 ;;
+esac
+systemctl reset-failed {one.unit} 2>/dev/null
+if ! systemctl restart {how}{one.unit}; then
+    journalctl --no-pager -o cat -n {_TAIL_LINES} -u {one.unit} >&2; exit 1
+fi
+mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
+
+
+def command_failure(doing: str, code: int, said: str, hint: str = "") -> BrokenError:
+    """The error for a failed command: its last lines of output, and their meaning if known."""
+    tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
+    known = signatures.match(said.splitlines())
+    if known:
+        return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].hint)
+    return BrokenError(doing, f"exit code {code}: {tail}", hint)
+
+
+def _group(one: Operation) -> str:
+    return "files" if isinstance(one, WriteFile | Symlink) else "others"
+
+
+def _expected(one: WriteFile | Symlink) -> str:
+    """The output of :data:`_LOOK` for a file that is as it should be."""
+    if isinstance(one, Symlink):
+        return f"link {one.target}"
+    return f"file {one.mode:o} {sha256(one.content.encode()).hexdigest()}"
+
+
+def _archive(files: Iterable[WriteFile | Symlink]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for one in files:
+            entry = tarfile.TarInfo(one.path.lstrip("/"))
+            if isinstance(one, Symlink):
+                entry.type, entry.linkname = tarfile.SYMTYPE, one.target
+                tar.addfile(entry)
+                continue
+            content = one.content.encode()
+            entry.mode, entry.size = one.mode, len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()

@@ -1,0 +1,169 @@
+"""Creates a lab's objects, and finds out why its pods do not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.machines.cluster import obstacles
+from lab.machines.cluster.api import NODES, Api, LostError, Object, RefusedError, namespaced
+from lab.topology.intent import Obstacle
+from lab.topology.observed import NAMESPACE, ready_endpoints
+
+_TRIES = (3.0, 12.0)
+"""Seconds until the webhooks of an API server that reports an internal error are looked at; the
+second time one that hangs has been given up (``timeoutSeconds`` is 10 by default).
+"""
+_INTERNAL = 500
+_LOOK_SECONDS = 5.0
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_CONFIGURATIONS = {
+    "MutatingWebhookConfiguration": f"{_WEBHOOKS}/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": f"{_WEBHOOKS}/validatingwebhookconfigurations",
+}
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+@dataclass(frozen=True, slots=True)
+class PodPatience:
+    """How long pods may take until a scheduler has looked at them, and until they start."""
+
+    looked_at: Deadline
+    started: Deadline
+
+    @classmethod
+    def of(cls, deadline: Deadline) -> PodPatience:
+        """The parts of a deadline: 10 and 30 s of 240 s."""
+        return cls(Deadline(deadline.left() / 24), Deadline(deadline.left() / 8))
+
+
+class PodCreation:
+    """The pods of one namespace, from the first request until they run or cannot."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._refused: dict[int, Obstacle] = {}
+        """Why the API server refuses pods, by status: the same reason is one obstacle."""
+        self._failing: Obstacle | None = None
+        """The webhook that fails, once it is known: what it lets in is not asked for again."""
+
+    def create(self, path: str, wanted: Object, deadline: Deadline) -> Obstacle | None:
+        """Create an object as :meth:`Api.have` does; what prevents it, or None if it exists.
+
+        Raises DeadlineError when the API server does not answer in time.
+        """
+        resource = path.rpartition("/")[2]
+        try:
+            for seconds in _TRIES:
+                if self._failing:
+                    return self._failing
+                try:
+                    self._api.have(path, wanted, Deadline(min(seconds, deadline.left())))
+                except DeadlineError as error:
+                    cause = error.__cause__
+                    if isinstance(cause, LostError) and cause.code == _INTERNAL:
+                        self._failing = self._webhook(resource, wanted)
+                else:
+                    return None
+            if self._failing is None:
+                self._api.have(path, wanted, deadline)
+        except RefusedError as error:
+            if error.code not in self._refused:
+                why = obstacles.refused(error.happened, NAMESPACE)
+                self._refused[error.code] = (resource == "pods" and self._quota()) or why
+            return self._refused[error.code]
+        return self._failing
+
+    def require(self, path: str, wanted: Object, deadline: Deadline) -> None:
+        """Create an object.
+
+        Raises BrokenError with what prevents it; DeadlineError as :meth:`create`.
+        """
+        if found := self.create(path, wanted, deadline):
+            doing = f"making {wanted['kind']} '{wanted['metadata']['name']}'"
+            raise BrokenError(doing, found.sentence, found.mends)
+
+    def _quota(self) -> Obstacle | None:
+        return obstacles.refusing_quota(
+            self._listing(namespaced("resourcequotas", NAMESPACE)), NAMESPACE
+        )
+
+    def _webhook(self, resource: str, wanted: Object) -> Obstacle | None:
+        """The webhook that fails; None if there is none, or the API server does not answer."""
+        configurations = (
+            (kind, one)
+            for kind, path in _CONFIGURATIONS.items()
+            for one in self._listing(path).values()
+        )
+        space = self._listing("/api/v1/namespaces").get(NAMESPACE) or {"metadata": {}}
+        labels = {"kubernetes.io/metadata.name": NAMESPACE} | (
+            space["metadata"].get("labels") or {}
+        )
+        own = wanted["metadata"].get("labels") or {}
+        matching = list(obstacles.matching_webhooks(configurations, resource, own, labels))
+        services = {one for *_, webhook in matching if (one := obstacles.service_of(webhook))}
+        ready = {
+            (space, name): len(
+                ready_endpoints(self._listing(namespaced("endpointslices", space)).values()).get(
+                    name, ()
+                )
+            )
+            for space, name in services
+        }
+        return obstacles.failing_webhook(matching, ready)
+
+    def find_obstacles(
+        self,
+        pods: Mapping[str, Object],
+        wanted: Mapping[str, Object],
+        patience: PodPatience | None,
+    ) -> dict[str, Obstacle]:
+        """Why pods do not run, by pod: those without an address that somebody must help.
+
+        ``pods``: those that exist. ``wanted``: the manifest of each pod. ``patience``: for what may
+        pass by itself; None if nobody waits any longer, so that every pod without an address
+        counts.
+        """
+        found: dict[str, Obstacle] = {}
+        for name, manifest in wanted.items():
+            pod = pods.get(name) or {}
+            has_address = (pod.get("status") or {}).get("podIP")
+            if not has_address and (pod or patience is None):
+                obstacle = self._obstacle(name, pod, manifest["spec"], patience)
+                found |= {name: obstacle} if obstacle else {}
+        return found
+
+    def _obstacle(
+        self, name: str, pod: Object, spec: Object, patience: PodPatience | None
+    ) -> Obstacle | None:
+        node = spec["nodeSelector"]["kubernetes.io/hostname"]
+        if obstacles.is_unscheduled(pod):
+            closed = obstacles.closed_node(
+                node, self._listing(NODES).get(node), spec["tolerations"]
+            )
+            if closed:
+                return closed
+        elif pod and obstacles.waits_for_scheduler(pod):
+            if patience is None or not patience.looked_at.left():
+                return obstacles.no_scheduler()
+            return obstacles.stopped_scheduler(self._listing(_LEASES))
+        if patience is not None and patience.started.left():
+            return None
+        events = self._events(pod) if pod else ()
+        why = [*obstacles.reasons(pod, self._listing(NODES).get(node), events)]
+        if why or patience is None:
+            return obstacles.waiting(name, node, why, NAMESPACE)
+        return None
+
+    def _events(self, pod: Object) -> Iterable[Object]:
+        query = {"fieldSelector": f"involvedObject.uid={pod['metadata']['uid']}"}
+        return self._listing(namespaced("events", NAMESPACE), query).values()
+
+    def _listing(self, path: str, query: Mapping[str, str] | None = None) -> Mapping[str, Object]:
+        """The objects of a path; none if the API server does not answer now."""
+        with suppress(LostError, RefusedError):
+            return self._api.listing(path, Deadline(_LOOK_SECONDS), query).objects
+        return {}

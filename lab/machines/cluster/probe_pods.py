@@ -1,0 +1,532 @@
+"""A lab's own pods on its cluster: creates, observes and removes probe pods and workload checks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, LabError
+from lab._log import quantity
+from lab.machines.cluster.api import (
+    NODES,
+    Api,
+    Missing,
+    Object,
+    Objects,
+    Query,
+    RefusedError,
+    namespaced,
+    wait_for,
+)
+from lab.machines.cluster.bind import bind
+from lab.machines.cluster.pod_creation import PodCreation, PodPatience
+from lab.machines.cluster.probe_manifests import ObjectOwner, backends, manifests
+from lab.machines.cluster.workload_checks import (
+    ENVIRONMENT,
+    Values,
+    WorkloadResult,
+    ended,
+    judge,
+    nodes,
+    pod,
+    pod_name,
+    sources,
+    unmade,
+)
+from lab.scenario.terms import Os
+from lab.topology.intent import Intent, MachineIntent, Obstacle
+from lab.topology.observed import (
+    DNS_NAMESPACE,
+    DNS_SELECTOR,
+    LAB,
+    NAMESPACE,
+    TOKEN,
+    ClusterObserved,
+    NodeVersion,
+    ObservedPod,
+    PodLink,
+    read_node,
+    read_pod,
+    read_service,
+    read_version,
+    ready_endpoints,
+)
+
+_NAMESPACES = "/api/v1/namespaces"
+_OWN = f"{_NAMESPACES}/{NAMESPACE}"
+_PODS = namespaced("pods", NAMESPACE)
+_LOOK_SECONDS = 5.0
+_FEW = 3
+"""How many missing items a message names."""
+_SOON = 8
+"""The part of the time within which pods that run already are ready: half a minute of four."""
+_CONTROLLERS = "check that kube-controller-manager runs"
+
+
+class ProbePods:
+    """What the matrix needs from a cluster besides the cluster itself."""
+
+    def __init__(
+        self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
+    ) -> None:
+        self._api = api
+        self._intent = intent
+        self._owner = owner
+        self._wanted = manifests(intent, owner, images)
+        self._creation = PodCreation(api)
+        self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
+
+    def deploy(
+        self,
+        deadline: Deadline,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        renew: bool = True,
+    ) -> Mapping[str, Obstacle]:
+        """Create pods and Services and wait until all are ready; keep what already is.
+
+        Leftovers of a run that was killed are removed first. Without ``renew``, pods and Services
+        that somebody changed stay as they are, pods that cannot run are not waited for and
+        returned with the reason, and if none had to be created, what is not ready soon is not
+        waited for: the matrix shows it.
+
+        Raises DeadlineError with what is missing and why; BrokenError when the API server rejects
+        an object, with the reason, or the namespace belongs to another lab or cannot be removed.
+        """
+        wanted = self._wanted
+        found: dict[str, Obstacle] = {}
+        self._clear_leftovers(deadline, say)
+        self._make(_NAMESPACES, [wanted.namespace], deadline)
+        new = self._make(namespaced("services", NAMESPACE), wanted.services, deadline, renew=renew)
+        self._wait(  # a pod is refused before its service account exists
+            "serviceaccounts",
+            lambda there: "" if "default" in there else "there is no service account 'default'",
+            f"waiting for namespace '{NAMESPACE}'",
+            deadline,
+            _CONTROLLERS,
+        )
+        new |= self._make(
+            _PODS, wanted.pods, deadline, renew=renew, refused=None if renew else found
+        )
+        if not renew and not new:
+            deadline = Deadline(deadline.left() / _SOON)
+        try:
+            self._await_ready(deadline, found, wait_for_all=renew)
+        except DeadlineError as error:
+            if renew:
+                raise
+            say(f"{error.happened}; cells are judged anyway")
+            there = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
+            found |= self._obstacles(there, None)
+        for obstacle in dict.fromkeys(found.values()):
+            names = [name for name, one in found.items() if one == obstacle]
+            say(f"{quantity(len(names), 'probe pod')} cannot run: {obstacle.sentence}")
+        return found
+
+    def _obstacles(self, there: Objects, patience: PodPatience | None) -> dict[str, Obstacle]:
+        wanted = {pod["metadata"]["name"]: pod for pod in self._wanted.pods}
+        return self._creation.find_obstacles(there, wanted, patience)
+
+    def _await_ready(
+        self, deadline: Deadline, found: dict[str, Obstacle], *, wait_for_all: bool
+    ) -> None:
+        """Wait for pods and backends; those that cannot run are added to ``found``."""
+        lab, wanted = self._owner.lab, self._wanted
+        names = [pod["metadata"]["name"] for pod in wanted.pods]
+        patience = PodPatience.of(deadline)
+
+        def missing(there: Objects) -> str:
+            if not wait_for_all:
+                found.update(self._obstacles(there, patience))
+            return _not_ready([name for name in names if name not in found], there)
+
+        self._wait(
+            "pods",
+            missing,
+            f"waiting for the {len(names)} probe pods of lab '{lab}'",
+            deadline,
+            f"kubectl -n {NAMESPACE} describe pods",
+        )
+        asked = {name: ends - found.keys() for name, ends in backends(self._intent).items()}
+        self._wait(
+            "endpointslices",
+            lambda there: _no_backends(asked, there),
+            f"waiting for the backends of {len(asked)} Services of lab '{lab}'",
+            deadline,
+            _CONTROLLERS,
+        )
+
+    def observe(
+        self,
+        deadline: Deadline,
+        links: Iterable[PodLink] = (),
+        obstacles: Mapping[str, Obstacle] = MappingProxyType({}),
+    ) -> ClusterObserved:
+        """The cluster's state from the API; ``links`` comes from the agents on the nodes.
+
+        ``obstacles``: why pods cannot run.
+
+        Raises DeadlineError when the API server stays unreachable.
+        """
+        of_dns = {"labelSelector": DNS_SELECTOR}
+        pods, dns, services, nodes = (
+            self._list(path, deadline, query).values()
+            for path, query in (
+                (_PODS, self._marked),
+                (namespaced("pods", DNS_NAMESPACE), of_dns),
+                (namespaced("services", NAMESPACE), self._marked),
+                (NODES, None),
+            )
+        )
+        return ClusterObserved(
+            pods=(
+                *(one for one in map(read_pod, pods) if one.name not in obstacles),
+                *(
+                    ObservedPod(name, None, None, "Pending", False, "", obstacle)
+                    for name, obstacle in obstacles.items()
+                ),
+            ),
+            dns=tuple(read_pod(one) for one in dns if not one["metadata"].get("deletionTimestamp")),
+            services=tuple(map(read_service, services)),
+            nodes=tuple(map(read_node, nodes)),
+            links=tuple(links),
+        )
+
+    def have_addresses(self, deadline: Deadline) -> bool:
+        """Whether every probe pod, ready or not, has an address.
+
+        Raises DeadlineError when the API server stays unreachable.
+        """
+        there = {one.name for one in self.observe(deadline).pods if one.address}
+        return all(one["metadata"]["name"] in there for one in self._wanted.pods)
+
+    def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
+        """The Intent completed with everything that is known only at run time.
+
+        Raises BrokenError when the cluster contradicts the Intent.
+        """
+        return bind(self._intent, self.observe(deadline, links))
+
+    def remove(self, deadline: Deadline) -> tuple[str, ...]:
+        """Remove everything, wait until it is gone, and return what there was. Safe to repeat.
+
+        Raises DeadlineError naming the finalizers that hold the namespace.
+        """
+        if self._namespace(deadline) is None:
+            return ()
+        self._remove_namespace(deadline)
+        return (f"namespace {NAMESPACE}",)
+
+    def _namespace(self, deadline: Deadline) -> Object | None:
+        """The namespace, or None.
+
+        Raises BrokenError when it belongs to someone else.
+        """
+        doing = f"looking for namespace '{NAMESPACE}'"
+        there = self._api.patiently(doing, lambda: self._api.find(_OWN, deadline), deadline)
+        if there is None:
+            return None
+        lab = (there["metadata"].get("labels") or {}).get(LAB)
+        if lab != self._owner.lab:
+            whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
+            raise BrokenError(
+                f"making namespace '{NAMESPACE}' for lab '{self._owner.lab}'",
+                f"it already exists, and it {whose}",
+                f"kubectl delete namespace {NAMESPACE}, if it is not needed",
+            )
+        return there
+
+    def _clear_leftovers(self, deadline: Deadline, say: Callable[[str], None]) -> None:
+        there = self._namespace(deadline)
+        if there is None:
+            return
+        if there["metadata"].get("deletionTimestamp"):
+            say(f"namespace '{NAMESPACE}' of an earlier run is being deleted; waiting for it")
+        elif there["metadata"]["labels"].get(TOKEN) == self._owner.token:
+            return
+        else:
+            say(f"removing namespace '{NAMESPACE}' of an earlier run")
+        self._remove_namespace(deadline)
+
+    def _remove_namespace(self, deadline: Deadline) -> None:
+        doing = f"removing namespace '{NAMESPACE}'"
+
+        def remove() -> None:
+            try:
+                self._api.remove(_OWN, deadline)
+            except RefusedError as error:
+                if error.code != 409:  # noqa: PLR2004  it is being deleted already
+                    raise
+
+        self._api.patiently(doing, remove, deadline)
+        hint = f"kubectl get namespace {NAMESPACE} -o yaml shows what blocks it"
+        query = {"fieldSelector": f"metadata.name={NAMESPACE}"}
+        try:
+            wait_for(self._api, _NAMESPACES, _what_holds, doing, deadline, query=query, hint=hint)
+        except DeadlineError as error:
+            raise DeadlineError(doing, "; ".join((error.happened, *self._left())), hint) from None
+
+    def _left(self) -> tuple[str, ...]:
+        """What is still in the namespace, and its finalizers.
+
+        The namespace's own conditions do not say so while pods remain (Kubernetes 1.36).
+        """
+        found: list[tuple[bool, str]] = []
+        for kind in ("pods", "services"):
+            with suppress(BrokenError):  # only improves the message
+                there = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
+                for name, one in there.objects.items():
+                    held = ", ".join(one["metadata"].get("finalizers") or ())
+                    said = f"{one['kind']} '{name}' is left, with finalizers: {held or 'none'}"
+                    found.append((not held, said))
+        return tuple(said for _, said in sorted(found)[:_FEW])
+
+    def _list(self, path: str, deadline: Deadline, query: Query | None) -> Objects:
+        doing = f"listing {path} for lab '{self._owner.lab}'"
+        return self._api.patiently(
+            doing, lambda: self._api.listing(path, deadline, query).objects, deadline
+        )
+
+    def _make(
+        self,
+        path: str,
+        wanted: Iterable[Object],
+        deadline: Deadline,
+        *,
+        renew: bool = True,
+        refused: dict[str, Obstacle] | None = None,
+    ) -> bool:
+        """Create each object that is missing or, with ``renew``, differs; whether any was.
+
+        What prevents one is added to ``refused``, by name, or raised if that is None.
+        """
+        there = self._list(path, deadline, self._marked)
+        new = False
+        for one in wanted:
+            name = one["metadata"]["name"]
+            found = there.get(name)
+            going = found is not None and found["metadata"].get("deletionTimestamp")
+            if found is not None and (_is_same(one, found) or not (renew or going)):
+                continue
+            if found is not None:  # its address and ports are taken until it is gone
+                self._api.remove(f"{path}/{name}", deadline)
+            new = True
+            if refused is None:
+                self._creation.require(path, one, deadline)
+            elif obstacle := self._creation.create(path, one, deadline):
+                refused[name] = obstacle
+        return new
+
+    def _wait(self, kind: str, missing: Missing, doing: str, deadline: Deadline, hint: str) -> None:
+        wait_for(self._api, namespaced(kind, NAMESPACE), missing, doing, deadline, hint=hint)
+
+
+def _is_same(wanted: Object, found: Object) -> bool:
+    """Whether the object found was made from the same manifest and is not being deleted."""
+    if found["metadata"].get("deletionTimestamp"):
+        return False
+    return _holds(wanted["metadata"]["labels"], found["metadata"].get("labels") or {}) and (
+        "spec" not in wanted or _holds(_essence(wanted), _essence(found))
+    )
+
+
+def _essence(one: Object) -> Object:
+    """The parts of a manifest that a comparison may use: the API server fills in the rest."""
+    spec = one["spec"]
+    if one.get("kind") == "Service":
+        kept = ("type", "clusterIP", "selector", "sessionAffinity", "sessionAffinityConfig")
+        policies = ("internalTrafficPolicy", "externalTrafficPolicy", "healthCheckNodePort")
+        return {key: spec[key] for key in (*kept, *policies) if key in spec}
+    return {
+        "nodeSelector": spec.get("nodeSelector"),
+        "images": [container["image"] for container in spec["containers"]],
+        "commands": [container.get("command") for container in spec["containers"]],
+    }
+
+
+def _holds(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
+    return all(found.get(key) == value for key, value in wanted.items())
+
+
+def _what_holds(there: Objects) -> str:
+    """Why a namespace is still there: its finalizers, and what its controller reports."""
+    if NAMESPACE not in there:
+        return ""
+    one = there[NAMESPACE]
+    names = [
+        *(one.get("spec", {}).get("finalizers") or ()),
+        *(one["metadata"].get("finalizers") or ()),
+    ]
+    said = [
+        str(condition.get("message", ""))
+        for condition in one.get("status", {}).get("conditions") or ()
+        if condition.get("status") == "True" and condition.get("message")
+    ]
+    phase = one.get("status", {}).get("phase", "Active")
+    listed = ", ".join(names) or "none"
+    return "; ".join((f"it is {phase}, with finalizers: {listed}", *said))
+
+
+def _not_ready(names: Sequence[str], there: Objects) -> str:
+    lacking = []
+    for name in names:
+        if name not in there:
+            lacking.append(f"pod '{name}' does not exist")
+            continue
+        pod = read_pod(there[name])
+        if not pod.ready:
+            where = f" on '{pod.node}'" if pod.node else ""
+            why = f" ({pod.trouble})" if pod.trouble else ""
+            lacking.append(f"pod '{name}' is {pod.phase}{where}{why}")
+    return _few(lacking)
+
+
+def _no_backends(asked: Mapping[str, frozenset[str]], there: Objects) -> str:
+    ready = ready_endpoints(there.values())
+    lacking = []
+    for name, pods in asked.items():
+        found = ready.get(name, frozenset())
+        if found != pods:
+            has = ", ".join(sorted(found)) or "none"
+            lacking.append(f"Service '{name}' has backends {has}, not {', '.join(sorted(pods))}")
+    return _few(lacking)
+
+
+def _few(lacking: Sequence[str]) -> str:
+    more = f"; and {len(lacking) - _FEW} more" if len(lacking) > _FEW else ""
+    return "; ".join(lacking[:_FEW]) + more
+
+
+_CLEAN_SECONDS = 15.0
+
+
+class Workloads:
+    """The checks that run on every node; see :mod:`lab.machines.cluster.workload_checks`."""
+
+    def __init__(
+        self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
+    ) -> None:
+        self._api = api
+        self._creation = PodCreation(api)
+        self._nodes = nodes(intent)
+        self._owner = owner
+        self._images = images
+
+    def run(self, deadline: Deadline) -> tuple[WorkloadResult, ...]:
+        """Run every check in the existing namespace and remove its objects. Never raises.
+
+        All checks of a node whose pod does not end in time are ``probe-error``.
+        """
+        values = Values(secrets.token_hex(8), secrets.token_hex(8))
+        try:
+            refused = self._deploy(values, deadline)
+            said = self._await(deadline, refused)
+            return tuple(
+                result
+                for machine in self._nodes
+                for result in self._judged(machine, said[machine.name], values, deadline)
+            )
+        except LabError as error:
+            why = f"{error.doing}: {error.happened}"
+            return tuple(result for machine in self._nodes for result in unmade(machine, why))
+        finally:
+            self._remove()
+
+    def _deploy(self, values: Values, deadline: Deadline) -> dict[str, Obstacle]:
+        """Create the objects; those of a killed run hold other values and are removed first.
+
+        Returns why pods are refused, by name.
+        """
+        refused: dict[str, Obstacle] = {}
+        made = zip(("secrets", "configmaps"), sources(self._owner, values), strict=True)
+        for kind, one in (*made, *(("pods", one) for one in self._pods().values())):
+            path = namespaced(kind, NAMESPACE)
+            name = f"{path}/{one['metadata']['name']}"
+            self._api.patiently(
+                f"removing {name}", partial(self._api.remove, name, deadline), deadline
+            )
+            if kind != "pods":
+                self._creation.require(path, one, deadline)
+            elif obstacle := self._creation.create(path, one, deadline):
+                refused[one["metadata"]["name"]] = obstacle
+        return refused
+
+    def _pods(self) -> dict[str, Object]:
+        """The manifests of the checks' pods, by name."""
+        made = (pod(machine, self._owner, self._images) for machine in self._nodes)
+        return {one["metadata"]["name"]: one for one in made}
+
+    def _await(self, deadline: Deadline, found: dict[str, Obstacle]) -> dict[str, Object | str]:
+        """Each node's pod once it has ended, or a text that says what the pod waits for.
+
+        ``found``: why pods are refused; why others cannot run is added.
+        """
+        names = {machine.name: pod_name(machine.name) for machine in self._nodes}
+        wanted, patience = self._pods(), PodPatience.of(deadline)
+        seen: dict[str, Object] = {}
+
+        def missing(there: Objects) -> str:
+            seen.clear()
+            seen.update(there)
+            found.update(self._creation.find_obstacles(there, wanted, patience))
+            late = [name for name in names.values() if name not in there or not ended(there[name])]
+            return ", ".join(name for name in late if name not in found)
+
+        with suppress(BrokenError):  # late pods are looked at below
+            wait_for(self._api, _PODS, missing, "waiting for the workload checks", deadline)
+        return {
+            node: found[name].sentence if name in found else _ended_or_why(seen.get(name))
+            for node, name in names.items()
+        }
+
+    def _judged(
+        self, machine: MachineIntent, found: Object | str, values: Values, deadline: Deadline
+    ) -> tuple[WorkloadResult, ...]:
+        if isinstance(found, str):
+            return unmade(machine, found)
+        path = f"{_PODS}/{pod_name(machine.name)}/log"
+        summary: Mapping[str, Any] | str
+        try:
+            log = self._api.ask("GET", path, deadline, query={"container": ENVIRONMENT})
+            try:
+                summary = self._api.ask(
+                    "GET", f"{NODES}/{machine.name}/proxy/stats/summary", deadline
+                )
+            except RefusedError as error:
+                summary = f"the kubelet reports no metrics: {error.happened}"
+        except LabError as error:
+            return unmade(machine, f"{error.doing}: {error.happened}")
+        return judge(machine, found, str(log.get("message", "")), values, summary)
+
+    def _remove(self) -> None:
+        deadline = Deadline(_CLEAN_SECONDS)
+        paths = [f"{_PODS}/{pod_name(one.name)}" for one in self._nodes]
+        paths += [f"{namespaced(kind, NAMESPACE)}/workload" for kind in ("secrets", "configmaps")]
+        for path in paths:
+            with suppress(LabError):  # deleting the namespace removes what is left
+                self._api.remove(path, deadline)
+
+
+def _ended_or_why(found: Object | None) -> Object | str:
+    if found is None:
+        return "its pod was never created"
+    if ended(found):
+        return found
+    one = read_pod(found)
+    return f"pod '{one.name}' is {one.phase}" + (f": {one.trouble}" if one.trouble else "")
+
+
+def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
+    """The versions that every node reports, in the order of names.
+
+    Raises DeadlineError when the API server stays unreachable.
+    """
+    listed = api.patiently(
+        "reading the nodes' versions", lambda: api.listing(NODES, deadline), deadline
+    )
+    return tuple(read_version(one) for _, one in sorted(listed.objects.items()))

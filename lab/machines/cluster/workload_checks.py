@@ -1,0 +1,220 @@
+"""What a pod may expect of its node besides the network: the checks, their objects and verdicts.
+
+Pure. The checks are those that people try by hand on a first Windows node: Secret and ConfigMap
+as environment variables, a hostPath, several emptyDirs, pod and node metrics, and nodeSelector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from lab.machines.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pinned
+from lab.scenario.terms import Os
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.observed import NAMESPACE, POD
+
+Check = Literal[
+    "secret",
+    "config-map",
+    "host-path",
+    "empty-dirs",
+    "node-selector",
+    "pod-metrics",
+    "node-metrics",
+]
+CHECKS: tuple[Check, ...] = get_args(Check)
+WorkloadVerdict = Literal["pass", "fail", "probe-error"]
+
+ENVIRONMENT, HOST_PATH, EMPTY_DIRS = "environment", "host-path", "empty-dirs"
+CONTAINERS = (ENVIRONMENT, HOST_PATH, EMPTY_DIRS)
+_SOURCE = "workload"
+_KEY = "value"
+_HOST_DIRECTORY = "/var/tmp/hybridlab-workload"  # noqa: S108  on a node of the lab
+_EMPTY = ("one", "two", "three")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadResult:
+    """The verdict of one check on one node."""
+
+    node: str
+    check: Check
+    verdict: WorkloadVerdict
+    detail: str
+    """The reason in one sentence; empty for a plain pass."""
+
+    @property
+    def id(self) -> str:
+        """``worker1/secret``: unique in a run."""
+        return f"{self.node}/{self.check}"
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Contents of the Secret and the ConfigMap, random for each run."""
+
+    secret: str
+    config: str
+
+
+def nodes(intent: Intent) -> tuple[MachineIntent, ...]:
+    """The nodes that pods can run on."""
+    return tuple(one for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
+
+
+def wanted(intent: Intent) -> tuple[tuple[str, Check], ...]:
+    """Every node and check, in order."""
+    return tuple((machine.name, check) for machine in nodes(intent) for check in CHECKS)
+
+
+def sources(owner: ObjectOwner, values: Values) -> tuple[Object, Object]:
+    """The Secret and the ConfigMap."""
+    metadata = {"name": _SOURCE, "namespace": NAMESPACE, "labels": owner.labels()}
+    head = {"apiVersion": "v1", "metadata": metadata}
+    return (
+        {**head, "kind": "Secret", "stringData": {_KEY: values.secret}},
+        {**head, "kind": "ConfigMap", "data": {_KEY: values.config}},
+    )
+
+
+def pod_name(node: str) -> str:
+    """Name of the node's pod that runs the checks."""
+    return f"workload-{node}"
+
+
+def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) -> Object:
+    """A pod with three containers, each of which checks one thing and ends."""
+    name = pod_name(machine.name)
+    # a file mode that mounttest can check, for each directory
+    modes = zip(("0644", "0660", "0666"), _EMPTY, strict=True)
+    written = [f"--new_file_{mode}=/{place}/file" for mode, place in modes]
+    host = {"path": _HOST_DIRECTORY, "type": "DirectoryOrCreate"}
+    containers = (
+        {
+            "name": ENVIRONMENT,
+            "command": [AGNHOST, "entrypoint-tester", "s=$(SECRET)", "c=$(CONFIG)"],
+            "env": [_variable("SECRET", "secretKeyRef"), _variable("CONFIG", "configMapKeyRef")],
+        },
+        {
+            "name": HOST_PATH,
+            "command": [AGNHOST, "mounttest", f"--new_file_0644=/host/{name}"],
+            "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+        },
+        {
+            "name": EMPTY_DIRS,
+            "command": [AGNHOST, "mounttest", *written],
+            "volumeMounts": [{"name": place, "mountPath": f"/{place}"} for place in _EMPTY],
+        },
+    )
+    kept = {"image": images[machine.os], "imagePullPolicy": "IfNotPresent"}
+    volumes = [{"name": "host", "hostPath": host}]
+    volumes += [{"name": place, "emptyDir": {}} for place in _EMPTY]
+    labels = {**owner.labels(), POD: name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            **pinned(machine),
+            "restartPolicy": "Never",
+            "volumes": volumes,
+            "containers": [{**one, **kept} for one in containers],
+        },
+    }
+
+
+def _variable(name: str, kind: str) -> Object:
+    return {"name": name, "valueFrom": {kind: {"name": _SOURCE, "key": _KEY}}}
+
+
+def ended(found: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended."""
+    statuses = (found.get("status") or {}).get("containerStatuses") or ()
+    states = [one.get("state") or {} for one in statuses]
+    return len(states) == len(CONTAINERS) and all("terminated" in state for state in states)
+
+
+def judge(
+    machine: MachineIntent,
+    found: Mapping[str, Any],
+    log: str,
+    values: Values,
+    summary: Mapping[str, Any] | str,
+) -> tuple[WorkloadResult, ...]:
+    """Judge every check of one node.
+
+    ``machine``: the node. ``found``: its pod from the API, all containers ended. ``log``: output of
+    the container ``environment``. ``values``: what that output should contain. ``summary``: the
+    kubelet's ``/stats/summary``, or why there is none.
+    """
+    said: dict[Check, str] = {
+        "secret": _environment(found, log, f"s={values.secret}", "Secret"),
+        "config-map": _environment(found, log, f"c={values.config}", "ConfigMap"),
+        "host-path": _exit(found, HOST_PATH),
+        "empty-dirs": _exit(found, EMPTY_DIRS),
+        "node-selector": _place(machine, found),
+        "pod-metrics": summary if isinstance(summary, str) else _pod_metrics(summary),
+        "node-metrics": summary if isinstance(summary, str) else _node_metrics(summary),
+    }
+    return tuple(
+        WorkloadResult(machine.name, check, "fail" if said[check] else "pass", said[check])
+        for check in CHECKS
+    )
+
+
+def unmade(machine: MachineIntent, why: str) -> tuple[WorkloadResult, ...]:
+    """A result for every check of a node on which none could run."""
+    return tuple(WorkloadResult(machine.name, check, "probe-error", why) for check in CHECKS)
+
+
+def _environment(found: Mapping[str, Any], log: str, word: str, source: str) -> str:
+    """Judge an environment variable; the reason never contains its value."""
+    failed = _exit(found, ENVIRONMENT)
+    if failed:
+        return failed
+    words = log.replace("[", " ").replace("]", " ").split()
+    return "" if word in words else f"the variable does not have the value of the {source}"
+
+
+def _exit(found: Mapping[str, Any], container: str) -> str:
+    for one in (found.get("status") or {}).get("containerStatuses") or ():
+        if one["name"] == container:
+            done = (one.get("state") or {}).get("terminated") or {}
+            code, why = done.get("exitCode"), done.get("message") or done.get("reason") or ""
+            if code == 0:
+                return ""
+            return f"container '{container}' ended with exit code {code} {why}".strip()
+    return f"there is no container '{container}'"
+
+
+def _place(machine: MachineIntent, found: Mapping[str, Any]) -> str:
+    there = found.get("spec", {}).get("nodeName")
+    asked = f"kubernetes.io/hostname={machine.name}, kubernetes.io/os={machine.os}"
+    return "" if there == machine.name else f"the scheduler chose node '{there}' for {asked}"
+
+
+def _pod_metrics(summary: Mapping[str, Any]) -> str:
+    own = [
+        one
+        for one in summary.get("pods") or ()
+        if (one.get("podRef") or {}).get("namespace") == NAMESPACE
+    ]
+    if not own:
+        return "the kubelet has no metrics of any probe pod"
+    if any(map(_is_measured, own)):
+        return ""
+    return "the kubelet's metrics of pods have neither CPU time nor memory"
+
+
+def _node_metrics(summary: Mapping[str, Any]) -> str:
+    if _is_measured(summary.get("node") or {}):
+        return ""
+    return "the kubelet's metrics of the node have neither CPU time nor memory"
+
+
+def _is_measured(one: Mapping[str, Any]) -> bool:
+    """Whether the metrics hold CPU time since the start and memory in use."""
+    cpu, memory = one.get("cpu") or {}, one.get("memory") or {}
+    return "usageCoreNanoSeconds" in cpu and "workingSetBytes" in memory

@@ -1,0 +1,255 @@
+"""``lab image``: build, list, show and collect golden images."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lab._log import ago, say
+from lab.cli.commands import Commands
+from lab.cli.complete import images, labs
+from lab.cli.options import json_option, output_option
+from lab.cli.output import echo, echo_collected, echo_json, echo_table
+
+if TYPE_CHECKING:
+    from lab.windows.images.medium import Channel
+    from lab.windows.images.settings import Edition, Firmware, Surface
+
+
+@click.group("image", cls=Commands)
+def command() -> None:
+    """Build and keep the disks that real machines are cloned from.
+
+    An image is built once for all labs, and named by the digest of its inputs.
+    """
+
+
+@command.command("build")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=images)
+@click.option(
+    "--iso",
+    type=click.Path(path_type=Path),
+    help="Microsoft's installation medium, for an image of Windows.",
+)
+@click.option(
+    "--virtio-win", type=click.Path(path_type=Path), help="The virtio-win ISO, with its drivers."
+)
+@click.option(
+    "--openssh",
+    type=click.Path(path_type=Path),
+    help="Win32-OpenSSH's OpenSSH-Win64.zip; without it Windows fetches its own from the network.",
+)
+@click.option(
+    "--firmware",
+    type=click.Choice(["bios", "uefi"]),
+    help="Firmware of machines made from a Windows image, instead of the recipe's.",
+)
+@json_option("Print the images as JSON.")
+def build(
+    *,
+    names: tuple[str, ...],
+    iso: Path | None,
+    virtio_win: Path | None,
+    openssh: Path | None,
+    firmware: Firmware | None,
+    as_json: bool,
+) -> None:
+    """Build images that do not exist yet, and print the paths of their disks.
+
+    The paths of media and the firmware are remembered for later commands such as 'lab up'. The
+    inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] give paths of media,
+    too; an option that contradicts them is refused. If this command is stopped, an installation of
+    Windows continues: the same command resumes it, and 'lab image gc --yes' removes it.
+    """
+    from lab.machines import caches as images
+
+    given = {"iso": iso, "virtio-win": virtio_win, "openssh": openssh}
+    files = {name: path for name, path in given.items() if path is not None}
+    made = [images.build(name, files, say, firmware) for name in names]
+    if as_json:
+        echo_json(made)
+        return
+    for one in made:
+        echo(one.disk)
+
+
+@command.command("list")
+@json_option()
+def list_images(as_json: bool) -> None:
+    """List every image recipe, and whether its image has been built."""
+    from lab.machines.caches import image_store
+
+    found = image_store().list()
+    if as_json:
+        echo_json(found)
+        return
+    rows = [("IMAGE", "KIND", "STATE", "SIZE", "")]
+    for one in found:
+        size = f"{one.bytes / 1e6:.0f} MB" if one.bytes else "-"
+        rows.append((one.name, one.kind, one.state, size, one.detail))
+    echo_table(*rows)
+
+
+@command.command("show")
+@click.argument("name", shell_complete=images)
+@json_option("Print JSON, with every package.")
+def show(name: str, as_json: bool) -> None:
+    """Show how a built image boots, which user logs in, and its packages."""
+    from lab.machines.caches import image_store
+
+    facts = image_store().show(name)
+    if as_json:
+        echo_json(facts)
+        return
+    echo(f"image '{facts.name}': {facts.summary}")
+    echo(f"digest     {facts.digest}")
+    echo(f"built      {ago(facts.built)}")
+    echo(f"machine    {facts.architecture}, disk of {facts.virtual_gib} GiB")
+    boots = f"{facts.firmware} {facts.arguments}".strip()
+    echo(f"boots by   {boots}")
+    echo(f"first boot {facts.first_boot}; '{facts.user}' logs in with the lab's key")
+    if facts.packages:
+        echo(f"packages   {len(facts.packages)}; 'lab image show {name} --json' lists them")
+
+
+@command.command("answer-file")
+@click.argument("name", metavar="IMAGE", shell_complete=images)
+@click.option(
+    "--firmware", type=click.Choice(["bios", "uefi"]), help="Firmware, instead of the image's."
+)
+@click.option(
+    "--edition",
+    type=click.Choice(["standard", "datacenter"]),
+    help="Edition, instead of the recipe's.",
+)
+@click.option(
+    "--surface", type=click.Choice(["core", "desktop"]), help="Surface, instead of the recipe's."
+)
+@click.option(
+    "--channel",
+    type=click.Choice(["evaluation", "volume"]),
+    default="evaluation",
+    show_default=True,
+    help="Licence of the medium: evaluation media take no product key.",
+)
+@click.option("--clone", is_flag=True, help="Print the answer file of a clone instead.")
+def answer_file(
+    name: str,
+    firmware: Firmware | None,
+    edition: Edition | None,
+    surface: Surface | None,
+    channel: Channel,
+    clone: bool,
+) -> None:
+    """Print the answer file of Windows Setup, without its secrets."""
+    from lab.machines import caches as images
+    from lab.windows.images.answer import clone_preview, install_preview
+
+    recipe = images.image_store().recipe(name)
+    if clone:
+        text = clone_preview(recipe)
+    else:
+        key = images.has_product_key(name)
+        text = install_preview(recipe, channel, firmware, edition, surface, has_key=key)
+    echo(text, nl=False)
+
+
+@command.command("check-windows")
+@click.argument("name", metavar="IMAGE", shell_complete=images)
+@click.argument("lab", required=False, metavar="[LAB]", shell_complete=labs)
+@output_option("The file to write (default: first-windows.md).")
+def check_windows(name: str, lab: str | None, output: Path | None) -> int:
+    """Run the checks of a first real Windows, and write one file to send.
+
+    The checks are those of docs/how-to/first-windows.md: the disk and build log of IMAGE, and the
+    Windows nodes of LAB if one is named. Secrets are removed; still, check the file before you
+    share it. The exit code is 1 if anything differs.
+    """
+    from lab.lifecycle.api import open_any
+    from lab.machines import caches as images
+    from lab.windows.first_windows import report, run
+
+    store = images.image_store()
+    opened = open_any(lab) if lab else None
+    summary: list[str] = []
+    text = report(run(name, store.peek(name), store.logs, opened), summary)
+    path = output or Path("first-windows.md")
+    path.write_text(text, encoding="utf-8")
+    for line in summary:
+        say(line)
+    echo(path)
+    return int(any(" differs: " in line for line in summary))
+
+
+@command.command("import")
+@click.argument("lab", metavar="LAB", shell_complete=labs)
+@click.argument(
+    "archives",
+    nargs=-1,
+    required=True,
+    metavar="ARCHIVE...",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+def import_archives(lab: str, archives: tuple[Path, ...]) -> None:
+    """Load container images into the Linux nodes of LAB's cluster, and print their names.
+
+    An archive is a file of 'docker save', 'skopeo copy ... oci-archive:FILE' or 'ctr images
+    export', uncompressed. A pod that uses such an image needs "imagePullPolicy: IfNotPresent" or
+    "Never": labs reach no registry.
+    """
+    from lab.lifecycle.api import open_any
+    from lab.machines.caches import import_images
+
+    for name in import_images(open_any(lab), archives, say):
+        echo(name)
+
+
+@command.command("gc")
+@click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
+@json_option()
+def gc(yes: bool, as_json: bool) -> None:
+    """Remove images of older recipes, and interrupted builds and downloads.
+
+    What an interrupted build left on hypervisors is removed, too, and so are copies there that no
+    recipe uses any more. A disk that a machine is cloned from is kept.
+    """
+    from lab.machines import caches as images
+
+    result = images.image_store().gc((), yes)
+    copies = images.collect_copies(yes, say)
+    sites = images.collect_sites(yes, say)
+    if as_json:
+        echo_json({**asdict(result), "hypervisors": copies, "installations": sites})
+        return
+    left = [f"{one.hypervisor}: {name}" for one in copies for name in one.names]
+    left += [f"{one.hypervisor}: {name}" for one in sites for name in one.names]
+    found = [*result.found, *left]
+    for path in found:
+        say(path)
+    size = result.bytes + sum(one.bytes for one in copies)
+    echo_collected(len(found), size, "lab image gc", yes=yes)
+
+
+@command.command("inspect")
+@click.argument("iso", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option()
+def inspect(iso: Path, as_json: bool) -> None:
+    """Show what Microsoft's installation ISO holds, and which images can be built from it.
+
+    Nothing is extracted or built.
+    """
+    from lab.machines.images import recipes
+    from lab.windows import medium_report as windows_medium
+    from lab.windows.images.medium import read, uses
+
+    medium = read(iso)
+    known = {name: recipes.load(name).windows for name in recipes.shipped()}
+    found = uses(medium, {name: one.wanted for name, one in known.items() if one})
+    if as_json:
+        echo_json(windows_medium.document(medium, found))
+        return
+    for line in windows_medium.lines(medium, found):
+        echo(line)

@@ -1,0 +1,191 @@
+"""Finds and reads image recipes; reports every error at once, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab._errors import FileError, UsageError
+from lab.scenario.findings import (
+    YAML_LANGUAGE,
+    FileFinding,
+    FileKind,
+    Problem,
+    did_you_mean,
+    lines,
+    quoted,
+)
+from lab.state.permissions import writer
+from lab.windows.images.settings import TIME_ZONES
+
+if TYPE_CHECKING:
+    from lab.machines.images.recipe import Recipe, Windows
+    from lab.scenario.findings import Document
+
+FILE = "image.yaml"
+_RECIPE = FileKind(
+    noun="recipe",
+    language=YAML_LANGUAGE,
+    absent="check the path, or give the name of an image",
+    large="no recipe needs this much: put texts into templates",
+    entries={"phases": "phase", "known": "medium"},
+    example="my-image",
+)
+_KINDS = ("bootstrap", "cloud", "iso", "windows")
+WINDOWS = "windows"
+"""Folder of the templates and scripts for Windows images."""
+_WINDOWS_FILES = (".j2", ".ps1", ".psm1")
+_WINDOWS_DISK_GIB = 32
+"""Disk and memory that Microsoft requires (learn.microsoft.com, hardware requirements of Windows
+Server).
+"""
+_WINDOWS_MEMORY_MIB = {"core": 512, "desktop": 2048}
+_OWN = frozenset({FILE, "README.md"})
+"""Files in a folder that are not templates."""
+
+
+class RecipeError(FileError):
+    """A recipe is invalid."""
+
+
+def directory() -> Path:
+    """Directory of the shipped recipes: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "images"
+    return inside if inside.is_dir() else package.parent / "images"
+
+
+def shipped(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the recipes in a folder, in alphabetical order."""
+    return tuple(sorted(path.parent.name for path in (folder or directory()).glob(f"*/{FILE}")))
+
+
+def load(name: str, folder: Path | None = None) -> Recipe:
+    """The recipe of this name.
+
+    Raises UsageError when there is none, with the nearest name and the whole list. Raises
+    RecipeError with every finding, in file order.
+    """
+    folder = folder or directory()
+    known = shipped(folder)
+    if name not in known:
+        listed = f"the images are {', '.join(known)}"
+        raise UsageError(
+            f"looking for image {quoted(name)}",
+            "there is no recipe of that name",
+            "; ".join(filter(None, (did_you_mean(name, known, ""), listed))),
+        )
+    path = folder / name / FILE
+    recipe, findings = check(path)
+    if recipe is None or findings:
+        raise RecipeError(f"reading recipe {quoted(path)}", lines(str(path), findings))
+    return recipe
+
+
+def require_own(recipe: Recipe) -> None:
+    """Refuse a recipe that another user may write: building its image runs its commands.
+
+    Raises UsageError naming the file, and how to fix it.
+    """
+    path = Path(recipe.path)
+    folder = _template_folder(recipe, path)
+    for file in (path, *(folder / name for name in recipe.files)):
+        if wrong := writer(file):
+            doing = f"building image {quoted(recipe.name)}"
+            raise UsageError(doing, f"{wrong[0]}, and a recipe has commands", wrong[1])
+
+
+def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
+    """The recipe in a file, as far as it can be read, and everything wrong with it."""
+    from lab.machines.images.recipe import Recipe  # noqa: PLC0415  pydantic is slow
+    from lab.scenario import shape, source  # noqa: PLC0415  the same
+
+    document, findings = source.read(path, _RECIPE)
+    if document is None:
+        return None, findings
+    shaped = shape.shaped(document, Recipe, _RECIPE)
+    problems = [*shaped.problems]
+    recipe = None
+    if shaped.model is not None:
+        problems += _together(document, shaped.model, path)
+        files = _templates(_template_folder(shaped.model, path))
+        recipe = shaped.model.replace(files=files, path=str(path))
+    return recipe, (*findings, *(document.finding(problem) for problem in problems))
+
+
+def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem]:
+    """Errors between values that are valid alone."""
+    there = [kind for kind in _KINDS if kind in document.value]
+    if not there:
+        yield Problem(
+            (), ("the recipe does not say how the image is made"), f"add one of {', '.join(_KINDS)}"
+        )
+    for kind in there[1:]:
+        what = f'"{kind}" conflicts with "{there[0]}"'
+        yield Problem((kind,), what, "keep one of the two", at_key=True)
+    if document.at(("name",)) == model.name != path.parent.name:  # else reported already
+        what = f"{quoted(model.name)} is not the name of the folder"
+        yield Problem(("name",), what, f"write {quoted(path.parent.name)}, or rename the folder")
+    if model.templates is not None and not (path.parent.parent / model.templates).is_dir():
+        what = f"there is no folder {quoted(model.templates)} beside the recipe's"
+        yield Problem(("templates",), what, "make it, or leave the key out")
+    if (model.firmware == "kernel") != (model.bootstrap is not None) and there:
+        hint = 'write "kernel" for bootstrap, "bios" or "uefi" for the others'
+        what = f'"{there[0]}" images do not boot with firmware {quoted(model.firmware)}'
+        yield Problem(("firmware",), what, hint)
+    if model.iso is not None and model.iso.mirror and not model.iso.suite:
+        yield Problem(("iso", "mirror"), "the mirror has no release", 'add "suite"')
+    if model.windows is not None:
+        yield from _windows_together(model, model.windows)
+        yield from _windows_templates(model, path)
+
+
+def _windows_together(model: Recipe, windows: Windows) -> Iterator[Problem]:
+    """Requirements for Windows recipes."""
+    needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
+    for key, needed in needs.items():
+        written = getattr(model, key)
+        if written != needed:
+            what = f"{quoted(written)} does not fit Windows"
+            yield Problem((key,), what, f"write {key}: {needed}")
+    if model.disk_gib < _WINDOWS_DISK_GIB:
+        what = f"a disk of {model.disk_gib} GiB is too small for Windows Server"
+        yield Problem(("disk",), what, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
+    least = _WINDOWS_MEMORY_MIB[windows.surface]
+    if windows.memory_mib < least:
+        what = f"{windows.memory_mib} MiB of memory is too little for Setup ({windows.surface})"
+        yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
+    zone = windows.time_zone
+    if zone not in TIME_ZONES:
+        hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
+        yield Problem(("windows", "time_zone"), f"Windows has no time zone {quoted(zone)}", hint)
+    if model.user != "Administrator":
+        what = f"{quoted(model.user)} does not exist after Windows is installed"
+        yield Problem(("user",), what, "write user: Administrator")
+
+
+def _windows_templates(model: Recipe, path: Path) -> Iterator[Problem]:
+    """Files that every Windows image needs and this recipe's folder lacks."""
+    folder = _template_folder(model, path)
+    every = (found.name for found in (directory() / WINDOWS).iterdir())
+    needed = sorted(name for name in every if name.endswith(_WINDOWS_FILES))
+    lacking = [name for name in needed if not (folder / name).is_file()]
+    if folder.is_dir() and lacking:
+        what = f"folder {quoted(folder.name)} has no {quoted(lacking[0])}"
+        more = f" and lacks {len(lacking) - 1} more" if lacking[1:] else ""
+        hint = "write templates: windows, or copy that folder and change the copy"
+        key = ("templates",) if model.templates else ("windows",)
+        yield Problem(key, what + more, hint, at_key=not model.templates)
+
+
+def _template_folder(model: Recipe, path: Path) -> Path:
+    return path.parent.parent / model.templates if model.templates else path.parent
+
+
+def _templates(folder: Path) -> dict[str, bytes]:
+    if not folder.is_dir():
+        return {}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    named = {path.relative_to(folder).as_posix(): path for path in found}
+    return {name: path.read_bytes() for name, path in named.items() if name not in _OWN}

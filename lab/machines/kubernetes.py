@@ -1,0 +1,541 @@
+"""Kubernetes on a lab's machines: the steps that create the cluster, and its probe pods."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import starmap
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from ssl import PEM_cert_to_DER_cert
+from typing import TYPE_CHECKING, Never
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError, LabError, PreflightError
+from lab._log import say
+from lab.facts.node import NodeFacts
+from lab.machines.addons.addon import addons
+from lab.machines.agents.exec_probes import ExecProber
+from lab.machines.agents.fleet import with_names
+from lab.machines.bundle import medium
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.bundle.store import BundleStore
+from lab.machines.cluster import rules
+from lab.machines.cluster.api import NODES, Api
+from lab.machines.cluster.bind import bind, bound_as, foreseen, observed_in
+from lab.machines.cluster.cluster import (
+    API_PORT,
+    VIRTUAL_MACHINE,
+    Cluster,
+    ClusterNode,
+    HostTraits,
+    plan_cluster,
+)
+from lab.machines.cluster.linux.api import ADMIN, ClusterApi
+from lab.machines.cluster.linux.bring_up import linux_steps
+from lab.machines.cluster.linux.hard_way import PKI
+from lab.machines.cluster.linux.joining import JoinCredentials
+from lab.machines.cluster.linux.node import IMPORT, IMPORT_SECONDS
+from lab.machines.cluster.linux.operations import ClusterSite, command_failure
+from lab.machines.cluster.obstacles import remarks
+from lab.machines.cluster.probe_manifests import ObjectOwner
+from lab.machines.cluster.probe_pods import ProbePods, Workloads, node_versions
+from lab.machines.cluster.workload_checks import WorkloadResult, nodes, unmade
+from lab.machines.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
+from lab.machines.guests import Guests, Opened
+from lab.plan.canonical import digest
+from lab.plan.step import Step
+from lab.providers.netns.dialects import FINGERPRINT, fingerprint
+from lab.providers.provider import (
+    Evidence,
+    LabHandle,
+    Machine,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    ProbesInterrupted,
+)
+from lab.scenario.terms import Os
+from lab.shells.parallel import on_each
+from lab.shells.shell import Completed, Shell
+from lab.state.files import write_private
+from lab.topology.intent import Intent, Obstacle
+from lab.topology.observed import NAMESPACE, ClusterObserved, NodeVersion, from_text, to_text
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+    from lab.windows.nodes.kubelet import Join
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """A lab's cluster and the bundle that it is installed from."""
+
+    store: BundleStore
+    manifest: Manifest
+    cluster: Cluster
+
+    @property
+    def digest(self) -> str:
+        """The bundle's digest."""
+        return self.manifest.digest
+
+    def check(self) -> None:
+        """Verify the parts of the bundle whose media are not written yet.
+
+        Raises PreflightError naming everything that is damaged.
+        """
+        for system in sorted({node.os for node in self.cluster.nodes}):
+            medium.check(self.store, self.manifest, system)
+
+
+def find_bundle(
+    lab: LabHandle, intent: Intent, cache: Path, kept: str, host: HostTraits = VIRTUAL_MACHINE
+) -> Bundled:
+    """Find the bundle for a lab's cluster, and plan the cluster.
+
+    ``kept``: digest of the bundle that the lab already uses; empty for the newest one. ``host``:
+    traits of the hosts that its Linux nodes run on.
+
+    Raises PreflightError when there is no bundle of that version, or it lacks something that the
+    cluster needs; names everything. Raises UsageError when the bundle that the lab uses is gone.
+    """
+    assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
+    store = BundleStore(cache)
+    manifest = store.get(kept) if kept else _newest(store, intent)
+    made = Bundled(store, manifest, plan_cluster(lab.name, intent, manifest, host))
+    _refuse(lab, intent, made)
+    return made
+
+
+def _newest(store: BundleStore, intent: Intent) -> Manifest:
+    assert intent.kubernetes is not None, "asked for by the caller"
+    systems = {machine.os for machine in intent.machines if machine.kubelet}
+    try:
+        addon = addons().get(intent.topology)
+        return store.newest(intent.kubernetes.version, systems, addon.bundled if addon else "")
+    except PreflightError as error:
+        hint = f"{error.hint}; or '--pods namespaces' for a lab without Kubernetes"
+        raise PreflightError(error.doing, error.happened, hint) from error
+
+
+def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
+    rules.require(made.manifest, made.cluster)
+    problems: list[str] = []
+    for node in made.cluster.nodes:
+        if node.os == "windows":
+            from lab.windows.nodes.join_checks import join_refusals  # noqa: PLC0415  few labs have one
+
+            problems += join_refusals(made.cluster, intent, node, made.manifest)
+    if problems:
+        raise PreflightError(
+            f"making the cluster of lab '{lab.name}' from bundle '{made.digest[:12]}'",
+            "; ".join(dict.fromkeys(problems)),
+            "'lab bundle create' makes a complete one; 'lab bundle show' lists its contents",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPod:
+    """One probe pod."""
+
+    name: str
+    lab: str
+    plane: str
+    shell: Shell
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command; see :class:`lab.providers.provider.Machine`."""
+        seconds = str(math.ceil(deadline.left()) + 1)
+        words = ("timeout", "-s", "KILL", seconds, *self._words("exec", command))
+        return self.shell.run(words, deadline)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command on this terminal, or a shell if ``command`` is empty."""
+        return self.shell.attach(self._words("exec", command or ("sh",), "-it"))
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The equivalent shell command."""
+        return shlex.join(
+            ("lab", "ssh", self.lab, self.plane, "--", *self._words("exec", command or ("sh",)))
+        )
+
+    def _words(self, verb: str, command: Sequence[str], *flags: str) -> tuple[str, ...]:
+        head = ("kubectl", f"--kubeconfig={ADMIN}", f"--namespace={NAMESPACE}", verb)
+        return (*head, *flags, self.name, "--", *command)
+
+
+_LAST_PODS = "pods.json"
+"""In the lab's directory: what the cluster said of its pods the last time."""
+KUBECONFIG = "secrets/cluster.conf"
+"""The administrator's kubeconfig in the lab's directory, for the lab's own requests."""
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
+_CERTIFICATE = f"{PKI}/apiserver.crt"
+PODS_SECONDS = 240.0
+EVIDENCE_SECONDS = 30.0
+_API_SECONDS = 60.0
+_LOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class MachinesCluster:
+    """One lab's cluster.
+
+    ``bundled``: its plan and bundle. ``opened``: opens shells on its machines, once they exist.
+    """
+
+    lab: LabHandle
+    intent: Intent
+    bundled: Bundled
+    opened: Opened
+
+    def steps(self) -> tuple[Step, ...]:
+        """The steps after those of the machines: cluster, Windows nodes, probe pods."""
+        made = (self.bundled.cluster, self.bundled.digest)
+        found = [
+            replace(step, run=self._running(step.name)) for step in self._linux(self._no_site())
+        ]
+        ready = found.pop()
+        if self._windows_nodes():
+            found.append(Step("windows", digest("windows", *made), self._windows))
+        pods = Step("pods", digest(self.intent, *made), self._pods, beside=True)
+        return (*found, ready, pods)
+
+    def ailments(self, guests: Guests) -> Mapping[str, str]:
+        """What is wrong with each node that is not Ready. Never raises."""
+        deadline = guests.deadline(_LOOK_SECONDS)
+        return ClusterApi(self.bundled.cluster, self._site(guests)).ailments(deadline)
+
+    def foreseen(self) -> Intent:
+        """The Intent as far as known without its pods: enough to name every cell."""
+        return foreseen(self.intent)
+
+    @contextmanager
+    def probed(self, *, ready: bool = True) -> Iterator[Intent]:
+        """Deploy the probe pods and yield the Intent bound to them.
+
+        Without ``ready``, pods that already have addresses are not waited for, and if the API
+        server does not answer, the pods are those of the last time. The pods remain after the
+        block, for the next run and for inspection.
+
+        Raises LabError when they cannot run, or the cluster differs from the Intent.
+        """
+        with self.opened() as guests:
+            last = self.lab.directory / _LAST_PODS
+            try:
+                bound = bind(self.intent, self._observe_pods(guests, ready=ready))
+                write_private(last, to_text(observed_in(self.intent, bound)))
+            except DeadlineError as error:
+                if ready or not last.exists():
+                    raise
+                say(f"{error.doing}: {error.happened}; its pods are taken to be as they were last")
+                bound = bound_as(self.intent, from_text(last.read_text(encoding="utf-8")))
+        yield bound
+
+    def _observe_pods(self, guests: Guests, *, ready: bool) -> ClusterObserved:
+        deadline = guests.deadline(PODS_SECONDS)
+        with self._pods_of(guests, deadline) as pods:
+            answers = deadline if ready else guests.deadline(_LOOK_SECONDS)
+            obstacles: Mapping[str, Obstacle] = {}
+            if ready or not pods.have_addresses(answers):
+                obstacles = pods.deploy(deadline, say, renew=False)
+            return pods.observe(deadline, guests.fleet.links(deadline), obstacles)
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """Run the workload checks, while the probe pods exist. Never raises."""
+        with self.opened() as guests:
+            deadline = guests.deadline(PODS_SECONDS)
+            try:
+                with self.api(guests, deadline) as api:
+                    made = Workloads(api, self.intent, self._owner(), self._images())
+                    return made.run(deadline)
+            except LabError as error:
+                why = f"{error.doing}: {error.happened}"
+                return tuple(one for machine in nodes(self.intent) for one in unmade(machine, why))
+
+    def import_images(self, archive: Path) -> tuple[str, ...]:
+        """Import a docker-archive or OCI archive on all Linux nodes; returns the nodes.
+
+        Raises BrokenError with what a node's containerd says; DeadlineError when it takes too long.
+        """
+        nodes = [
+            one.name for one in self.bundled.cluster.nodes if one.os == "linux" and one.pod_cidr
+        ]
+        with (
+            self.opened() as guests,
+            archive.open("rb") as file,
+            mmap(file.fileno(), 0, access=ACCESS_READ) as content,
+        ):
+
+            def load(node: str) -> None:
+                deadline = guests.deadline(IMPORT_SECONDS)
+                done = guests.shell(node).run((*IMPORT, "-"), deadline, content)
+                if done.code:
+                    raise command_failure(
+                        f"importing '{archive}' on '{node}'", done.code, done.stderr
+                    )
+
+            on_each(nodes, load)
+        return tuple(nodes)
+
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """Nodes with what keeps new pods away from them: ``("worker1", "cordoned")``.
+
+        Raises LabError when the API server does not answer.
+        """
+        with self.opened() as guests:
+            deadline = guests.deadline(_LOOK_SECONDS)
+            with self.api(guests, deadline) as api:
+                return tuple(remarks(api.listing(NODES, deadline).objects))
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """The versions that the nodes actually run.
+
+        Raises LabError when the cluster does not report them.
+        """
+        with self.opened() as guests:
+            deadline = guests.deadline(_API_SECONDS)
+            with self.api(guests, deadline) as api:
+                return node_versions(api, deadline)
+
+    @contextmanager
+    def client(self) -> Iterator[client.ApiClient]:
+        """An API client with the cluster administrator's rights, for the ``with`` block.
+
+        Raises LabError when the API server is unreachable.
+        """
+        with self.opened() as guests:
+            deadline = guests.deadline(_API_SECONDS)
+            with self.api(guests, deadline) as api:
+                yield api.client
+
+    def probe(
+        self,
+        bound: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        """Run every probe: with the agents on Linux machines, through the API on Windows."""
+        try:
+            return self._probe(bound, probes, settings, progress)
+        except ProbesInterrupted as stop:  # no time to ask whose the certificates are
+            raise ProbesInterrupted(
+                {
+                    key: outcome
+                    for key, outcome in stop.outcomes.items()
+                    if not any(name.startswith(FINGERPRINT) for name in outcome.backends)
+                }
+            ) from stop
+
+    def _probe(
+        self,
+        bound: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        with self.opened() as guests:
+            if not self._windows_nodes():
+                found = guests.probe(bound, probes, settings, progress)
+            else:
+                with self.api(guests, guests.deadline(_API_SECONDS)) as api:
+                    others = {one.name: ExecProber(api, one.name) for one in self._windows_nodes()}
+                    found = guests.probe(bound, probes, settings, progress, others)
+            shown = {name for one in found.values() for name in one.backends}
+            holders = self._holders(guests, {one for one in shown if one.startswith(FINGERPRINT)})
+        return {key: with_names(one, holders) for key, one in found.items()}
+
+    def _holders(self, guests: Guests, certificates: Collection[str]) -> Mapping[str, str]:
+        """The control planes whose API servers have these certificates, by fingerprint.
+
+        An unreachable control plane is left out; its certificate stays unknown.
+        """
+        holders: dict[str, str] = {}
+        for plane in self.bundled.cluster.control_planes():
+            if holders.keys() >= set(certificates):
+                break
+            with suppress(LabError, ValueError):
+                deadline = guests.deadline(_LOOK_SECONDS)
+                written = guests.shell(plane.name).get(_CERTIFICATE, deadline).decode()
+                holders[fingerprint(PEM_cert_to_DER_cert(written))] = plane.name
+        return holders
+
+    def machine(self, guests: Guests, name: str) -> Machine | None:
+        """The probe pod of that name, to run commands in; None if there is none."""
+        if name not in {pod.name for machine in self.intent.machines for pod in machine.pods}:
+            return None
+        plane = self._plane()
+        return ClusterPod(name, self.lab.name, plane, guests.shell(plane))
+
+    def observe(
+        self,
+        guests: Guests,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """Observe machines, including Windows nodes, together with their pods."""
+        seen = guests.observe(self.intent, asked, deadline)
+        for node in self._windows_nodes():
+            if node.name in seen:
+                seen[node.name] = self._seen(guests, node, deadline)
+        return seen
+
+    def _seen(self, guests: Guests, node: ClusterNode, deadline: Deadline) -> NodeFacts | LabError:
+        from lab.windows.facts import observe  # noqa: PLC0415  few labs have one
+
+        one = self._evidence_node(guests, node)
+        assert isinstance(one, WindowsNode), "asked of those alone"
+        try:
+            return observe(one.shell, one.script, one.module, one.settings, deadline)
+        except LabError as error:
+            return error
+
+    def evidence(self, guests: Guests) -> Iterator[Evidence]:
+        """Evidence from nodes and API server, and the logs of other machines. Never raises."""
+        deadline = guests.deadline(EVIDENCE_SECONDS)
+        asked = [self._evidence_node(guests, node) for node in self.bundled.cluster.nodes]
+        try:
+            with self.api(guests, deadline) as api:
+                found = gather(
+                    asked,
+                    lambda path, within: api.ask("GET", path, within),
+                    deadline,
+                    guests.patience,
+                )
+                yield from starmap(Evidence, found)
+        except LabError as error:
+            yield Evidence("api/missing", f"{error}\n".encode())
+        others = self._other_machines(one.name for one in self.intent.machines)
+        yield from guests.logs(others, deadline)
+
+    def logs(
+        self, guests: Guests, asked: Collection[str], deadline: Deadline
+    ) -> Iterator[Evidence]:
+        """The end of the logs of the machines in ``asked``, nodes or not. Never raises."""
+        nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
+        asking = (self._evidence_node(guests, one) for one in nodes)
+        yield from starmap(Evidence, logs(asking, deadline, guests.patience, RECENTLY))
+        yield from guests.logs(self._other_machines(asked), deadline, RECENTLY)
+
+    @contextmanager
+    def api(self, guests: Guests, deadline: Deadline, plane: str = "") -> Iterator[Api]:
+        """Connect to the API server of control plane ``plane``, by default the first one."""
+        first = self._plane()
+        path = self.lab.directory / KUBECONFIG
+        write_private(path, guests.shell(first).get(ADMIN, deadline).decode())
+        with guests.forward(plane or first, API_PORT, _API_SECONDS * guests.patience) as address:
+            api = Api(path, address)
+            try:
+                yield api
+            finally:
+                api.close()
+
+    def _plane(self) -> str:
+        return self.bundled.cluster.control_planes()[0].name
+
+    def _windows_nodes(self) -> tuple[ClusterNode, ...]:
+        return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
+
+    def _other_machines(self, machines: Iterable[str]) -> frozenset[str]:
+        """The machines that are not nodes: router, client, services node."""
+        return frozenset(machines) - {node.name for node in self.bundled.cluster.nodes}
+
+    def _evidence_node(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
+        if node.os == "linux":
+            return LinuxNode(node.name, guests.shell(node.name))
+        from lab.windows.images.steps import MODULE, Observe, script, settings  # noqa: PLC0415  few labs have one
+
+        return WindowsNode(
+            node.name,
+            guests.windows_shell(node.name),
+            script("observe.ps1"),
+            script(MODULE),
+            settings(Observe()),
+        )
+
+    def _linux(self, site: ClusterSite) -> tuple[Step, ...]:
+        return linux_steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
+
+    def _no_site(self) -> ClusterSite:
+        """A site without machines: enough to compute the steps' digests."""
+
+        def none(name: str) -> Never:
+            raise AssertionError(name)
+
+        return ClusterSite(none, {}, self.lab.directory, say)
+
+    def _site(self, guests: Guests) -> ClusterSite:
+        return ClusterSite(
+            shell=guests.shell,
+            management={one.name: guests.address(one.name) for one in self.intent.machines},
+            directory=self.lab.directory,
+            say=say,
+            patience=guests.patience,
+            check=guests.check,
+            api=lambda plane, deadline: self.api(guests, deadline, plane),
+        )
+
+    def _running(self, name: str) -> Callable[[], None]:
+        def run() -> None:
+            with self.opened() as guests:
+                (step,) = (one for one in self._linux(self._site(guests)) if one.name == name)
+                step.run()
+
+        return run
+
+    def _windows(self) -> None:
+        found = {node.name: node for node in self._windows_nodes()}
+        with self.opened() as guests:
+            on_each(found, lambda name: self._windows_node(guests, found[name]))
+
+    def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
+        from lab.windows.nodes.bring_up import Runner, WindowsBringUp  # noqa: PLC0415  few labs have one
+        from lab.windows.nodes.join_plan import JoinPlan  # noqa: PLC0415  the same
+
+        cluster, site = self.bundled.cluster, self._site(guests)
+        joining = WindowsBringUp(
+            JoinPlan(cluster, self.intent, node, self.bundled.manifest),
+            Runner(guests.windows_shell(node.name), site.patience),
+            lambda: self._ticket(site, node),
+            ClusterApi(cluster, site),
+        )
+        for run in joining.steps().values():
+            run()
+
+    def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
+        from lab.windows.nodes.kubelet import HardWayJoin, Join  # noqa: PLC0415  few labs have one
+
+        made, entrance = self.bundled.cluster, JoinCredentials(self.bundled.cluster, site)
+        deadline = site.deadline(_API_SECONDS)
+        account = addons()[made.topology].account
+        proxy = entrance.kubeconfig("system:kube-proxy", (), deadline)
+        network = entrance.kubeconfig(account, (), deadline) if account else None
+        endpoint = f"{made.endpoint}:{API_PORT}"
+        if made.how == "by-hand":
+            own = entrance.kubeconfig(f"system:node:{node.name}", ("system:nodes",), deadline)
+            by_hand = HardWayJoin(own, entrance.ca(deadline).encode())
+            return Join(endpoint, "", "", proxy, network, by_hand)
+        return Join(endpoint, entrance.token(deadline), entrance.ca_hash(deadline), proxy, network)
+
+    def _pods(self) -> None:
+        with self.opened() as guests:
+            deadline = guests.deadline(PODS_SECONDS)
+            with self._pods_of(guests, deadline) as pods:
+                pods.deploy(deadline, say)
+
+    @contextmanager
+    def _pods_of(self, guests: Guests, deadline: Deadline) -> Iterator[ProbePods]:
+        with self.api(guests, deadline) as api:
+            yield ProbePods(api, self.intent, self._owner(), self._images())
+
+    def _owner(self) -> ObjectOwner:
+        return ObjectOwner(self.lab.name, self.lab.token)
+
+    def _images(self) -> Mapping[Os, str]:
+        systems = {node.os for node in self.bundled.cluster.nodes if node.pod_cidr}
+        return {system: self.bundled.manifest.image(AGNHOST, system).name for system in systems}

@@ -1,0 +1,28 @@
+"""Find labs on hypervisors, without importing libvirt if there cannot be any."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+from lab.providers.provider import Mark
+from lab.providers.setup import ProviderSetup
+
+SOCKET = "/run/libvirt/libvirt-sock"
+"""The local libvirtd's socket."""
+
+
+def is_installed() -> bool:
+    """True if libvirt and its Python binding are usable on this machine; does not connect."""
+    return os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
+
+
+def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
+    """The controller's objects; with ``all_users`` also those of others' expired labs."""
+    if setup.inventory() is None and not is_installed():
+        return ()
+    from lab.machines.libvirt import owned  # noqa: PLC0415  few machines have hypervisors
+    from lab.machines.libvirt.host import Host  # noqa: PLC0415  the same
+
+    hosts = [Host(one) for one in setup.machines().hypervisors.values()]
+    return owned.marks(hosts, all_users=all_users)

@@ -1,0 +1,185 @@
+"""The steps that bring a lab of system containers up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, LabError
+from lab._log import say
+from lab.inventory.inventory import Inventory
+from lab.machines import keyring
+from lab.machines.base import on_machines, recorded
+from lab.machines.images.image_store import ImageStore
+from lab.machines.kubernetes import Bundled
+from lab.machines.nspawn import cgroups, containers, holder, layout, networks, preflight
+from lab.machines.nspawn.cgroups import Hierarchies
+from lab.machines.nspawn.container import Container
+from lab.machines.nspawn.guests import ContainerGuests
+from lab.machines.nspawn.layout import NspawnLayout
+from lab.machines.nspawn.prepared import prepared
+from lab.plan.canonical import digest
+from lab.plan.step import Step
+from lab.providers.netns.holders import HolderEntry
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent
+
+_FORM = "1"
+"""Increment when the steps do something different for the same inputs."""
+_BOOT_SECONDS = 90.0
+_LOOK_SECONDS = 15.0
+"""For one check whether a machine has booted; on a busy host one hung for 90 s."""
+_UP = frozenset({"running", "degraded"})
+
+
+@dataclass(frozen=True)
+class NspawnBringUp:
+    """Bring-up of one lab."""
+
+    lab: LabHandle
+    intent: Intent
+    inventory: Inventory
+    image_store: ImageStore
+    cache: Path
+    bundled: Bundled | None
+    """Its cluster and bundle; None if pods are namespaces."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """``images``, ``networks``, ``machines``, then the steps on running machines."""
+        token = self.lab.token
+        recipes = {name: self.image_store.digest(name) for name in self._images_wanted()}
+        bundle = self.bundled.digest if self.bundled else ""
+        hardware = [machine.hardware for machine in self.intent.machines]
+        cards = [machine.interfaces for machine in self.intent.machines]
+        steps = (
+            Step("images", digest(_FORM, token, recipes, bundle), self._images),
+            Step("networks", digest(_FORM, token, self.intent.segments), self._networks),
+            Step("machines", digest(_FORM, token, hardware, cards, recipes), self._machines),
+            *on_machines(self.lab, self.intent, self.bundled, self._guests),
+        )
+        return tuple(replace(one, run=partial(self._run, one)) for one in steps)
+
+    @staticmethod
+    def _run(step: Step) -> None:
+        """Run a step; on failure, name an exhausted host-wide resource in the error."""
+        try:
+            step.run()
+        except LabError as error:
+            lacking = preflight.exhausted(preflight.room())
+            if lacking is None:
+                raise
+            happened = f"{error.happened}; {lacking.seen}"
+            raise BrokenError(error.doing, happened, lacking.hint) from error
+
+    def _images_wanted(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.hardware.image for one in self.intent.machines))
+
+    def _images(self) -> None:
+        """Build or find the lab's images, choose its management range, and save its layout."""
+        roots = {name: self.image_store.root(name, say) for name in self._images_wanted()}
+        ready = None
+        if self.bundled:
+            ready = prepared(self.cache, self.bundled.store, self.bundled.manifest, say)
+        before = layout.load(self.lab)
+        names = tuple(one.name for one in self.intent.machines)
+        management = (
+            before.management
+            if before
+            else networks.free_range(self.inventory.management.cidr, self.lab.token)
+        )
+        decided = NspawnLayout(
+            roots, management, names, self.bundled.digest if self.bundled else "", ready
+        )
+        layout.save(self.lab, decided)
+        self.__dict__.pop("_layout", None)
+
+    @cached_property
+    def _layout(self) -> NspawnLayout:
+        return recorded(self.lab, layout.load(self.lab))
+
+    def _networks(self) -> None:
+        keyring.ensure(self.lab, [one.name for one in self.intent.machines])
+        entry = holder.ensure(self.lab, sys.executable)
+        networks.make(entry, self.lab, self._layout, self.intent.segments)
+
+    def _containers(self) -> tuple[Container, ...]:
+        every = enumerate(self.intent.machines)
+        return tuple(Container(self.lab, one, self._layout, number) for number, one in every)
+
+    def _machines(self) -> None:
+        containers.require_own_disks(self.lab)
+        entry = holder.entry(self.lab)
+        named = networks.bridges(self.intent.segments)
+        ours = self._containers()
+        hierarchies = holder.hierarchies(entry.pid)
+        self._remove_outdated(entry, hierarchies)
+        with ThreadPoolExecutor(max_workers=len(ours)) as pool:
+            jobs = [pool.submit(self._prepare, one, entry, hierarchies) for one in ours]
+        for job in jobs:
+            job.result()
+        began = time.monotonic()
+        started = []
+        there = containers.leaders(entry.pid)
+        for one in ours:
+            if one.name not in there:
+                containers.switch_on(entry, one, hierarchies, named)
+                started.append(one.name)
+            elif cgroups.is_frozen(hierarchies, self.lab.token, one.name):
+                cgroups.freeze(hierarchies, self.lab.token, one.name, frozen=False)
+                say(f"{one.name}: resumed")
+        with self._guests() as guests:
+            deadline = Deadline(_BOOT_SECONDS * guests.patience)
+            for at, one in enumerate(ours):
+                try:
+                    self._wait(guests, entry, one.name, deadline)
+                except LabError:  # it, and who was to boot beside it, boot anew by the next 'up'
+                    for other in ours[at:]:
+                        if other is one or other.name in started:
+                            containers.switch_off(hierarchies, self.lab, other.name)
+                    raise
+        if started:
+            say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
+
+    def _remove_outdated(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
+        """Remove machines that the scenario no longer has, or that must be rebuilt."""
+        wanted = {one.name: one for one in self._containers()}
+        for name in containers.leaders(entry.pid):
+            if name not in wanted or not containers.made_from(wanted[name]):
+                containers.remove(entry, hierarchies, self.lab, name)
+
+    def _prepare(self, one: Container, entry: HolderEntry, hierarchies: Hierarchies) -> None:
+        if not containers.made_from(one):
+            containers.remove(entry, hierarchies, self.lab, one.name)
+            containers.write_disk(one)
+
+    def _wait(
+        self, guests: ContainerGuests, entry: HolderEntry, name: str, deadline: Deadline
+    ) -> None:
+        def look() -> str:
+            within = Deadline(min(_LOOK_SECONDS * guests.patience, deadline.left()))
+            try:
+                shell = guests.shell(name)
+                return shell.run(("systemctl", "is-system-running"), within).stdout.strip()
+            except BrokenError as error:  # it is off briefly during a reboot
+                said = containers.log(entry, name)
+                if containers.has_ended(said):
+                    raise containers.failure(name, said) from error
+                if isinstance(error, DeadlineError) and preflight.exhausted(preflight.room()):
+                    raise  # systemd that has found none hangs for good
+                return error.happened
+
+        try:
+            deadline.wait(
+                f"booting machine '{name}'", look, until=lambda state: state in _UP, every=0.05
+            )
+        except DeadlineError as error:
+            said = containers.log(entry, name).rpartition(containers.SWITCHED_ON)[2]
+            raise containers.failure(name, said) if said.strip() else error from error
+
+    def _guests(self) -> ContainerGuests:
+        return ContainerGuests(self.lab, self._layout, holder.find(self.lab))

@@ -1,0 +1,173 @@
+"""Access to a lab's system containers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from lab._errors import BrokenError
+from lab.machines import keyring
+from lab.machines.guests import EMULATION, Guests
+from lab.machines.nspawn import cgroups, preflight
+from lab.machines.nspawn import holder as holders
+from lab.machines.nspawn.cgroups import OUTSIDE, Hierarchies
+from lab.machines.nspawn.container import DROPPED
+from lab.machines.nspawn.containers import Leader, leaders
+from lab.machines.nspawn.layout import NspawnLayout
+from lab.providers.netns.guard import call_guarded
+from lab.providers.netns.holders import HolderProcess
+from lab.providers.provider import LabHandle
+from lab.shells.local import LocalShell
+from lab.shells.shell import Reach
+
+if TYPE_CHECKING:
+    from lab.windows.shell import WindowsShell
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_JOIN = """while [ "$1" != -- ]; do
+    echo $$ >"$1/cgroup.procs" || exit
+    shift
+done
+shift
+exec "$@"
+"""
+
+
+def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
+    """The prefix that runs a command in a container, with the container's capabilities.
+
+    ``leader``: process id of the container's systemd. ``groups``: the machine's control group in
+    each hierarchy.
+    """
+    lost = ",".join(f"-{one.removeprefix('CAP_').lower()}" for one in DROPPED)
+    return (
+        *("sh", "-c", _JOIN, "sh", *(str(one / OUTSIDE) for one in groups), "--"),
+        *("nsenter", "--target", str(leader)),
+        *("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"),
+        *("env", "--ignore-environment", f"PATH={_PATH}", "HOME=/root", "LANG=C.UTF-8"),
+        "TERM=xterm-256color",
+        *("setpriv", f"--bounding-set={lost}", "--"),
+    )
+
+
+PROBES_A_PROCESSOR = 16
+"""All machines share the host's processors: with 256 probes in flight on two processors, pods on
+four nodes left 15 of 1,280 unanswered for a second, all of them UDP."""
+
+
+class ContainerGuests(Guests):
+    """All machines of one lab, entered from the host.
+
+    ``holder``: the lab's holder; None while there is none.
+    """
+
+    at_once = PROBES_A_PROCESSOR * (os.cpu_count() or 1)
+
+    def __init__(self, lab: LabHandle, layout: NspawnLayout, holder: HolderProcess | None) -> None:
+        super().__init__(lab, layout.machines, cluster=bool(layout.bundle))
+        self._layout = layout
+        self._holder = holder
+        self._leaders: dict[str, Leader] = {}
+        self._looking = Lock()
+        self._shells: dict[str, LocalShell] = {}
+        self._hierarchies: Hierarchies | None = None
+
+    @cached_property
+    def patience(self) -> int:
+        """Factor for deadlines: more than 1 if this machine's processors are emulated."""
+        return EMULATION if preflight.emulated() else 1
+
+    def check(self) -> None:
+        """Raise BrokenError if the lab's holder has ended, and with it every machine."""
+        if self._holder is not None and self._holder.gone():
+            raise BrokenError(
+                f"going on with lab '{self._lab.name}'",
+                "its machines were ended from outside",
+                "'lab up' starts them again",
+            )
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def address(self, machine: str) -> str:
+        """The machine's management address.
+
+        Raises BrokenError if the lab's record lacks the machine.
+        """
+        try:
+            return self._layout.address(machine)
+        except ValueError as error:
+            raise BrokenError(
+                f"looking for the address of machine '{machine}'",
+                "the lab's record has none",
+                f"'lab status {self._lab.name}' says how to bring it up again",
+            ) from error
+
+    def reach(self, machine: str) -> Reach:
+        """Everything needed to log in to it by SSH."""
+        return Reach(
+            name=machine,
+            address=self.address(machine),
+            user="root",
+            keyfile=keyring.client_file(self._lab),
+            host_key=keyring.host_key(self._lab, machine).public,
+        )
+
+    def shell(self, machine: str) -> LocalShell:
+        """A shell on the machine; always the same one."""
+        if machine not in self._shells:
+            self._shells[machine] = LocalShell(
+                become=False,
+                inside=lambda: self._inside(machine),
+                machine=f"machine '{machine}'",
+                call=call_guarded,
+            )
+        return self._shells[machine]
+
+    def _inside(self, machine: str) -> tuple[str, ...]:
+        """The prefix that runs a command in the machine, whose systemd changes with a reboot."""
+        leader = self._leader(machine)
+        if leader is None:
+            raise BrokenError(
+                f"entering machine '{machine}'", "it is switched off", "'lab up' starts it"
+            )
+        return enter(leader, self._groups(machine))
+
+    def windows_shell(self, machine: str) -> WindowsShell:
+        """Refuse: system containers cannot run Windows."""
+        raise BrokenError(
+            f"getting a shell on machine '{machine}'", "system containers only run Linux"
+        )
+
+    @contextmanager
+    def forward(self, machine: str, port: int, seconds: float) -> Iterator[str]:
+        """Yield the ``https://`` URL of a TCP port of the machine."""
+        del seconds
+        yield f"https://{self.address(machine)}:{port}"
+
+    def _groups(self, machine: str) -> tuple[Path, ...]:
+        """The machine's control groups.
+
+        Raises BrokenError if they are frozen: a process that entered them would freeze too.
+        """
+        if self._hierarchies is None:
+            assert self._holder is not None, "the machine is on"
+            self._hierarchies = holders.hierarchies(self._holder.pid)
+        if cgroups.is_frozen(self._hierarchies, self._lab.token, machine):
+            raise BrokenError(
+                f"entering machine '{machine}'", "it is suspended", "'lab up' resumes it"
+            )
+        return tuple(group / machine for group in self._hierarchies.groups(self._lab.token))
+
+    def _leader(self, machine: str) -> int | None:
+        with self._looking:  # concurrent threads scan /proc only once
+            known = self._leaders.get(machine)
+            if known is None or not known.runs():
+                self._leaders = {} if self._holder is None else leaders(self._holder.pid)
+                known = self._leaders.get(machine)
+            return known.pid if known else None

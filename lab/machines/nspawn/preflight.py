@@ -1,0 +1,306 @@
+"""Check whether this machine can run a lab of system containers.
+
+Each check returns a :class:`~lab.providers.provider.Diagnosis`, used by both ``lab doctor`` and
+``lab up``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.machines.cluster.cluster import HostTraits
+from lab.machines.nspawn import cgroups
+from lab.providers.netns import holders, isolation
+from lab.providers.provider import Diagnosis
+from lab.state.capacity import available
+from lab.state.permissions import writer
+from lab.topology.intent import Intent
+
+SUBJECT = "this machine, for system containers"
+PROGRAMS = {
+    "systemd-nspawn": "systemd-container",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+}
+"""Debian package by program."""
+INOTIFY_CONTROL_PLANE, INOTIFY_NODE, INOTIFY_MACHINE = 27, 13, 3
+"""Measured inotify instances of a machine: with API server and kubelet, with one of the two (the
+control planes of the hard way run no kubelet), with neither."""
+MEMORY_MIB = {"control-plane": 560, "worker": 165, "machine": 20}
+"""Measured memory use; machines rarely use all the memory of the scenario."""
+_MIB = 1 << 20
+_SECONDS = 20.0
+_CAP_SYS_RESOURCE = 24
+_KERNEL_MODULES = {
+    "overlay": "/sys/module/overlay",
+    "br_netfilter": "/proc/sys/net/bridge",
+    "nf_conntrack": "/proc/sys/net/netfilter",
+}
+"""Modules, each with a directory that exists if the module is loaded or built in."""
+
+
+@dataclass(frozen=True, slots=True)
+class NspawnNeed:
+    """Resources that a lab needs."""
+
+    inotify: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class NspawnRoom:
+    """Resources that the machine has."""
+
+    inotify_limit: int
+    inotify_used: int
+    memory_mib: int
+
+
+def need(intent: Intent) -> NspawnNeed:
+    """The resources that a lab needs; without a cluster every machine counts as plain. Pure."""
+    inotify = memory = 0
+    for machine in intent.machines:
+        kubelet = machine.kubelet if intent.kubernetes else None
+        memory += MEMORY_MIB[kubelet.role if kubelet else "machine"]
+        if kubelet is None:
+            inotify += INOTIFY_MACHINE
+        elif kubelet.role == "control-plane" and kubelet.pod_cidr:
+            inotify += INOTIFY_CONTROL_PLANE
+        else:
+            inotify += INOTIFY_NODE
+    return NspawnNeed(inotify, memory)
+
+
+def room() -> NspawnRoom:
+    """Read this machine's limits and current use."""
+    limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii"))
+    return NspawnRoom(limit, inotify_instances(os.geteuid()), available() // _MIB)
+
+
+def inotify_instances(user: int) -> int:
+    """The number of inotify instances of a user's processes; shared ones count per process."""
+    found = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
+        if not name.isdigit():
+            continue
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid != user:  # noqa: PTH116  no Path needed
+                continue
+            for one in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208  the same
+                with suppress(OSError):
+                    found += os.readlink(f"/proc/{name}/fd/{one}") == "anon_inode:inotify"  # noqa: PTH115
+    return found
+
+
+def exhausted(there: NspawnRoom) -> Diagnosis | None:
+    """The failed check if a new machine would get no inotify instances; else None. Pure."""
+    if there.inotify_limit - there.inotify_used >= INOTIFY_MACHINE:
+        return None
+    return _fail(
+        "inotify instances",
+        f"{there.inotify_used} of {there.inotify_limit} inotify instances are in use: programs of "
+        "the lab get none",
+        f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * there.inotify_limit)}",
+    )
+
+
+def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
+    """Yield a diagnosis for each resource that is too small. Pure."""
+    wanted = needed.inotify + there.inotify_used
+    if wanted > there.inotify_limit:
+        yield _fail(
+            "inotify instances",
+            f"the lab needs about {needed.inotify}, {there.inotify_used} are in use, and a user "
+            f"may have {there.inotify_limit}",
+            f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * wanted)}",
+        )
+    if needed.memory_mib > there.memory_mib:
+        yield _fail(
+            "memory",
+            f"the lab needs about {needed.memory_mib:,} MiB, and {there.memory_mib:,} MiB are free",
+            "take unneeded labs down, or use a scenario with fewer nodes",
+        )
+
+
+def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
+    """How many more labs of the largest size fit; at least one. Pure."""
+    inotify = max((one.inotify for one in needs), default=1)
+    memory = max((one.memory_mib for one in needs), default=1)
+    free = there.inotify_limit - there.inotify_used
+    return max(1, min(free // inotify, there.memory_mib // memory))
+
+
+def examine(directory: Path) -> tuple[Diagnosis, ...]:
+    """The checks of this machine that do not depend on the lab.
+
+    ``directory``: where machines' disks would be; tries its nearest existing ancestor.
+    """
+    root = lacking_root()
+    if root:
+        return (root,)
+    checks = (_programs, _kernel, partial(_overlay, directory), _control_groups, _kmsg, _oom_scores)
+    return tuple(check() for check in (*checks, _inotify))
+
+
+def lacking_root() -> Diagnosis | None:
+    """The failed check for an unprivileged user; None for root."""
+    if os.geteuid() == 0:
+        return None
+    hint = "sudo, or '--provider netns', which needs none"
+    return _fail("root", "system containers need root", hint)
+
+
+def _programs() -> Diagnosis:
+    missing = {name: package for name, package in PROGRAMS.items() if shutil.which(name) is None}
+    if not missing:
+        return _ok("programs", ", ".join(PROGRAMS))
+    packages = " ".join(sorted(set(missing.values())))
+    listed = ", ".join(f"'{name}'" for name in missing)
+    return _fail("programs", f"{listed} not found", f"sudo apt-get install {packages}")
+
+
+def _kernel() -> Diagnosis:
+    missing = [name for name, path in _KERNEL_MODULES.items() if not Path(path).is_dir()]
+    if not missing:
+        return _ok("kernel modules", ", ".join(_KERNEL_MODULES))
+    listed = ", ".join(f"'{name}'" for name in missing)
+    return _fail("kernel modules", f"{listed} not loaded", f"sudo modprobe -a {' '.join(missing)}")
+
+
+def _overlay(directory: Path) -> Diagnosis:
+    """Mount an overlay where machines would have theirs, in scratch namespaces."""
+    place = next(path for path in (directory, *directory.parents) if path.is_dir())
+
+    def mount() -> None:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".hybridlab-") as scratch:
+            parts = {name: f"{scratch}/{name}" for name in ("lower", "upper", "work", "merged")}
+            for path in parts.values():
+                Path(path).mkdir()
+            options = "lowerdir={lower},upperdir={upper},workdir={work}".format(**parts)
+            isolation.mount("overlay", parts["merged"], "overlay", 0, options)
+            isolation.unmount(parts["merged"])
+
+    try:
+        holders.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
+    except (OSError, LabError) as error:
+        why = error.strerror if isinstance(error, OSError) else error.happened
+        return _fail(
+            "overlay",
+            f"no overlay can be mounted in '{place}': {why}",
+            "keep labs on ext4, xfs or btrfs: HYBRIDLAB_STATE=/var/lib/hybridlab",
+        )
+    return _ok("overlay", f"tried in '{place}'")
+
+
+def _control_groups() -> Diagnosis:
+    kind = "version 2" if cgroups.unified() else "version 1"
+    try:
+        parents = cgroups.hierarchies().parents
+    except OSError as error:
+        return _fail("control groups", f"{cgroups.ROOT}: {error.strerror}", "mount them there")
+    if parents and all(os.access(one, os.W_OK) for one in parents):
+        return _ok("control groups", kind)
+    return _fail(
+        "control groups",
+        f"{kind}; cannot create any below '{cgroups.ROOT}'",
+        "run on the host itself, or in a container that may write its control groups",
+    )
+
+
+def _kmsg() -> Diagnosis:
+    if Path("/dev/kmsg").exists():
+        return _ok("/dev/kmsg", "exists, for the kubelet")
+    return _fail("/dev/kmsg", "the kubelet needs it and it is missing", "mknod /dev/kmsg c 1 11")
+
+
+def _oom_scores() -> Diagnosis:
+    if can_lower_oom_score():
+        return _ok("OOM scores", "can be lowered")
+    seen = "without CAP_SYS_RESOURCE no process is protected from the OOM killer"
+    hint = "run as root on the host itself, or give the container CAP_SYS_RESOURCE"
+    return Diagnosis(SUBJECT, "OOM scores", "warn", seen, hint)
+
+
+def _inotify() -> Diagnosis:
+    there = room()
+    seen = f"{there.inotify_used} of {there.inotify_limit} instances in use"
+    wanted = INOTIFY_CONTROL_PLANE + 4 * INOTIFY_NODE + 2 * INOTIFY_MACHINE
+    if there.inotify_used + wanted <= there.inotify_limit:
+        return _ok("inotify instances", seen)
+    return Diagnosis(
+        SUBJECT,
+        "inotify instances",
+        "warn",
+        f"{seen}; one control plane with four workers needs {wanted}",
+        "sudo sysctl -w fs.inotify.max_user_instances=1024",
+    )
+
+
+def strangers_cache(cache: Path) -> Diagnosis | None:
+    """The failed check if another user can write to the cache: root runs files from it.
+
+    None if only root can write to it, or it does not exist yet.
+    """
+    for path in (cache, cache / "roots", cache / "containers", cache / "bundles"):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if found.st_uid != 0 or found.st_mode & 0o022 or writer(path):
+            return _fail(
+                "cache",
+                f"root would run files in '{path}', which another user owns, may write to "
+                "or may move away",
+                f"sudo chown -R root '{cache}' && sudo chmod -R go-w '{cache}', or another "
+                "XDG_CACHE_HOME",
+            )
+    return None
+
+
+def can_lower_oom_score() -> bool:
+    """True if this process, and hence the machines, may lower OOM scores."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("CapBnd:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
+    return False
+
+
+def emulated() -> bool:
+    """True if this is a virtual machine with processors emulated by QEMU, without KVM."""
+    try:
+        done = subprocess.run(
+            ("systemd-detect-virt", "--vm"),  # noqa: S607  its path differs between distributions
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return done.stdout.strip() == b"qemu"
+
+
+def traits() -> HostTraits:
+    """How nodes on this machine differ from real computers."""
+    return HostTraits(
+        shared_kernel=True,
+        cgroup_v1=not cgroups.unified(),
+        can_lower_oom_score=can_lower_oom_score(),
+    )
+
+
+def _ok(check: str, seen: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "ok", seen)
+
+
+def _fail(check: str, seen: str, hint: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "fail", seen, hint)

@@ -1,0 +1,1 @@
+"""SSH: shells on machines, connections, and OpenSSH's files."""

@@ -1,1 +1,0 @@
-"""Shared by providers whose machines are computers: shells, the cluster, and its pods."""

@@ -1,1 +1,0 @@
-"""Shells on machines: over SSH, over WinRM, and on this machine."""

@@ -1,0 +1,1 @@
+"""Shells: the protocol, programs on this machine, and parallel runs."""

@@ -1,0 +1,451 @@
+"""Facts of a Windows node: one PowerShell step over WinRM, and its answer parsed.
+
+HNS' first schema, as ``Get-HnsNetwork``, ``Get-HnsEndpoint`` and ``Get-HnsPolicyList`` print it: an
+Overlay network is a tunnel (VSID of its subnet, its ManagementIP), and its RemoteSubnetRoute
+policies are routes, neighbours and forwarding entries in one; an L2Bridge network is a bridge;
+OutBoundNAT policies of pods' endpoints masquerade; ELB policies are Services. Sources: hcsshim
+(internal/hns), flannel (pkg/backend/vxlan/vxlan_network_windows.go), kube-proxy
+(pkg/proxy/winkernel), and outputs in issues of calico and sig-windows-tools.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_interface, ip_network
+from typing import Any
+
+from lab._deadline import Deadline
+from lab.facts.node import SWITCHED, Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
+from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
+from lab.topology.intent import (
+    Bridge,
+    ForwardingEntry,
+    Neighbour,
+    Resolver,
+    Route,
+    Tunnel,
+)
+from lab.windows.shell import WindowsShell
+from lab.windows.steps import run_step
+
+Object = Mapping[str, Any]
+
+VXLAN_PORT = 4789
+"""The only VXLAN port of HNS (facts of flannel on Windows)."""
+_OVERLAY = "overlay"
+_BRIDGES = {"l2bridge", "l2tunnel"}
+_PROTOCOLS = {6: "tcp", 17: "udp", "6": "tcp", "17": "udp", "TCP": "tcp", "UDP": "udp"}
+_ATTACHED = {2, 3}
+"""States of an endpoint that belongs to a container (hcsshim: Attached, AttachedSharing)."""
+
+
+def mac(text: object) -> str:
+    """A MAC such as ``00-15-5D-D3-D8-DE`` in the Intent's notation."""
+    return str(text or "").replace("-", ":").lower()
+
+
+def _policies(owner: Object, kind: str) -> Iterator[Object]:
+    """An object's policies of a kind; settings that the second schema nests are flattened."""
+    for policy in owner.get("Policies") or ():
+        if isinstance(policy, Mapping) and str(policy.get("Type", "")).lower() == kind.lower():
+            inner = policy.get("Settings")
+            yield {**policy, **inner} if isinstance(inner, Mapping) else policy
+
+
+def _subnets(network: Object) -> list[Object]:
+    return [one for one in network.get("Subnets") or () if isinstance(one, Mapping)]
+
+
+def bridges(networks: Iterable[Object], mtus: Mapping[str, int]) -> tuple[Bridge, ...]:
+    """The L2Bridge networks; their address is that of the subnet's gateway."""
+    found = []
+    for network in networks:
+        if str(network.get("Type", "")).lower() in _BRIDGES:
+            addresses = tuple(
+                f"{one['GatewayAddress']}/{_length(one.get('AddressPrefix'))}"
+                for one in _subnets(network)
+                if one.get("GatewayAddress")
+            )
+            name = str(network.get("Name", ""))
+            found.append(Bridge(name, "", addresses, mtus.get(name, 0)))
+    return tuple(found)
+
+
+def _length(prefix: object) -> str:
+    return str(prefix or "").partition("/")[2] or "32"
+
+
+def tunnels(networks: Iterable[Object]) -> tuple[Tunnel, ...]:
+    """The Overlay networks, without MTU and address, which HNS does not report."""
+    return tuple(
+        Tunnel(
+            name=str(network.get("Name", "")),
+            vni=_vsid(network),
+            port=_port(network),
+            local=str(network.get("ManagementIP") or ""),
+            device=str(network.get("NetworkAdapterName") or ""),
+            mac=mac(network.get("DrMacAddress")),
+            addresses=(),
+            mtu=0,
+        )
+        for network in networks
+        if str(network.get("Type", "")).lower() == _OVERLAY
+    )
+
+
+def _vsid(network: Object) -> int:
+    for subnet in _subnets(network):
+        for policy in _policies(subnet, "VSID"):
+            return int(policy.get("VSID", policy.get("IsolationId", 0)))
+    return 0
+
+
+def _port(network: Object) -> int:
+    for policy in _policies(network, "VxlanPort"):
+        return int(policy.get("Port", VXLAN_PORT))
+    return VXLAN_PORT
+
+
+def remotes(
+    networks: Iterable[Object],
+) -> tuple[tuple[Route, ...], tuple[SeenNeighbour, ...], tuple[ForwardingEntry, ...]]:
+    """RemoteSubnetRoute policies as flannel's three kinds of entries on Linux."""
+    routes, neighbours, entries = [], [], []
+    for network in networks:
+        name = str(network.get("Name", ""))
+        for policy in _policies(network, "RemoteSubnetRoute"):
+            prefix, owner = (
+                str(policy["DestinationPrefix"]),
+                mac(policy.get("DistributedRouterMacAddress")),
+            )
+            end = str(ip_network(prefix, strict=False).network_address)
+            routes.append(Route(prefix, name, end, onlink=True))
+            neighbours.append(SeenNeighbour(Neighbour(end, owner, name), "PERMANENT"))
+            entries.append(ForwardingEntry(owner, name, str(policy.get("ProviderAddress", ""))))
+    return tuple(routes), tuple(neighbours), tuple(entries)
+
+
+def pods(endpoints: Iterable[Object]) -> tuple[PodFacts, ...]:
+    """The endpoints of current or former pods: their names end with a network's name.
+
+    A pod's endpoint that is marked as another node's has lost its network, and so has no carrier.
+    """
+    return tuple(_pod(endpoint) for endpoint in endpoints if _is_pods(endpoint))
+
+
+def _is_pods(endpoint: Object) -> bool:
+    network = str(endpoint.get("VirtualNetworkName") or "")
+    own = str(endpoint.get("Name") or "").strip().endswith(f"_{network}") if network else False
+    return own or bool(endpoint.get("SharedContainers"))
+
+
+def _pod(endpoint: Object) -> PodFacts:
+    alive = not endpoint.get("IsRemoteEndpoint") and endpoint.get("State", 3) in _ATTACHED
+    gateway = endpoint.get("GatewayAddress")
+    servers = str(endpoint.get("DNSServerList") or "").split(",")
+    search = tuple(one for one in str(endpoint.get("DNSSuffix") or "").split(",") if one)
+    card = LinkFacts(
+        name=str(endpoint.get("ID", "")),
+        kind="hns",
+        mac=mac(endpoint.get("MacAddress")),
+        addresses=(f"{endpoint.get('IPAddress')}/{endpoint.get('PrefixLength', 32)}",),
+        mtu=0,
+        up=True,
+        carrier=alive,
+    )
+    return PodFacts(
+        name=str(endpoint.get("Name") or "").strip(),
+        links=(card,),
+        routes=(Route("default", card.name, str(gateway)),) if gateway else (),
+        neighbours=(),
+        listening=None,
+        resolver=Resolver(servers[0], search, 1) if servers[0] else None,
+    )
+
+
+def translations(
+    policy_lists: Iterable[Object], endpoints: Sequence[Object], own: Iterable[str]
+) -> Translations:
+    """Load balancers and OutBoundNAT.
+
+    ``policy_lists``: output of ``Get-HnsPolicyList``. ``endpoints``: all endpoints, to which load
+    balancers refer by id. ``own``: the node's own addresses: a load balancer on one of them, or
+    without an address, is a NodePort.
+    """
+    addresses = {
+        str(one.get("ID", "")).lower(): str(one.get("IPAddress") or "") for one in endpoints
+    }
+    nodes = set(own)
+    found = [it for one in policy_lists for it in _balancers(one, addresses, nodes)]
+    ordered = sorted(found, key=lambda one: (one.address or "", one.port, one.protocol))
+    return Translations(
+        by="hns" if found else "",
+        services=tuple(ordered),
+        masquerades=tuple(dict.fromkeys(_masquerades(endpoints))),
+        marked=True,
+    )
+
+
+def _balancers(listed: Object, addresses: Mapping[str, str], own: set[str]) -> Iterator[Translated]:
+    ends = [
+        addresses.get(str(one).rpartition("/")[2].lower(), "")
+        for one in listed.get("References") or ()
+    ]
+    for policy in _policies(listed, "ELB"):
+        protocol = _PROTOCOLS.get(policy.get("Protocol", 0))
+        if protocol is None:
+            continue
+        inner = int(policy.get("InternalPort", 0))
+        backends = tuple(End(one, inner) for one in sorted(set(ends)) if one)
+        for address in policy.get("VIPs") or (None,):
+            node_port = address is None or str(address) in own or not address
+            yield Translated(
+                protocol,
+                None if node_port else str(address),
+                int(policy.get("ExternalPort", 0)),
+                backends,
+            )
+
+
+def _masquerades(endpoints: Iterable[Object]) -> Iterator[Masquerade]:
+    for endpoint in endpoints:
+        if not _is_pods(endpoint) or endpoint.get("IsRemoteEndpoint"):
+            continue
+        length = endpoint.get("PrefixLength", 32)
+        source = str(ip_interface(f"{endpoint.get('IPAddress')}/{length}").network)
+        for policy in _policies(endpoint, "OutBoundNAT"):
+            spared = policy.get("ExceptionList") or policy.get("Exceptions") or ()
+            yield Masquerade(source, tuple(str(one) for one in spared))
+
+
+_ANYWHERE = "0.0.0.0"  # noqa: S104  Windows' next hop of an on-link route
+_DEFAULT = "0.0.0.0/0"
+_EVERYWHERE = {"224.0.0.0/4", "255.255.255.255/32", "127.0.0.0/8"}
+_VIRTUAL = "vEthernet ("
+_BLOCK, _ALLOW = "block", "allow"
+_RUNS = "Running"
+
+
+def observe(
+    shell: WindowsShell,
+    script: bytes,
+    module: bytes,
+    settings: Mapping[str, Any],
+    deadline: Deadline,
+) -> NodeFacts:
+    """Observe a node with one step.
+
+    ``shell``: the node. ``script``, ``module``: ``observe.ps1`` and the module that it imports,
+    from :mod:`lab.windows.images.steps`. ``settings``: of the step ``Observe``. ``deadline``: for
+    the whole step.
+
+    Raises StepError, DeadlineError, BrokenError when the node cannot be queried.
+    """
+    return facts(run_step(shell, script, module, "observe", settings, deadline).facts)
+
+
+def facts(said: Object) -> NodeFacts:
+    """Parse the step's answer. Pure; parts that cannot be read are listed in ``absent``."""
+    read = _Reading(said)
+    networks, endpoints = read.all("networks"), read.all("endpoints")
+    behind = _behind(read.all("adapters"))
+    links = tuple(_links(read, behind))
+    mtus = {_inner(link.name, behind): link.mtu for link in links}
+    remote_routes, remote_neighbours, entries = remotes(networks)
+    own = [text.partition("/")[0] for link in links for text in link.addresses]
+    return NodeFacts(
+        os="windows",
+        version=str(said.get("version", "")),
+        links=(*links, *_networks(networks)),
+        bridges=bridges(networks, mtus),
+        tunnels=tunnels(networks),
+        routes=(*_routes(read.all("routes"), read.all("interfaces"), behind), *remote_routes),
+        neighbours=(*_neighbours(read.all("neighbours"), behind), *remote_neighbours),
+        forwarding=entries,
+        forwards=_forwards(read.all("interfaces")),
+        translations=translations(read.all("policies"), endpoints, own),
+        barriers=tuple(_barriers(read.all("rules"))),
+        let_in=tuple(_let_in(read.all("rules"))) if read.knows("rules") else None,
+        listening=tuple(sorted(set(_listening(read.all("listening"))))),
+        pods=pods(endpoints) if read.knows("endpoints") else None,
+        units=tuple(_units(read)),
+        counters=tuple(_counters(read.all("statistics"), behind)),
+        absent=tuple(read.absent.items()),
+    )
+
+
+class _Reading:
+    """The step's lists of JSON texts, and the parts that cannot be read."""
+
+    def __init__(self, said: Object) -> None:
+        self._said = said
+        absent = said.get("absent")
+        self.absent = (
+            {str(k): str(v) for k, v in absent.items()} if isinstance(absent, dict) else {}
+        )
+        # facts that have another name on Linux
+        for ours, theirs in (("nftables", "policies"), ("route", "routes")):
+            if theirs in self.absent:
+                self.absent[ours] = self.absent[theirs]
+
+    def knows(self, name: str) -> bool:
+        """Whether that query was answered."""
+        return name in self._said and name not in self.absent
+
+    def all(self, name: str) -> list[Any]:
+        """The objects of a list."""
+        found = self._said.get(name) or []
+        texts = [found] if isinstance(found, str) else found
+        try:
+            return [json.loads(text) for text in texts]
+        except (TypeError, ValueError) as error:
+            self.absent[name] = f"its answer cannot be read: {error}"
+            return []
+
+
+def _behind(adapters: Iterable[Object]) -> dict[str, str]:
+    """Each physical adapter in a virtual switch, by the virtual adapter that has replaced it.
+
+    The virtual one has the same MAC; its name need not be ``vEthernet (NAME)``, which a container's
+    adapter may have (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
+    """
+    listed = [(str(one["name"]), mac(one.get("mac"))) for one in adapters]
+    cards = {own: name for name, own in listed if own and not name.startswith(_VIRTUAL)}
+    return {name: cards[own] for name, own in listed if name.startswith(_VIRTUAL) and own in cards}
+
+
+def _links(read: _Reading, behind: Mapping[str, str]) -> Iterator[LinkFacts]:
+    """The adapters with addresses and MTU; one behind a virtual switch keeps its name."""
+    adapters = {str(one["name"]): one for one in read.all("adapters")}
+    addresses: dict[str, list[str]] = {}
+    for one in read.all("addresses"):
+        addresses.setdefault(str(one["name"]), []).append(f"{one['address']}/{one['length']}")
+    states = {str(one["name"]): one for one in read.all("interfaces")}
+    switched = {card: name for name, card in behind.items()}
+    for name, adapter in adapters.items():
+        if name in behind:
+            continue
+        shown = switched.get(name, name)
+        virtual = "hns" if name.startswith(_VIRTUAL) else ""
+        status = str(adapter.get("status", "")).lower()
+        yield LinkFacts(
+            name=name,
+            kind=SWITCHED if name in switched else virtual,
+            mac=mac(adapters[shown].get("mac")),
+            addresses=tuple(addresses.get(shown, ())),
+            mtu=int(states.get(shown, {}).get("mtu") or 0),
+            up=status not in {"disabled", "not present"},
+            carrier=status == "up",
+        )
+
+
+def _inner(name: str, behind: Mapping[str, str]) -> str:
+    if name in behind or not name.startswith(_VIRTUAL):
+        return behind.get(name, name)
+    return name.removeprefix(_VIRTUAL).removesuffix(")")
+
+
+def _networks(networks: Iterable[Object]) -> Iterator[LinkFacts]:
+    """HNS networks as devices, so that checks cover what depends on them."""
+    for network in networks:
+        yield LinkFacts(str(network.get("Name", "")), "hns", "", (), 0, up=True, carrier=True)
+
+
+def _routes(
+    entries: Iterable[Object], interfaces: Iterable[Object], behind: Mapping[str, str]
+) -> Iterator[Route]:
+    """The best route of each destination, by its own metric plus its interface's."""
+    metrics = {str(one["name"]): int(one.get("metric") or 0) for one in interfaces}
+    best: dict[str, tuple[int, Route]] = {}
+    for one in entries:
+        destination, device = str(one["destination"]), str(one["name"])
+        if destination in _EVERYWHERE or destination.startswith("127."):
+            continue
+        via = str(one.get("via") or _ANYWHERE)
+        route = Route(
+            "default" if destination == _DEFAULT else destination,
+            _inner(device, behind),
+            None if via == _ANYWHERE else via,
+        )
+        metric = int(one.get("metric") or 0) + metrics.get(device, 0)
+        if destination not in best or metric < best[destination][0]:
+            best[destination] = (metric, route)
+    yield from (route for _, route in best.values())
+
+
+def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[SeenNeighbour]:
+    for one in entries:
+        address, owner = str(one["address"]), mac(one.get("mac"))
+        if address.startswith(("224.", "239.")) or address == "255.255.255.255":
+            continue
+        unknown = owner in {"", "00:00:00:00:00:00"}
+        yield SeenNeighbour(
+            Neighbour(address, "" if unknown else owner, _inner(str(one["name"]), behind)),
+            str(one.get("state", "")).upper(),
+        )
+
+
+def _forwards(interfaces: Iterable[Object]) -> bool | None:
+    """Whether any of HNS' own interfaces forwards; None if there is none."""
+    said = [
+        str(one.get("forwarding", "")).lower() == "enabled"
+        for one in interfaces
+        if str(one.get("name", "")).startswith(_VIRTUAL)
+    ]
+    return any(said) if said else None
+
+
+def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:
+    """Firewall rules that block; rules that allow are not barriers."""
+    for rule in rules:
+        for protocol, first, last in _ports(rule, _BLOCK):
+            yield Barrier(
+                where=f"firewall rule '{rule.get('name')}'",
+                rule=f"blocks inbound {protocol.upper()} {first}"
+                + (f"-{last}" if last != first else ""),
+                protocol=protocol,
+                ports=(first, last),
+            )
+
+
+def _let_in(rules: Iterable[Object]) -> Iterator[tuple[str, int, int]]:
+    for rule in rules:
+        yield from _ports(rule, _ALLOW)
+
+
+def _ports(rule: Object, action: str) -> Iterator[tuple[str, int, int]]:
+    """Protocol, first and last port of the active rules with this action."""
+    does = str(rule.get("action", "")).lower() == action
+    if not does or str(rule.get("enabled", "")).lower() != "true":
+        return
+    for port in rule.get("ports") or ():
+        numbers = [int(one) for one in str(port).split("-") if one.isdecimal()]
+        if numbers:
+            yield str(rule.get("protocol", "")).lower(), numbers[0], numbers[-1]
+
+
+def _listening(entries: Iterable[Object]) -> Iterator[tuple[str, int]]:
+    for one in entries:
+        if not str(one.get("address", "")).startswith(("127.", "::1")):
+            yield str(one["protocol"]), int(one["port"])
+
+
+def _units(read: _Reading) -> Iterator[Unit]:
+    logs = {
+        str(one["name"]): tuple(str(line) for line in one.get("lines") or ())
+        for one in read.all("logs")
+    }
+    for one in read.all("services"):
+        name, state = str(one["name"]), str(one.get("state", ""))
+        start = str(one.get("start", ""))
+        more = f", starts: {start}" if start and state != _RUNS else ""
+        yield Unit(name, f"{state}{more}", logs.get(name, ()))
+
+
+def _counters(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[Counter]:
+    for one in entries:
+        name = _inner(str(one["name"]), behind)
+        for key, value in one.items():
+            if key != "name" and value:
+                yield Counter(f"{name} {key.replace('_', ' ')}", int(value))

@@ -1,0 +1,141 @@
+"""The kubelet as a Windows service, and how it joins the cluster. Pure.
+
+The service is native: ``kube-log-runner.exe --log-file=... kubelet.exe --windows-service ...``, as
+in Kubernetes' image-builder since 2026-06. Such a service does not read kubeadm's
+``kubeadm-flags.env``; the step that creates it does, and appends the flags found there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lab._deadline import Deadline
+from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.windows.nodes import paths
+from lab.windows.nodes.join_checks import takes_flag
+
+
+@dataclass(frozen=True, slots=True)
+class HardWayJoin:
+    """Credentials that a node gets instead of a token when it joins without kubeadm."""
+
+    kubelet_kubeconfig: bytes = field(repr=False)
+    """Contains the node's own client certificate."""
+    ca: bytes = field(repr=False)
+    """The cluster's CA certificate, PEM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Everything that one node needs to join."""
+
+    endpoint: str
+    """The API server's address and port, ``"10.9.176.11:6443"``."""
+    token: str = field(repr=False)
+    """kubeadm's token, valid for minutes; empty without kubeadm."""
+    ca_hash: str
+    """``"sha256:..."`` of the CA's public key; empty without kubeadm."""
+    proxy_kubeconfig: bytes = field(repr=False)
+    network_kubeconfig: bytes | None = field(default=None, repr=False)
+    """flanneld's kubeconfig; None without flannel."""
+    by_hand: HardWayJoin | None = None
+
+
+class NodeApi(Protocol):
+    """The part of the cluster's API that a joining node needs."""
+
+    def registered(self, name: str, deadline: Deadline) -> bool:
+        """Whether there is a Node of this name."""
+
+    def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
+        """Wait for the Node and set the plan's pod CIDR."""
+
+
+KUBELET_SERVICE = "kubelet"
+"""kubeadm starts and stops the service of this name."""
+KUBELET_PORT = 10250
+HEALTH_SECONDS = 240
+TLS_SECONDS = 300
+"""kubeadm's default limits for the kubelet's health and its certificate."""
+
+
+def kubelet_command(node: ClusterNode, pause: str, *, by_hand: bool) -> str:
+    """The command line of the kubelet service; it needs no quoting.
+
+    ``cgroups-per-qos``, ``enforce-node-allocatable`` and ``resolv-conf`` override the Linux values
+    that kubeadm writes into the configuration of all nodes.
+    """
+    given = [
+        "--windows-service",
+        "--v=2",
+        f"--cert-dir={paths.KUBELET}\\pki",
+        f"--config={paths.KUBELET_CONFIG}",
+        *([] if by_hand else [f"--bootstrap-kubeconfig={paths.BOOTSTRAP_CONF}"]),
+        f"--kubeconfig={paths.KUBELET_CONF}",
+        f"--hostname-override={node.name}",
+        f"--node-ip={node.address}",
+        f"--container-runtime-endpoint={paths.PIPE}",
+        "--enable-debugging-handlers",
+        "--cgroups-per-qos=false",
+        "--enforce-node-allocatable=",
+        "--resolv-conf=",
+    ]
+    if takes_flag("kubelet", node.version, "--pod-infra-container-image"):
+        given.append(f"--pod-infra-container-image={pause}")
+    return logged_command(KUBELET_SERVICE, "kubelet.exe", given)
+
+
+def logged_command(service: str, program: str, given: list[str]) -> str:
+    """A program under kube-log-runner, because a Windows service has no console to log to."""
+    runner = f"{paths.PROGRAMS}\\kube-log-runner.exe --log-file={paths.log_file(service)}"
+    return " ".join([runner, f"{paths.PROGRAMS}\\{program}", *given])
+
+
+def join_document(node: ClusterNode, join: Join) -> str:
+    """The document of ``kubeadm join --config``; the token is in a file, not on a command line."""
+    document = {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "JoinConfiguration",
+        "discovery": {
+            "bootstrapToken": {
+                "token": join.token,
+                "apiServerEndpoint": join.endpoint,
+                "caCertHashes": [join.ca_hash],
+            },
+        },
+        "nodeRegistration": {
+            "name": node.name,
+            "criSocket": paths.PIPE,
+            "taints": [],
+            "imagePullPolicy": "IfNotPresent",
+        },
+        "timeouts": {
+            "kubeletHealthCheck": f"{HEALTH_SECONDS}s",
+            "tlsBootstrap": f"{TLS_SECONDS}s",
+        },
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def kubelet_config(cluster: Cluster) -> str:
+    """``config.yaml`` for a node without kubeadm; JSON is valid YAML."""
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{paths.PKI}\\ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "clusterDNS": [cluster.dns_address],
+        "clusterDomain": cluster.domain,
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "resolvConf": "",
+        "containerRuntimeEndpoint": paths.PIPE,
+        "rotateCertificates": True,
+    }
+    return json.dumps(document, indent=2) + "\n"
