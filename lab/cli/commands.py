@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -14,24 +13,28 @@ _WHOLE = 1000
 class Commands(click.Group):
     """A group that shows whole summaries and, for an unknown command, suggests one."""
 
-    groups: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Heading to the names and summaries of its commands; if empty, one heading and their help."""
     elsewhere: Mapping[str, str] = {}
     """Command names of other tools to the command of this group that does the same."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List every subcommand with its whole summary, wrapped over several lines."""
-        groups = self.groups or {
-            "Commands": {
-                name: found.get_short_help_str(limit=_WHOLE)
-                for name in self.list_commands(ctx)
-                if (found := self.get_command(ctx, name))
-            }
-        }
+        groups = self.grouped(ctx)
         width = max((len(name) for group in groups.values() for name in group), default=0)
         for heading, group in groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), text) for name, text in group.items()])
+
+    def grouped(self, ctx: click.Context) -> Mapping[str, Mapping[str, str]]:
+        """Heading to the names and summaries of its commands."""
+        return {"Commands": self.summaries(ctx, self.list_commands(ctx))}
+
+    def summaries(self, ctx: click.Context, names: Iterable[str]) -> Mapping[str, str]:
+        """The first sentence of each command's help."""
+        return {
+            name: command.get_short_help_str(limit=_WHOLE)
+            for name in names
+            if (command := self.get_command(ctx, name))
+        }
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -66,9 +67,11 @@ def topologies(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
 
 def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Shipped image recipes."""
-    from lab.machines.images.recipes import shipped
+    from lab._plugins import objects
 
-    return _beginning(shipped(), begun)
+    folders = objects("images", Path)
+    recipes = sorted(file.parent.name for folder in folders for file in folder.glob("*/image.yaml"))
+    return _beginning(recipes, begun)
 
 
 def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:

@@ -34,7 +34,7 @@ def _opened(name: str, machine: str, doing: str) -> tuple[RealMachines, OpenLab]
     """The lab, which has this machine, and its provider, whose machines are real."""
     from lab.lifecycle.api import open_any
     from lab.lifecycle.providers import real_machines
-    from lab.machines.access import machine_name
+    from lab.lifecycle.session import machine_name
 
     opened = open_any(name)
     provider = real_machines(opened.provider, doing)

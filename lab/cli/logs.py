@@ -38,7 +38,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     """
     from lab.explain.question import LOOK_SECONDS
     from lab.lifecycle.api import open_any
-    from lab.machines.access import machine_name
+    from lab.lifecycle.session import machine_name
     from lab.providers.provider import MACHINES
 
     opened = open_any(name)

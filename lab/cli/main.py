@@ -14,6 +14,7 @@ import click
 
 from lab._errors import INTERRUPTED, LabError, UsageError, stop_code
 from lab._log import complain, say
+from lab._plugins import ROOMS, Plugin, plugins, registered
 from lab.cli.commands import Commands
 from lab.cli.output import ReaderGoneError, open_standard_output
 from lab.state.failure import exhausted
@@ -91,9 +92,6 @@ _MODULES = {
     "diff": "report",
     "heal": "fault",
     "exec": "shell",
-    "ssh-config": "ssh",
-    "ansible-inventory": "ssh",
-    "kubeconfig": "ssh",
     "screenshot": "console",
     "schema": "show",
     "completion": "complete",
@@ -141,17 +139,38 @@ _SHOWN = 60
 class Lazy(Commands):
     """A group that imports a command only when it is used."""
 
-    groups = GROUPS
     elsewhere = ELSEWHERE
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name every subcommand, in the order a lab is used."""
+        """Name every subcommand, in the order a lab is used; then those of others' plug-ins."""
         del ctx
-        return list(COMMANDS)
+        missing = {plugin.name for plugin in registered("commands") if not plugin.installed}
+        return [*(name for name in COMMANDS if name not in missing), *self._others()]
+
+    def _others(self) -> list[str]:
+        return [plugin.name for plugin in plugins("commands") if plugin.name not in COMMANDS]
+
+    def grouped(self, ctx: click.Context) -> Mapping[str, Mapping[str, str]]:
+        """Our commands by what they are for, those of other plug-ins, and what is missing."""
+        shown = self.list_commands(ctx)
+        groups = {
+            heading: {name: summary for name, summary in group.items() if name in shown}
+            for heading, group in GROUPS.items()
+        }
+        groups["Plug-ins"] = dict(self.summaries(ctx, self._others()))
+        groups["Not installed"] = {
+            room.title: f'pip install "hybridlab[{room.extra}]"'
+            for room in ROOMS
+            if not room.installed
+        }
+        return {heading: group for heading, group in groups.items() if group}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one subcommand; None if the name is unknown."""
         del ctx
+        plugin = _registered(cmd_name)
+        if plugin is not None:
+            return _load(plugin)
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"lab.cli.{_MODULES.get(cmd_name, cmd_name.replace('-', '_'))}")
@@ -174,6 +193,28 @@ class Lazy(Commands):
                     "finding the current directory", "it has been deleted", "cd somewhere else"
                 ) from error
             raise
+
+
+def _registered(name: str) -> Plugin | None:
+    return next((plugin for plugin in registered("commands") if plugin.name == name), None)
+
+
+def _load(plugin: Plugin) -> click.Command:
+    """The command of a plug-in.
+
+    Raises UsageError when it is not installed, or is no command.
+    """
+    doing = f"running 'lab {plugin.name}'"
+    if not plugin.installed:
+        raise UsageError(doing, f"'{plugin.module}' is not installed", "install hybridlab again")
+    command = plugin.load()
+    if not isinstance(command, click.Command):
+        raise UsageError(
+            doing,
+            f"{plugin.module}:{plugin.attribute} of {plugin.distribution} is no command of click",
+            f"uninstall {plugin.distribution}, or ask its authors",
+        )
+    return command
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,23 +1,19 @@
 """A check: one comparison of a machine's facts with its Intent.
 
-Each module in :mod:`lab.explain.checks` has one or more subclasses of :class:`Check`, which
-:func:`checks` finds. A check declares the kinds of differences that it finds and, for each kind,
-the equivalent fault, the packets that meet it, and the commands for Windows.
+A plug-in of checks has one or more subclasses of :class:`Check`, which :func:`checks` finds. A
+check declares the kinds of differences that it finds and, for each kind, the equivalent fault, the packets that meet it, and the commands for Windows.
 """
 
 from __future__ import annotations
 
-import pkgutil
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from ipaddress import ip_interface
-from pathlib import Path as FilePath
 from typing import ClassVar
 
-import lab.explain.checks
+from lab._plugins import classes
 from lab.facts.node import NodeFacts
 from lab.facts.translations import Barrier
 from lab.matrix.verdict import IN_POD, Finding
@@ -267,23 +263,14 @@ class Check(ABC):
 @cache
 def checks() -> tuple[Check, ...]:
     """Every check, in order."""
-    for module in pkgutil.iter_modules(lab.explain.checks.__path__):
-        import_module(f"lab.explain.checks.{module.name}")
-    return tuple(sorted((one() for one in Check.__subclasses__()), key=lambda one: one.order))
+    made = (check() for check in classes("checks", Check))
+    return tuple(sorted(made, key=lambda check: check.order))
 
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Every kind by name; several checks may declare the same one.
-
-    A kind's fault defaults to the one with its own name, if its file exists; it is not imported.
-    """
-    return {kind.name: _with_fault(kind) for check in checks() for kind in check.kinds}
-
-
-def _with_fault(kind: Kind) -> Kind:
-    file = FilePath(__file__).parent / "faults" / f"{kind.name.replace('-', '_')}.py"
-    return replace(kind, fault=kind.name) if not kind.fault and file.is_file() else kind
+    """Every kind by name; several checks may declare the same one."""
+    return {kind.name: kind for check in checks() for kind in check.kinds}
 
 
 def differs(  # noqa: PLR0913, PLR0917  a difference is all of these

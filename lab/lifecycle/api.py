@@ -21,6 +21,7 @@ from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.lock import lab_lock
 from lab.state.store import Store
+from lab.topology.footprint import network_addons
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
@@ -84,9 +85,7 @@ class Prepared:
             ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
             note = f"note: {ignored} of nodes: for real machines only, ignored by"
             return (f"{note} '{self.provider.name}'",) if ignored else ()
-        from lab.machines.addons.addon import addons  # noqa: PLC0415  few labs are on machines
-
-        addon = addons().get(self.compiled.intent.topology)
+        addon = network_addons().get(self.compiled.intent.topology)
         if addon is None or self.compiled.intent.kubernetes is None:
             return ()
         why = addon.unverified(self.compiled.intent)

@@ -20,11 +20,11 @@ from lab.explain.faults.registry import Fault, FaultChange, FaultCommand, FaultS
 from lab.lifecycle import reconnect
 from lab.lifecycle.reconnect import wait_until_learned
 from lab.lifecycle.session import OpenLab
-from lab.machines.cluster.bind import bound_as, observed_in
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
 from lab.suites.session import bound
+from lab.topology.bind import bound_as, observed_in
 from lab.topology.intent import Intent
 from lab.topology.observed import POD_VARIABLE, from_text, to_text
 

@@ -1,4 +1,4 @@
-"""Every provider: each package of ``lab.providers`` with a module ``provider``."""
+"""Every provider: each plug-in of ``hybridlab.providers``, a function that makes it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import lab.providers
 from lab._errors import StateError, UsageError
+from lab._plugins import Plugin, plugins
 from lab.providers.provider import (
     MACHINES,
     Diagnosis,
@@ -71,9 +70,11 @@ class Providers(Mapping[str, Provider]):
         return str(found) if found else choose(self, name).banner(None)
 
     def _quick(self, name: str) -> Any:
-        module = f"{_package(name)}.marks"
-        there = self._shipped and name in self and name not in self._made and find_spec(module)
-        return import_module(module) if there else None
+        plugin = _plugins().get(name) if self._shipped and name not in self._made else None
+        if plugin is None:
+            return None
+        module = f"{plugin.module.rpartition('.')[0]}.marks"
+        return import_module(module) if find_spec(module) else None
 
     def __contains__(self, name: object) -> bool:
         return name in self._makers
@@ -86,16 +87,14 @@ class Providers(Mapping[str, Provider]):
 
 
 def _makers(setup: ProviderSetup) -> Mapping[str, Callable[[], Provider]]:
-    def maker(name: str) -> Callable[[], Provider]:
-        return lambda: _made(import_module(f"{_package(name)}.provider").make(setup))
+    def maker(plugin: Plugin) -> Callable[[], Provider]:
+        return lambda: _made(plugin.load()(setup))
 
-    (root,) = lab.providers.__path__
-    found = sorted(path.parent.name for path in Path(root).glob("*/provider.py"))
-    return {name: maker(name) for name in (one.replace("_", "-") for one in found)}
+    return {name: maker(plugin) for name, plugin in _plugins().items()}
 
 
-def _package(name: str) -> str:
-    return f"lab.providers.{name.replace('-', '_')}"
+def _plugins() -> Mapping[str, Plugin]:
+    return {plugin.name: plugin for plugin in plugins("providers")}
 
 
 def _made(found: object) -> Provider:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, UsageError, did_you_mean
 from lab.lifecycle import reconnect
 from lab.lifecycle.compilation import rebuild
 from lab.lifecycle.names import again, check_name, unknown_lab
@@ -229,3 +229,22 @@ def _run_row(run: RunResult, token: str) -> RunRow:
         green=run.green(),
         counts={verdict: run.count(verdict) for verdict in VERDICTS},
     )
+
+
+def machine_name(opened: OpenLab, name: str, doing: str) -> str:
+    """Check that ``name`` is a machine of the lab, and return it.
+
+    Raises UsageError if it is not, saying that it is a pod or suggesting the nearest name.
+    """
+    machines = [machine.name for machine in opened.intent.machines]
+    if name in machines:
+        return name
+    for machine in opened.intent.machines:
+        if name in {pod.name for pod in machine.pods}:
+            raise UsageError(
+                doing,
+                f"'{name}' is a pod on '{machine.name}', not a machine",
+                f"lab shell {opened.name} {name}",
+            )
+    hint = f"{did_you_mean(name, machines)} the machines are {', '.join(machines)}".strip()
+    raise UsageError(doing, f"it has no machine '{name}'", hint)

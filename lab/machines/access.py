@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, UsageError, did_you_mean
+from lab._errors import BrokenError, UsageError
 from lab.lifecycle.providers import real_machines
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.session import OpenLab, machine_name
 from lab.machines.cluster.cluster import API_PORT
 from lab.machines.cluster.credentials import (
     Access,
@@ -42,25 +42,6 @@ class SshFiles:
     config: Path
     text: str
     """Content of ``config``."""
-
-
-def machine_name(opened: OpenLab, name: str, doing: str) -> str:
-    """Check that ``name`` is a machine of the lab, and return it.
-
-    Raises UsageError if it is not, saying that it is a pod or suggesting the nearest name.
-    """
-    machines = [machine.name for machine in opened.intent.machines]
-    if name in machines:
-        return name
-    for machine in opened.intent.machines:
-        if name in {pod.name for pod in machine.pods}:
-            raise UsageError(
-                doing,
-                f"'{name}' is a pod on '{machine.name}', not a machine",
-                f"lab shell {opened.name} {name}",
-            )
-    hint = f"{did_you_mean(name, machines)} the machines are {', '.join(machines)}".strip()
-    raise UsageError(doing, f"it has no machine '{name}'", hint)
 
 
 def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:

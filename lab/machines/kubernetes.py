@@ -25,7 +25,6 @@ from lab.machines.bundle.manifest import Manifest
 from lab.machines.bundle.store import BundleStore
 from lab.machines.cluster import rules
 from lab.machines.cluster.api import NODES, Api
-from lab.machines.cluster.bind import bind, bound_as, foreseen, observed_in
 from lab.machines.cluster.cluster import (
     API_PORT,
     VIRTUAL_MACHINE,
@@ -43,7 +42,7 @@ from lab.machines.cluster.linux.operations import ClusterSite, command_failure
 from lab.machines.cluster.obstacles import remarks
 from lab.machines.cluster.probe_manifests import ObjectOwner
 from lab.machines.cluster.probe_pods import ProbePods, Workloads, node_versions
-from lab.machines.cluster.workload_checks import WorkloadResult, nodes, unmade
+from lab.machines.cluster.workload_checks import unmade
 from lab.machines.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
 from lab.machines.guests import Guests, Opened
 from lab.plan.canonical import digest
@@ -58,10 +57,12 @@ from lab.providers.provider import (
     ProbeSettings,
     ProbesInterrupted,
 )
+from lab.providers.workloads import WorkloadResult, nodes
 from lab.scenario.terms import Os
 from lab.shells.parallel import on_each
 from lab.shells.shell import Completed, Shell
 from lab.state.files import write_private
+from lab.topology.bind import bind, bound_as, foreseen, observed_in
 from lab.topology.intent import Intent, Obstacle
 from lab.topology.observed import NAMESPACE, ClusterObserved, NodeVersion, from_text, to_text
 

@@ -9,11 +9,11 @@ from typing import Literal
 
 from lab._log import quantity
 from lab.facts.questions import ENTER_POD, WITH_PROXY, from_node
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import Coverage
 from lab.providers.provider import Outcome
+from lab.providers.workloads import WorkloadResult
 from lab.topology.observed import NodeVersion
 
 IN_POD = "in the pod: "

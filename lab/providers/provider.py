@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from lab.facts.node import NodeFacts
     from lab.facts.ruleset import StateDifference
-    from lab.machines.cluster.workload_checks import WorkloadResult
     from lab.plan.step import Step
+    from lab.providers.workloads import WorkloadResult
     from lab.scenario.terms import Protocol as Transport
     from lab.scenario.terms import Size
     from lab.topology.cost import Cost

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from lab._errors import UsageError
 from lab._log import one_line, quantity
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
+from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import Cause, by_cause
 from lab.reports.patterns import Group, Hosts, explain
 from lab.reports.wording import closing_line, in_full, sampled

@@ -1,19 +1,17 @@
-"""The families of cells that a scenario can name: plug-ins in ``lab/matrix/families``."""
+"""The families of cells that a scenario can name: every :class:`FamilyTerm` of a plug-in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
+
+from lab._plugins import objects
 
 if TYPE_CHECKING:
     from lab.scenario.scenario import SpecialService
     from lab.scenario.terms import Family
-
-PLUGINS = "lab.matrix.families"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +35,8 @@ class FamilyTerm:
 @cache
 def terms() -> Mapping[Family, FamilyTerm]:
     """Every family by name, in order."""
-    modules = iter_modules(import_module(PLUGINS).__path__)
-    names = (f"{PLUGINS}.{module.name}" for module in modules)
-    every = (one for name in names for one in vars(import_module(name)).values())
-    found = [one for one in every if isinstance(one, FamilyTerm)]
-    return {one.name: one for one in sorted(found, key=lambda one: one.order)}
+    ordered = sorted(objects("families", FamilyTerm), key=lambda family: family.order)
+    return {family.name: family for family in ordered}
 
 
 def usual_families() -> tuple[Family, ...]:

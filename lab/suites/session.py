@@ -24,7 +24,6 @@ from lab.explain.question import LOOK_SECONDS, answered
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER_NAME
 from lab.facts.ruleset import StateDifference
-from lab.machines.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
@@ -47,6 +46,7 @@ from lab.providers.provider import (
     find_cluster,
     resolve_gateways,
 )
+from lab.providers.workloads import WorkloadResult, wanted
 from lab.scenario.scenario import Limit
 from lab.shells.parallel import run_jobs
 from lab.state.capacity import available, check_room

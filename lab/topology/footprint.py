@@ -1,15 +1,19 @@
 """What a network add-on creates by itself on a Linux node, as each add-on declares it. Pure data.
 
 State checks accept it, and a node that leaves the cluster loses it. Objects that the Intent has
-itself are compared with the Intent.
+itself are compared with the Intent. What a cluster needs of an add-on besides is no matter of the
+core: see :mod:`lab.machines.addons.addon`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Literal
 
+from lab._plugins import objects
 from lab.topology import bird
 from lab.topology.intent import Intent, MachineIntent
 
@@ -36,6 +40,10 @@ class Footprint:
     control: bird.Control = _OF_THE_LAB
     tunnel: str = ""
     """Command that recreates a wrong tunnel device, with ``name``, ``vni`` and ``port``."""
+    own_macs: bool = False
+    """Whether it chooses its tunnels' MACs, writes down none, and masquerades (Felix)."""
+    keeps_routes: frozenset[str] = frozenset()
+    """Topologies where it puts a node's routes to other nodes' pods back, within 10 s."""
 
     def has_port(self, name: str) -> bool:
         """Whether a device of this name leads to a pod."""
@@ -46,6 +54,38 @@ class Footprint:
         return any(fnmatchcase(name, one) for one in self.tables)
 
 
+class NetworkAddon:
+    """A network add-on of clusters, as far as every part of the lab must know it."""
+
+    topologies: frozenset[str] = frozenset()
+    footprint: Footprint
+    """What it creates by itself on a Linux node."""
+
+    def unverified(self, intent: Intent) -> str:  # noqa: ARG002  overridden
+        """Which part of it has never been run in such a cluster, as a clause; empty if all has."""
+        return ""
+
+
+@cache
+def network_addons() -> Mapping[str, NetworkAddon]:
+    """The add-on of each topology whose pod network a cluster can provide."""
+    by_topology: dict[str, NetworkAddon] = {}
+    for addon in objects("addons", NetworkAddon):
+        by_topology |= dict.fromkeys(addon.topologies, addon)
+    return by_topology
+
+
+def cluster_footprint(intent: Intent) -> Footprint:
+    """Footprint of the add-on of an Intent's cluster; nothing where pods are the lab's own."""
+    if intent.kubernetes is None or intent.topology not in network_addons():
+        return Footprint()
+    return footprint(intent.topology)
+
+
+POD_TABLE = "hybridlab-pods"
+"""The nftables table that masquerades the pods of a cluster node, if its add-on does not."""
+POD_RULES = "/etc/hybridlab/pods.nft"
+"""The file that replaces the table, whatever exists."""
 LAB = Footprint(tables=("host-limits", "ovn-kubernetes", "open-vswitch"))
 """What the embedded provider creates besides the Intent's devices and routes."""
 
@@ -54,9 +94,7 @@ def footprint(topology: str, by: By = "kubernetes") -> Footprint:
     """Footprint of a topology's network add-on, or of the lab if that creates the pod network."""
     if by == "lab":
         return LAB
-    from lab.machines.addons.addon import addons  # noqa: PLC0415  not for labs of namespaces
-
-    return addons()[topology].footprint
+    return network_addons()[topology].footprint
 
 
 def bird_of(intent: Intent, machine: MachineIntent, by: By) -> bird.Control:

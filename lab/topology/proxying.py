@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lab.scenario.terms import Protocol, ServicePort
-from lab.topology.intent import Backend, MachineIntent, ProxiedService, Translation
+from lab.topology.intent import Backend, Intent, MachineIntent, ProxiedService, Translation
 from lab.topology.routing import covers, own_addresses
 
 
@@ -41,6 +41,17 @@ def inside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
 def outside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
     """The backends for packets from elsewhere to the Service's port on the node."""
     return service.backends if service.outside == "cluster" else local(service, node)
+
+
+def probed_services(intent: Intent) -> tuple[ProxiedService, ...]:
+    """Every Service that the lab creates: all but the cluster's DNS, in the Intent's order."""
+    probes = {p.name for machine in intent.machines for p in machine.pods if p.role == "probe"}
+    found: dict[str, ProxiedService] = {}
+    for machine in intent.machines:
+        for service in machine.translation.services if machine.translation else ():
+            if all(backend.pod in probes for backend in service.backends):
+                found.setdefault(service.name, service)
+    return tuple(found.values())
 
 
 def asked_on(services: Iterable[ProxiedService], port: int) -> frozenset[str]:

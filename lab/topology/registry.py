@@ -1,15 +1,13 @@
-"""Topologies and their registry: every :class:`Topology` in a module of this package."""
+"""Topologies and their registry: every :class:`Topology` that a plug-in has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
-import lab.topology
+from lab._plugins import objects
 from lab.plan.plan import Plan
 from lab.scenario.findings import Problem, did_you_mean, quoted
 from lab.scenario.scenario import Limit, Scenario
@@ -135,10 +133,8 @@ class Topology:
 @cache
 def topologies() -> Mapping[str, Topology]:
     """Every topology by kind, in alphabetical order."""
-    names = (f"lab.topology.{one.name}" for one in iter_modules(lab.topology.__path__))
-    every = (one for name in names for one in vars(import_module(name)).values())
-    found = {one.kind: one for one in every if isinstance(one, Topology)}
-    return dict(sorted(found.items()))
+    by_kind = {topology.kind: topology for topology in objects("topologies", Topology)}
+    return dict(sorted(by_kind.items()))
 
 
 def parameter(plan: Plan, key: str) -> Any:

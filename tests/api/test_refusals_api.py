@@ -10,8 +10,8 @@ from lab.machines.agents.exec_probes import ExecProber
 from lab.machines.cluster.api import Api, LostError, namespaced
 from lab.machines.cluster.probe_manifests import ObjectOwner
 from lab.machines.cluster.probe_pods import Workloads, node_versions
-from lab.machines.cluster.workload_checks import wanted
 from lab.providers.provider import Probe, ProbeSettings
+from lab.providers.workloads import wanted
 from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,6 @@
 """Faults: where each can be injected, how, and how to undo it; the registry of them. Pure.
 
-The registry has every :class:`Fault` in a module of this package; they share what is here.
+The registry has every :class:`Fault` of a plug-in; they share what is here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Literal
 
-import lab.explain.faults
 from lab._errors import UsageError
+from lab._plugins import objects
 from lab.topology.intent import NODE_SEGMENT, Intent, Interface, MachineIntent, Pod
 
 Peer = Literal["node", "pod"]
@@ -205,16 +203,13 @@ def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
 
 _LEAST = 3
 """Prefix length that distinguishes one name from the others."""
-_PATH = lab.explain.faults.__path__
 
 
 @cache
 def faults() -> Mapping[str, Fault]:
     """Every fault by name, in alphabetical order."""
-    names = (f"{lab.explain.faults.__name__}.{one.name}" for one in iter_modules(_PATH))
-    every = (one for name in names for one in vars(import_module(name)).values())
-    found = {one.name: one for one in every if isinstance(one, Fault)}
-    return dict(sorted(found.items()))
+    by_name = {fault.name: fault for fault in objects("faults", Fault)}
+    return dict(sorted(by_name.items()))
 
 
 def find(doing: str, name: str) -> Fault:

@@ -17,10 +17,8 @@ from lab.explain.faults.registry import (
     probes,
     with_peers,
 )
-from lab.machines.addons.calico import has_felix
-from lab.machines.addons.flannel import keeps_routes
 from lab.topology.commands import replace_neighbour, replace_route
-from lab.topology.footprint import bird_of
+from lab.topology.footprint import bird_of, cluster_footprint
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Neighbour, Route
 from lab.topology.routing import bare
 
@@ -39,12 +37,17 @@ def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
     return next((one for one in static if cidr and one.destination == cidr), None)
 
 
+def _keeps_routes(intent: Intent, machine: MachineIntent) -> bool:
+    """Whether the cluster's network add-on puts a missing route of the machine back."""
+    return bool(machine.kubelet) and intent.topology in cluster_footprint(intent).keeps_routes
+
+
 ROUTE_MISSING = Fault(
     name="route-missing",
     title="a machine has no route to the pods of one other node",
     needs="a route of its own to another node's pods",
     sites=lambda intent: with_peers(
-        (one for one in intent.machines if not keeps_routes(intent, one)),
+        (machine for machine in intent.machines if not _keeps_routes(intent, machine)),
         lambda machine: (one.name for one in hosts(intent) if _route(machine, one)),
     ),
     change=_without_route,
@@ -81,14 +84,14 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
     entry. A chassis that does not forward (OVN on Windows) is excluded as the router's peer, too:
     the router sends it nothing. Felix chooses its tunnels' MACs, and writes down none.
     """
-    felix = has_felix(intent)
+    own_macs = cluster_footprint(intent).own_macs
     ends = [one for one in carriers(intent) if one.forwards or not one.chassis]
     return with_peers(
         (
             one
             for one in (*intent.machines, *intent.hypervisors)
             if one.chassis is None and (one.kind in {"router", "hypervisor"} or probes(one))
-            if not (felix and one.tunnel)
+            if not (own_macs and one.tunnel)
         ),
         lambda own: (one.name for one in ends if one is not own and _entry(own, one)),
     )

@@ -23,8 +23,6 @@ from lab.explain.faults.registry import (
     sites_on,
     with_peers,
 )
-from lab.machines.addons.addon import RULES, TABLE
-from lab.machines.addons.calico import has_felix
 from lab.providers.netns.services import (
     GATEWAY_TABLE,
     LEAVING,
@@ -33,6 +31,7 @@ from lab.providers.netns.services import (
     leaving_rules,
     service_rules,
 )
+from lab.topology.footprint import POD_RULES, POD_TABLE, cluster_footprint
 from lab.topology.intent import Intent, MachineIntent, ProxiedService, Translation
 from lab.topology.observed import NAMESPACE
 from lab.topology.ovn_daemons import BALANCERS, balancer_name
@@ -268,8 +267,8 @@ def without_masquerading(node: str) -> FaultChange:
     """Do not masquerade what pods of a cluster send to the outside."""
     return change(
         node,
-        [f"nft flush chain ip {TABLE} postrouting"],
-        [f"[ ! -e {RULES} ] || nft -f {RULES}"],
+        [f"nft flush chain ip {POD_TABLE} postrouting"],
+        [f"[ ! -e {POD_RULES} ] || nft -f {POD_RULES}"],
     )
 
 
@@ -288,7 +287,7 @@ def _without_masquerade(intent: Intent, node: str, _: str) -> FaultChange:
 
 def _masquerades(intent: Intent, machine: MachineIntent) -> bool:
     """In a logical network the gateways masquerade; on a cluster with Calico, Felix does."""
-    if has_felix(intent):
+    if cluster_footprint(intent).own_macs:
         return False
     gates = intent.logical.gateways().values() if intent.logical else (machine.name,)
     there = machine.translation

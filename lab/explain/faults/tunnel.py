@@ -17,13 +17,15 @@ from lab.explain.faults.registry import (
     sites_on,
     with_peers,
 )
-from lab.machines.addons.calico import has_felix
 from lab.topology.commands import remade_tunnel, replace_entry
+from lab.topology.footprint import cluster_footprint
 from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Tunnel
 from lab.topology.logical import GENEVE_PORT
 
 _tunnelled = sites_on(carriers, lambda _, one: one.tunnel)
-_remakable = sites_on(carriers, lambda intent, one: one.tunnel and not has_felix(intent))
+_remakable = sites_on(
+    carriers, lambda intent, one: one.tunnel and not cluster_footprint(intent).own_macs
+)
 """Felix gives a tunnel a MAC that peers know; with the intended one it would be another tunnel."""
 
 
@@ -119,7 +121,7 @@ def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEnt
 
 
 def _with_entries(intent: Intent) -> Iterator[FaultSite]:
-    if has_felix(intent):
+    if cluster_footprint(intent).own_macs:
         return iter(())  # it chooses the MACs, and writes down none
     ends = (*hosts(intent), *intent.hypervisors)
     return with_peers(

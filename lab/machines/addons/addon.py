@@ -1,7 +1,7 @@
 """What a network add-on is, the registry of all add-ons, and what several of them need on a node.
 
-Each add-on is a module of this package with an ``ADDON``. To add one, add its file, and its
-versions and images to ``bundle/upstream.json``.
+Each add-on is an object of a plug-in; ours are modules of this package with an ``ADDON``. To add
+one here, add its file, and its versions and images to ``bundle/upstream.json``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 
-import lab.machines.addons
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster
 from lab.machines.cluster.documents import Document
@@ -24,7 +21,7 @@ from lab.machines.cluster.linux.operations import (
     run_once,
     unit_file,
 )
-from lab.topology.footprint import Footprint
+from lab.topology.footprint import POD_RULES, POD_TABLE, NetworkAddon, network_addons
 from lab.topology.intent import Intent, MachineIntent, Translation
 
 DaemonSet = tuple[str, str]
@@ -32,14 +29,11 @@ Waves = tuple[tuple[Document, ...], ...]
 """Documents; a later wave may use kinds that an earlier one defines."""
 
 
-class Addon(ABC):
+class Addon(NetworkAddon, ABC):
     """A network add-on of clusters; the defaults add nothing."""
 
-    topologies: frozenset[str] = frozenset()
     bundled = ""
     """Its name in ``bundle/upstream.json``; empty if every bundle has its images."""
-    footprint: Footprint
-    """What it creates by itself on a Linux node."""
     daemon_set: DaemonSet | None = None
     """The DaemonSet that must run on every node before the cluster's DNS pods can have
     addresses."""
@@ -77,34 +71,24 @@ class Addon(ABC):
         """Why it cannot provide an Intent's network, as a clause; empty if it can."""
         return ""
 
-    def unverified(self, intent: Intent) -> str:
-        """Which part of it has never been run in such a cluster, as a clause; empty if all has."""
-        return ""
-
 
 @cache
 def addons() -> Mapping[str, Addon]:
     """The add-on of each topology whose pod network a cluster can provide."""
-    found: dict[str, Addon] = {}
-    for module in iter_modules(lab.machines.addons.__path__):
-        one = getattr(import_module(f"lab.machines.addons.{module.name}"), "ADDON", None)
-        if isinstance(one, Addon):
-            found |= dict.fromkeys(one.topologies, one)
-    return found
+    return {
+        topology: addon for topology, addon in network_addons().items() if isinstance(addon, Addon)
+    }
 
 
 FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
-TABLE = "hybridlab-pods"
-RULES = "/etc/hybridlab/pods.nft"
-"""Replaces the table, whatever exists."""
 _POD_NETWORK_UNIT = "hybridlab-pods.service"
 
 
 def masqueraded(machine: MachineIntent) -> Operations:
     """Load the masquerading table at every start of the machine."""
     assert machine.translation is not None, "a node that runs pods"
-    rules = WriteFile(RULES, masquerade(machine.translation))
+    rules = WriteFile(POD_RULES, masquerade(machine.translation))
     unit = unit_file(
         _POD_NETWORK_UNIT, "Masquerading of the pods' packets", *_masquerading_unit(machine)
     )
@@ -114,10 +98,10 @@ def masqueraded(machine: MachineIntent) -> Operations:
 def masquerade(translation: Translation) -> str:
     """Masquerade pods' packets to all destinations except those that the Intent exempts."""
     kept = ", ".join((*translation.not_masqueraded, "224.0.0.0/4"))
-    return f"""table ip {TABLE} {{
+    return f"""table ip {POD_TABLE} {{
 }}
-delete table ip {TABLE}
-table ip {TABLE} {{
+delete table ip {POD_TABLE}
+table ip {POD_TABLE} {{
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr {translation.local_cidr} ip daddr != {{ {kept} }} masquerade fully-random
@@ -145,4 +129,4 @@ def _masquerading_unit(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[s
         )
     after = "network-pre.target" + (" hybridlab-network.service" if answering else "")
     order = ("Before=kubelet.service", f"After={after}")
-    return order, (*run_once(f"/usr/sbin/nft -f {RULES}"), *answering)
+    return order, (*run_once(f"/usr/sbin/nft -f {POD_RULES}"), *answering)

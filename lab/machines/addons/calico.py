@@ -267,6 +267,7 @@ class Calico(Addon):
     footprint = Footprint(
         devices=("cali*", "vxlan.calico"),
         ports=("cali*",),
+        own_macs=True,
         tables=("calico",),
         paths=(
             "/etc/cni/net.d/10-calico.conflist",

@@ -31,11 +31,6 @@ SUBNET = "/run/flannel/subnet.env"
 """flanneld writes it once it knows the node's pod CIDR; the CNI plugin reads it."""
 
 
-def keeps_routes(intent: Intent, machine: MachineIntent) -> bool:
-    """Whether flanneld puts a route of the machine to another node's pods back, within 10 s."""
-    return bool(intent.kubernetes and machine.kubelet) and intent.topology == _ROUTED
-
-
 def cni_config(intent: Intent) -> str:
     """The node's CNI configuration; flanneld passes the rest to the plugin in ``subnet.env``."""
     bridge = next(machine.bridge.name for machine in intent.machines if machine.bridge)
@@ -91,6 +86,7 @@ class Flannel(Addon):
     topologies = TOPOLOGIES
     footprint = Footprint(
         devices=("cbr0", "cni0", "flannel.*"),
+        keeps_routes=frozenset({_ROUTED}),
         tables=("flannel-*",),
         paths=("/run/flannel",),
         tunnel="correct net-conf.json (VNI {vni}, Port {port}), ip link del {name}, and restart "

@@ -57,7 +57,7 @@ def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> M
     for each operating system that the Intent has pods of.
     """
     behind = backends(intent)
-    twice = proxying.asked_on(services(intent), SECOND_POD_PORT)
+    twice = proxying.asked_on(proxying.probed_services(intent), SECOND_POD_PORT)
     subdomains = {one.pod: service.name for service in intent.headless for one in service.backends}
     pods = []
     for machine in intent.machines:
@@ -86,7 +86,7 @@ def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> M
         namespace=namespace(owner),
         pods=tuple(pods),
         services=(
-            *(_service(service, owner) for service in services(intent)),
+            *(_service(service, owner) for service in proxying.probed_services(intent)),
             *(_headless(service, owner) for service in intent.headless),
         ),
     )
@@ -102,20 +102,9 @@ def namespace(owner: ObjectOwner) -> Object:
     }
 
 
-def services(intent: Intent) -> tuple[ProxiedService, ...]:
-    """Every Service that the lab creates: all but the cluster's DNS, in the Intent's order."""
-    probes = {p.name for machine in intent.machines for p in machine.pods if p.role == "probe"}
-    found: dict[str, ProxiedService] = {}
-    for machine in intent.machines:
-        for service in machine.translation.services if machine.translation else ():
-            if all(backend.pod in probes for backend in service.backends):
-                found.setdefault(service.name, service)
-    return tuple(found.values())
-
-
 def backends(intent: Intent) -> dict[str, frozenset[str]]:
     """Names of the pods behind each Service that the lab creates, headless ones included."""
-    found = {service.name: service.backends for service in services(intent)}
+    found = {service.name: service.backends for service in proxying.probed_services(intent)}
     found |= {service.name: service.backends for service in intent.headless}
     return {name: frozenset(one.pod for one in ends) for name, ends in found.items()}
 

@@ -23,22 +23,21 @@ from lab.machines.cluster.api import (
     namespaced,
     wait_for,
 )
-from lab.machines.cluster.bind import bind
 from lab.machines.cluster.pod_creation import PodCreation, PodPatience
 from lab.machines.cluster.probe_manifests import ObjectOwner, backends, manifests
 from lab.machines.cluster.workload_checks import (
     ENVIRONMENT,
     Values,
-    WorkloadResult,
     ended,
     judge,
-    nodes,
     pod,
     pod_name,
     sources,
     unmade,
 )
+from lab.providers.workloads import WorkloadResult, nodes
 from lab.scenario.terms import Os
+from lab.topology.bind import bind
 from lab.topology.intent import Intent, MachineIntent, Obstacle
 from lab.topology.observed import (
     DNS_NAMESPACE,

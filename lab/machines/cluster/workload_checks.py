@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from lab.machines.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pinned
+from lab.providers.workloads import CHECKS, Check, WorkloadResult
 from lab.scenario.terms import Os
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import MachineIntent
 from lab.topology.observed import NAMESPACE, POD
-
-Check = Literal[
-    "secret",
-    "config-map",
-    "host-path",
-    "empty-dirs",
-    "node-selector",
-    "pod-metrics",
-    "node-metrics",
-]
-CHECKS: tuple[Check, ...] = get_args(Check)
-WorkloadVerdict = Literal["pass", "fail", "probe-error"]
 
 ENVIRONMENT, HOST_PATH, EMPTY_DIRS = "environment", "host-path", "empty-dirs"
 CONTAINERS = (ENVIRONMENT, HOST_PATH, EMPTY_DIRS)
@@ -36,37 +25,11 @@ _EMPTY = ("one", "two", "three")
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadResult:
-    """The verdict of one check on one node."""
-
-    node: str
-    check: Check
-    verdict: WorkloadVerdict
-    detail: str
-    """The reason in one sentence; empty for a plain pass."""
-
-    @property
-    def id(self) -> str:
-        """``worker1/secret``: unique in a run."""
-        return f"{self.node}/{self.check}"
-
-
-@dataclass(frozen=True, slots=True)
 class Values:
     """Contents of the Secret and the ConfigMap, random for each run."""
 
     secret: str
     config: str
-
-
-def nodes(intent: Intent) -> tuple[MachineIntent, ...]:
-    """The nodes that pods can run on."""
-    return tuple(one for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
-
-
-def wanted(intent: Intent) -> tuple[tuple[str, Check], ...]:
-    """Every node and check, in order."""
-    return tuple((machine.name, check) for machine in nodes(intent) for check in CHECKS)
 
 
 def sources(owner: ObjectOwner, values: Values) -> tuple[Object, Object]:

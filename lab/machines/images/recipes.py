@@ -51,9 +51,12 @@ class RecipeError(FileError):
 
 def directory() -> Path:
     """Directory of the shipped recipes: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     inside = package / "images"
     return inside if inside.is_dir() else package.parent / "images"
+
+
+SHIPPED = directory()
 
 
 def shipped(folder: Path | None = None) -> tuple[str, ...]:

@@ -451,7 +451,7 @@ class InstallationConsole:
 
 
 class LibvirtInstaller:
-    """Runs installations on one hypervisor; implements :class:`lab.machines.images.job.Installer`."""
+    """Runs installations on one hypervisor: an :class:`lab.machines.images.job.Installer`."""
 
     def __init__(self, host: Host, management: IPv4Network = MANAGEMENT) -> None:
         """Use a hypervisor; it is connected to when the first installation runs.

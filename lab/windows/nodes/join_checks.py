@@ -1,6 +1,7 @@
 """Whether a Windows node can join, what earlier clusters left on it, and its health. Pure.
 
-Flags by version are data of :mod:`lab.machines.cluster.rules`, checked against the sources of 1.36.3.
+Flags by version are data of :mod:`lab.machines.cluster.rules`, checked against the sources of
+1.36.3.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ import pytest
 
 from lab._errors import BrokenError, DeadlineError
 from lab.lifecycle.compilation import compile_scenario
-from lab.machines.cluster.bind import bind, bound_as, foreseen, observed_in
-from lab.machines.cluster.probe_manifests import services
 from lab.machines.kubernetes import MachinesCluster
 from lab.matrix.cells import cells
 from lab.providers.provider import LabHandle
+from lab.topology.bind import bind, bound_as, foreseen, observed_in
 from lab.topology.intent import Intent
 from lab.topology.observed import (
     ClusterObserved,
@@ -24,6 +23,7 @@ from lab.topology.observed import (
     read_pod,
     to_text,
 )
+from lab.topology.proxying import probed_services
 
 DRAWN = compile_scenario("overlay")
 INTENT = DRAWN.intent
@@ -49,7 +49,7 @@ def observed(intent: Intent = INTENT) -> ClusterObserved:
             ObservedPod("coredns-a", "worker2", "10.244.2.9", "Running", ready=True, trouble=""),
             ObservedPod("coredns-b", "worker2", "10.244.2.8", "Running", ready=True, trouble=""),
         ),
-        services=tuple(ObservedService(one.name, one.address) for one in services(intent)),
+        services=tuple(ObservedService(one.name, one.address) for one in probed_services(intent)),
         nodes=tuple(
             ObservedNode(one.name, one.kubelet.pod_cidr, VTEP if one.name == "worker1" else None)
             for one in intent.machines

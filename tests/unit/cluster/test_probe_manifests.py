@@ -2,9 +2,11 @@ import json
 from typing import Any
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.machines.cluster.probe_manifests import ObjectOwner, manifests, services
-from lab.machines.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
+from lab.machines.cluster.probe_manifests import ObjectOwner, manifests
+from lab.machines.cluster.workload_checks import Values, judge, pod, sources
+from lab.providers.workloads import CHECKS, wanted
 from lab.topology.observed import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
+from lab.topology.proxying import probed_services
 
 INTENT = compile_scenario("overlay").intent
 IMAGES = {"linux": "agnhost:l", "windows": "agnhost:w"}
@@ -18,8 +20,8 @@ def by_name(objects: tuple[dict[str, Any], ...]) -> dict[str, dict[str, Any]]:
 def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it():
     pods = by_name(MADE.pods)
     made = by_name(MADE.services)
-    assert set(made) == {one.name for one in services(INTENT)}
-    for service in services(INTENT):
+    assert set(made) == {one.name for one in probed_services(INTENT)}
+    for service in probed_services(INTENT):
         selector = made[service.name]["spec"]["selector"].items()
         chosen = {
             name for name, one in pods.items() if selector <= one["metadata"]["labels"].items()
@@ -30,7 +32,7 @@ def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it()
 
 def test_services_have_the_intents_addresses_and_ports_for_both_protocols():
     made = by_name(MADE.services)
-    for service in services(INTENT):
+    for service in probed_services(INTENT):
         spec = made[service.name]["spec"]
         assert spec["clusterIP"] == service.address
         assert {one["protocol"] for one in spec["ports"]} == {"TCP", "UDP"}

@@ -19,8 +19,8 @@ from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run
 from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.machines.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program, decode
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import Finding, RunResult
+from lab.providers.workloads import WorkloadResult
 from lab.reports.result import to_json, to_text
 from lab.scenario.loader import find
 

@@ -6,8 +6,8 @@ import pytest
 from unit.reports.made_runs import REACHED, SAMPLED, made_run
 
 from lab._errors import UsageError
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import VERDICTS, Finding, RunResult, Verdict
+from lab.providers.workloads import WorkloadResult
 from lab.reports.difference import (
     VerdictChange,
     compare,

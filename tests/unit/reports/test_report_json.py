@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run, many_nodes
 
 from lab._errors import BrokenError
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import CellResult, Finding, RunResult
 from lab.providers.provider import Outcome
+from lab.providers.workloads import WorkloadResult
 from lab.reports.result import expanded_text, from_json, to_json, to_text
 from lab.reports.topology import picture_of
 from lab.topology.observed import NodeVersion

@@ -11,13 +11,13 @@ from simulation import Network, silent
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.machines.cluster.bind import foreseen
-from lab.machines.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
+from lab.providers.workloads import WorkloadResult, wanted
 from lab.shells.shell import Completed
 from lab.suites.session import bound
+from lab.topology.bind import foreseen
 from lab.topology.intent import Intent
 from lab.topology.observed import NodeVersion
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
 from lab._errors import BrokenError
-from lab.machines.cluster.probe_manifests import services
 from lab.topology.intent import (
     Backend,
     ForwardingEntry,
@@ -28,6 +27,7 @@ from lab.topology.intent import (
 )
 from lab.topology.machines import route_to
 from lab.topology.observed import NAMESPACE, ClusterObserved, ObservedNode, ObservedPod, PodLink
+from lab.topology.proxying import probed_services
 from lab.topology.routing import bare
 
 
@@ -163,7 +163,10 @@ def _about_pod(
 
 def _about_services(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     found = {service.name: service for service in observed.services}
-    asked: tuple[ProxiedService | HeadlessService, ...] = (*services(intent), *intent.headless)
+    asked: tuple[ProxiedService | HeadlessService, ...] = (
+        *probed_services(intent),
+        *intent.headless,
+    )
     for service in asked:
         there = found.get(service.name)
         if there is None:
