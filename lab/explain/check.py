@@ -1,7 +1,8 @@
 """A check: one comparison of a machine's facts with its Intent.
 
 A plug-in of checks has one or more subclasses of :class:`Check`, which :func:`checks` finds. A
-check declares the kinds of differences that it finds and, for each kind, the equivalent fault, the packets that meet it, and the commands for Windows.
+check declares the kinds of differences that it finds and, for each kind, the equivalent fault, the
+packets that meet it, and the commands for Windows.
 """
 
 from __future__ import annotations

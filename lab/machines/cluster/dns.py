@@ -16,7 +16,7 @@ REPLICAS = 2
 def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
     """All documents of CoreDNS: kubeadm's add-on with the scenario's address and Corefile."""
     return render(
-        "coredns.yaml",
+        "cluster/coredns.yaml",
         corefile=corefile(cluster.domain, cluster.name_server),
         replicas=replicas(cluster),
         image=manifest.image(IMAGE).name,

@@ -35,12 +35,12 @@ def administrator(name: str, namespace: str) -> tuple[Document, ...]:
 
 
 def render(template: str, **values: object) -> tuple[Document, ...]:
-    """The documents of a YAML template beside this module, such as ``"addons/flannel.yaml"``."""
+    """The documents of a YAML template of this room, such as ``"addons/flannel.yaml"``."""
     return _parse(render_text(template, **values))
 
 
 def render_text(template: str, **values: object) -> str:
-    """The text of a template beside this module."""
+    """The text of a template of this room: ``addons/flannel.yaml``."""
     return str(_template(template).render(values))
 
 
@@ -51,7 +51,7 @@ def _template(path: str) -> Any:
 
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow
 
-    text = files("lab.machines.cluster").joinpath(path).read_text(encoding="utf-8")
+    text = files("lab.machines").joinpath(path).read_text(encoding="utf-8")
     filler = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  no HTML
     return filler.from_string(text)
 

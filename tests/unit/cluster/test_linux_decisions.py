@@ -43,6 +43,7 @@ from lab.machines.cluster.linux.node import (
 from lab.machines.cluster.linux.operations import Operations, Run, Symlink, WriteFile
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
+from lab.topology import footprint
 from lab.topology.intent import MachineIntent
 from lab.topology.registry import intent as intent_of
 
@@ -90,7 +91,7 @@ def test_nft_takes_the_table_twice(scenario, tmp_path):
     translation = next(m.translation for m in nodes(one) if m.translation)
     rules = tmp_path / "pods.nft"
     rules.write_text(addon.masquerade(translation))
-    load = f"nft -f {rules} && nft -f {rules} && nft list table ip {addon.TABLE}"
+    load = f"nft -f {rules} && nft -f {rules} && nft list table ip {footprint.POD_TABLE}"
     words = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", load]
     done = run_program(words, check=False)
     if "nft: not found" in done.stderr or "unshare failed" in done.stderr:

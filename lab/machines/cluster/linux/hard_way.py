@@ -162,7 +162,7 @@ def run_controller(
     files = _files(cluster, pairs)
     slow = around.patience
     (given,) = render(
-        "linux/control_plane.yaml",
+        "cluster/linux/control_plane.yaml",
         cluster=cluster,
         node=node,
         planes=cluster.control_planes(),
@@ -198,7 +198,7 @@ def run_controller(
 
 def kubelet_rbac() -> tuple[Document, ...]:
     """The RBAC objects that let the API server reach the kubelets' API."""
-    return render("linux/kubelet_rbac.yaml", user=KUBELET_CLIENT)
+    return render("cluster/linux/kubelet_rbac.yaml", user=KUBELET_CLIENT)
 
 
 def _files(cluster: Cluster, pairs: Pairs) -> Operations:

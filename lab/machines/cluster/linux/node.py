@@ -251,7 +251,7 @@ def containerd_config(sandbox: str, host: HostTraits) -> str:
     not lower their OOM score, runc starts pods only if containerd does not ask for it. Privileged
     containers get no devices if kernel and devices are the host's.
     """
-    return render_text("linux/containerd.toml", sandbox=sandbox, host=host, bin=BIN)
+    return render_text("cluster/linux/containerd.toml", sandbox=sandbox, host=host, bin=BIN)
 
 
 KUBELET_UNIT = "kubelet.service"
@@ -320,7 +320,7 @@ def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     segments = [card.segment for card in front.interfaces]
     segment = NODE_SEGMENT if NODE_SEGMENT in segments else segments[0]
     return render_text(
-        "linux/haproxy.cfg",
+        "cluster/linux/haproxy.cfg",
         port=API_PORT,
         seconds=health_check_seconds(patience),
         servers=[
