@@ -19,6 +19,7 @@ from lab.machines.bundle.manifest import SYSTEMS, Manifest, add_on_versions
 from lab.machines.bundle.store import BundleStore, Scratch
 from lab.machines.images.golden import CollectedEntries, GoldenImage, cache_directory, remove, size
 from lab.machines.images.image_store import ImageStore
+from lab.machines.images.windows_terms import Firmware, secret_name
 from lab.machines.libvirt import connection, images, installer, placement
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.images import Leftovers
@@ -30,7 +31,6 @@ from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
 from lab.state import store as journal
 from lab.state.directory import state_directory
-from lab.windows.images.settings import Firmware, secret_name
 
 Say = Callable[[str], None]
 T = TypeVar("T")

@@ -98,7 +98,7 @@ def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
 
     Raises StateError when they cannot be written.
     """
-    from lab.windows.images.settings import random_password  # noqa: PLC0415  few labs need it
+    from lab.machines.images.windows_terms import random_password  # noqa: PLC0415  few labs need it
 
     make_private(lab.directory / _DIRECTORY)
     for machine in machines:

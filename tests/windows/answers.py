@@ -9,9 +9,10 @@ from typing import Any
 
 from tables import CASES, table
 
+from lab.machines.images.windows_terms import Region, WantedImage
 from lab.windows.images.answer import answer_file, clone_answer_file
 from lab.windows.images.medium import Channel
-from lab.windows.images.settings import CloneSettings, Region, Settings, WantedImage, product_key
+from lab.windows.images.settings import CloneSettings, Settings, product_key
 
 GOLDEN = CASES / "answers"
 PASSWORD = "Golden-Password.1"

@@ -9,7 +9,12 @@ from pathlib import Path
 import ntfs_maker
 
 from lab._errors import BrokenError
-from lab.windows.images.machine import Address, Building, InstallationMachine, InstallationState
+from lab.machines.images.installation import (
+    Address,
+    Building,
+    InstallationMachine,
+    InstallationState,
+)
 
 
 @dataclass

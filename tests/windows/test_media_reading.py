@@ -26,8 +26,8 @@ from processes import lab, left_after_kill
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
+from lab.machines.images.windows_terms import WantedImage
 from lab.windows.images.medium import choose, overlay, read
-from lab.windows.images.settings import WantedImage
 
 SECTOR = 2048
 

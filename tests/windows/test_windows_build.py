@@ -26,10 +26,10 @@ from lab.inventory.inventory import ImageSource, Inventory, Secret
 from lab.machines.images import recipes
 from lab.machines.images.golden import GoldenImage
 from lab.machines.images.image_store import ImageStore
+from lab.machines.images.installation import Address
 from lab.machines.images.job import UNFINISHED
 from lab.machines.images.recipe import Deadlines
 from lab.windows.images import build, monitor
-from lab.windows.images.machine import Address
 from lab.windows.images.steps import golden_steps
 
 pytestmark = pytest.mark.skipif(

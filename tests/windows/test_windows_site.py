@@ -21,12 +21,12 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.machines.images import recipes
+from lab.machines.images.installation import InstallationMachine, VendorMedium
+from lab.machines.images.windows_terms import Firmware
 from lab.machines.libvirt import images, installer
 from lab.machines.libvirt.installer import WindowsInstaller
 from lab.windows.images import monitor
-from lab.windows.images.machine import InstallationMachine, VendorMedium
 from lab.windows.images.monitor import ORDER, InstallMonitor
-from lab.windows.images.settings import Firmware
 
 pytestmark = pytest.mark.machines
 LOCAL = Hypervisor(name="local", uri="qemu:///system", acceleration="tcg")

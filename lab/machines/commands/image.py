@@ -15,8 +15,8 @@ from lab.cli.options import json_option, output_option
 from lab.cli.output import echo, echo_collected, echo_json, echo_table
 
 if TYPE_CHECKING:
+    from lab.machines.images.windows_terms import Edition, Firmware, Surface
     from lab.windows.images.medium import Channel
-    from lab.windows.images.settings import Edition, Firmware, Surface
 
 
 @click.group("image", cls=Commands)

@@ -46,6 +46,7 @@ from lab.machines.images.golden import (
 from lab.machines.images.inputs import ImageInputs
 from lab.machines.images.job import UNFINISHED, BuildJob, Built, Installer, Say
 from lab.machines.images.recipe import Kind, Recipe
+from lab.machines.images.windows_terms import Firmware
 from lab.state.directory import fsync
 from lab.state.failure import guarded_files
 from lab.state.files import write_private

@@ -17,8 +17,8 @@ from lab.shells.programs import MORE_ROOM
 
 if TYPE_CHECKING:
     from lab.machines.images.inputs import ImageInputs
+    from lab.machines.images.installation import InstallationSite
     from lab.machines.images.recipe import Iso, Recipe
-    from lab.windows.images.machine import InstallationSite
 
 Say = Callable[[str], None]
 UNFINISHED = "unfinished.json"

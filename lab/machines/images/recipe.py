@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from lab.machines.images.golden import FirstBoot, Storage
+from lab.machines.images.windows_terms import PATTERN, Edition, Region, Surface, WantedImage, Year
 from lab.scenario import values
 from lab.scenario.findings import quoted
 from lab.scenario.terms import Os
 from lab.scenario.values import Disk, Label, Memory, Section, Sentence, Unwritten, annotate
-from lab.windows.images.settings import PATTERN, Edition, Region, Surface, WantedImage, Year
 
 Kind = Literal["bootstrap", "cloud", "iso", "windows"]
 Architecture = Literal["x86_64", "aarch64"]

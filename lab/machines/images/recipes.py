@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import FileError, UsageError
+from lab.machines.images.windows_terms import TIME_ZONES
 from lab.scenario.findings import (
     YAML_LANGUAGE,
     FileFinding,

@@ -14,10 +14,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.inventory import uri
 from lab.machines.images.golden import GoldenImage
+from lab.machines.images.installation import VendorMedium
 from lab.machines.libvirt import connection, ownership, storage
 from lab.machines.libvirt.documents import Disc
 from lab.machines.libvirt.host import Host
-from lab.windows.images.machine import VendorMedium
 
 if TYPE_CHECKING:
     import libvirt

@@ -27,6 +27,13 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab._log import say
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
+from lab.machines.images.installation import (
+    Address,
+    Building,
+    InstallationMachine,
+    InstallationSite,
+    InstallationState,
+)
 from lab.machines.images.job import Installation
 from lab.machines.images.recipe import Phase
 from lab.machines.libvirt import (
@@ -43,13 +50,6 @@ from lab.machines.libvirt.documents import Card, Disc, Reservation, VirtualMachi
 from lab.machines.libvirt.host import Host, jump_to
 from lab.machines.libvirt.images import Leftovers
 from lab.shells import programs
-from lab.windows.images.machine import (
-    Address,
-    Building,
-    InstallationMachine,
-    InstallationSite,
-    InstallationState,
-)
 
 if TYPE_CHECKING:
     import libvirt
@@ -178,7 +178,7 @@ def _site_objects(
 class WindowsInstaller:
     """Windows installations on one hypervisor.
 
-    Implements :class:`lab.windows.images.machine.InstallationSite`.
+    Implements :class:`lab.machines.images.installation.InstallationSite`.
     """
 
     def __init__(self, hypervisor: Hypervisor, management: IPv4Network) -> None:
@@ -323,7 +323,7 @@ def _require_room(
 
 
 class WindowsInstallation:
-    """One installation; implements :class:`lab.windows.images.machine.Building`."""
+    """One installation; implements :class:`lab.machines.images.installation.Building`."""
 
     def __init__(self, host: Host, site: Path, domain: libvirt.virDomain) -> None:
         """Watch a domain from now on."""

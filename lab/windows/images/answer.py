@@ -22,6 +22,14 @@ from lab._errors import BrokenError, UsageError
 from lab.machines.images import recipes
 from lab.machines.images.medium import medium
 from lab.machines.images.recipe import Recipe, Windows
+from lab.machines.images.windows_terms import (
+    Edition,
+    Firmware,
+    Region,
+    Release,
+    Surface,
+    random_password,
+)
 from lab.windows.images.medium import DRIVERS_FOLDER, Channel
 from lab.windows.images.settings import (
     CLONE,
@@ -29,17 +37,11 @@ from lab.windows.images.settings import (
     OPENSSH,
     SETTINGS,
     CloneSettings,
-    Edition,
-    Firmware,
-    Region,
-    Release,
     Settings,
-    Surface,
     clone_document,
     encode_password,
     mask,
     product_key,
-    random_password,
     settings_document,
 )
 

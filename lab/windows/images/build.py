@@ -19,24 +19,23 @@ from lab._errors import LabError, PreflightError
 from lab.facts.signatures import in_log
 from lab.machines.images import inputs
 from lab.machines.images.cloud import adopt
+from lab.machines.images.installation import (
+    Building,
+    InstallationMachine,
+    InstallationSite,
+    VendorMedium,
+)
 from lab.machines.images.job import UNFINISHED, BuildJob, Built
 from lab.machines.images.recipe import Windows
+from lab.machines.images.windows_terms import random_password, secret_name
 from lab.shells import programs
 from lab.shells.shell import Reach, WindowsReach
 from lab.state.files import write_private
 from lab.windows.images import offline
 from lab.windows.images.answer import install_medium, make_settings, takes_own_key
-from lab.windows.images.machine import Building, InstallationMachine, InstallationSite, VendorMedium
 from lab.windows.images.medium import Channel, choose, overlay, read, read_drivers
 from lab.windows.images.monitor import EMULATED, InstallMonitor, Progress
-from lab.windows.images.settings import (
-    MASK,
-    check_key,
-    mask,
-    random_password,
-    read_secret,
-    secret_name,
-)
+from lab.windows.images.settings import MASK, check_key, mask, read_secret
 from lab.windows.images.steps import MODULE, ImageStep, Sysprep, golden_steps, settings
 from lab.windows.steps import collect_facts
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
-from lab.windows.images.machine import Building
+from lab.machines.images.installation import Building
 
 if TYPE_CHECKING:
     from lab.machines.images.recipe import WindowsPhase

@@ -5,6 +5,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.machines.images.medium import Extent
+from lab.machines.images.windows_terms import RELEASES, WantedImage
 from lab.windows import medium_report as windows_medium
 from lab.windows.images.medium import (
     BootEntry,
@@ -17,7 +18,6 @@ from lab.windows.images.medium import (
     list_images,
     uses,
 )
-from lab.windows.images.settings import RELEASES, WantedImage
 
 CASES = Path(__file__).parents[2] / "cases" / "windows" / "media"
 
