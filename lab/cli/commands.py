@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from lab._errors import UsageError
+from lab._plugins import Plugin, plugins, registered
+
 _WHOLE = 1000
 """Longer than any summary, in characters."""
 
@@ -13,8 +16,34 @@ _WHOLE = 1000
 class Commands(click.Group):
     """A group that shows whole summaries and, for an unknown command, suggests one."""
 
+    prefix: str | None = None
+    """What precedes the names of its commands among the plug-ins: ``"image."``; None: the group's
+    name.
+    """
     elsewhere: Mapping[str, str] = {}
     """Command names of other tools to the command of this group that does the same."""
+
+    def plugged(self) -> list[str]:
+        """Names of its commands that plug-ins have."""
+        prefix = f"{self.name}." if self.prefix is None else self.prefix
+        names = (plugin.name for plugin in plugins("commands"))
+        begun = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return [name for name in begun if "." not in name]
+
+    def plugin(self, name: str) -> Plugin | None:
+        """The plug-in that has the command of this name, even if it is not installed."""
+        whole = f"{self.name}.{name}" if self.prefix is None else f"{self.prefix}{name}"
+        return next((plugin for plugin in registered("commands") if plugin.name == whole), None)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Its own commands in the order of the module, then those of plug-ins."""
+        return [*super().list_commands(ctx), *self.plugged()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command; None if the name is unknown."""
+        own = super().get_command(ctx, cmd_name)
+        plugin = None if own else self.plugin(cmd_name)
+        return load_command(plugin) if plugin else own
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List every subcommand with its whole summary, wrapped over several lines."""
@@ -54,6 +83,24 @@ class Commands(click.Group):
         if found and not ctx.resilient_parsing:
             _refuse_empty(found, ctx, name, rest)
         return name, found, rest
+
+
+def load_command(plugin: Plugin) -> click.Command:
+    """The command of a plug-in.
+
+    Raises UsageError when it is not installed, or is no command.
+    """
+    doing = f"running 'lab {plugin.name}'"
+    if not plugin.installed:
+        raise UsageError(doing, f"'{plugin.module}' is not installed", "install hybridlab again")
+    command = plugin.load()
+    if not isinstance(command, click.Command):
+        raise UsageError(
+            doing,
+            f"{plugin.module}:{plugin.attribute} of {plugin.distribution} is no command of click",
+            f"uninstall {plugin.distribution}, or ask its authors",
+        )
+    return command
 
 
 def _refuse_empty(

@@ -14,8 +14,8 @@ import click
 
 from lab._errors import INTERRUPTED, LabError, UsageError, stop_code
 from lab._log import complain, say
-from lab._plugins import ROOMS, Plugin, plugins, registered
-from lab.cli.commands import Commands
+from lab._plugins import ROOMS, registered
+from lab.cli.commands import Commands, load_command
 from lab.cli.output import ReaderGoneError, open_standard_output
 from lab.state.failure import exhausted
 
@@ -140,6 +140,7 @@ class Lazy(Commands):
     """A group that imports a command only when it is used."""
 
     elsewhere = ELSEWHERE
+    prefix = ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name every subcommand, in the order a lab is used; then those of others' plug-ins."""
@@ -148,7 +149,7 @@ class Lazy(Commands):
         return [*(name for name in COMMANDS if name not in missing), *self._others()]
 
     def _others(self) -> list[str]:
-        return [plugin.name for plugin in plugins("commands") if plugin.name not in COMMANDS]
+        return [name for name in self.plugged() if name not in COMMANDS]
 
     def grouped(self, ctx: click.Context) -> Mapping[str, Mapping[str, str]]:
         """Our commands by what they are for, those of other plug-ins, and what is missing."""
@@ -168,9 +169,8 @@ class Lazy(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one subcommand; None if the name is unknown."""
         del ctx
-        plugin = _registered(cmd_name)
-        if plugin is not None:
-            return _load(plugin)
+        if plugin := self.plugin(cmd_name):
+            return load_command(plugin)
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"lab.cli.{_MODULES.get(cmd_name, cmd_name.replace('-', '_'))}")
@@ -193,28 +193,6 @@ class Lazy(Commands):
                     "finding the current directory", "it has been deleted", "cd somewhere else"
                 ) from error
             raise
-
-
-def _registered(name: str) -> Plugin | None:
-    return next((plugin for plugin in registered("commands") if plugin.name == name), None)
-
-
-def _load(plugin: Plugin) -> click.Command:
-    """The command of a plug-in.
-
-    Raises UsageError when it is not installed, or is no command.
-    """
-    doing = f"running 'lab {plugin.name}'"
-    if not plugin.installed:
-        raise UsageError(doing, f"'{plugin.module}' is not installed", "install hybridlab again")
-    command = plugin.load()
-    if not isinstance(command, click.Command):
-        raise UsageError(
-            doing,
-            f"{plugin.module}:{plugin.attribute} of {plugin.distribution} is no command of click",
-            f"uninstall {plugin.distribution}, or ask its authors",
-        )
-    return command
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -33,6 +33,7 @@ from lab.machines.cluster.linux.daemons import (
 from lab.machines.evidence import RECENTLY
 from lab.machines.guests import Guests, Opened
 from lab.machines.images.golden import cache_directory
+from lab.machines.system import systems
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
@@ -54,7 +55,6 @@ from lab.shells.shell import Reach
 from lab.state.files import write_private
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
-from lab.windows.pktmon import PacketMonitor
 
 if TYPE_CHECKING:
     from lab.machines.images.image_store import ImageStore
@@ -126,7 +126,7 @@ _ASKED = digest(STATE_COMMAND, OBJECTS_COMMAND)
 """What is recorded with other commands, by another version, cannot be compared."""
 _STATE_SECONDS = 60.0
 _MONITOR_SECONDS = 5.0
-"""To begin, to read and to clean up on a Windows machine: two commands over WinRM at most."""
+"""To begin, to read and to clean up on a machine without an agent: two commands at most."""
 
 
 def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
@@ -503,17 +503,18 @@ class MachinesProvider(Provider):
     ) -> tuple[KernelSaid, ...]:
         """Trace a flow in each of ``places`` while ``during`` runs.
 
-        By the machines' agents; on Windows by its Packet Monitor, which is given up after seconds.
+        By the machines' agents; on other systems by their monitor of drops, which is given up after
+        seconds.
         """
         ends: dict[str, set[tuple[str, str, int]]] = {}
         for place, pairs in flow.ends.items():
             machine, _ = intent.places().get(place, (None, None))
-            if machine is not None and machine.os == "windows":
+            if machine is not None and machine.os in systems():
                 ends.setdefault(machine.name, set()).update(pairs)
         with self._guests(lab) as guests:
             monitors = {
-                name: PacketMonitor(
-                    *(name, partial(guests.windows_shell, name), lab.directory),
+                name: systems()[intent.machine(name).os].drop_monitor(
+                    *(name, partial(guests.shell, name), lab.directory),
                     lambda: guests.deadline(_MONITOR_SECONDS),
                 )
                 for name in ends

@@ -18,10 +18,8 @@ from lab._log import table_lines
 from lab.facts import linux
 from lab.facts.node import NodeFacts
 from lab.facts.questions import CutOffError
+from lab.machines.system import EvidencePiece, System, UnansweredError
 from lab.shells.shell import Completed, Shell
-from lab.windows import facts as windows
-from lab.windows.shell import WindowsShell
-from lab.windows.steps import StepError
 
 Object = Mapping[str, Any]
 Row = tuple[str, ...]
@@ -195,12 +193,13 @@ Ask = Callable[[str, Deadline], Mapping[str, Any]]
 
 EACH_SECONDS = 20.0
 """Seconds for one piece on a healthy node, multiplied by the caller's patience."""
-_LINES = 2000
+LOG_LINES = 2000
+"""Lines kept of a log, from its end."""
 _LOG = ".log"
 
 RECENTLY = "--since=-15min"
 """For a connection that fails now: a node's start logs many things that did not exist yet."""
-_JOURNAL = f"journalctl --lines={_LINES} --no-pager --output=short-iso"
+_JOURNAL = f"journalctl --lines={LOG_LINES} --no-pager --output=short-iso"
 _LINUX: Mapping[str, str] = {
     **{f"{unit}.log": f"{_JOURNAL} --unit={unit}" for unit in ("kubelet", "containerd", "haproxy")},
     "kernel.log": f"{_JOURNAL} --dmesg",
@@ -224,54 +223,19 @@ _LINUX: Mapping[str, str] = {
     "units.txt": "systemctl --no-pager --failed; systemctl --no-pager status kubelet containerd",
 }
 """File, and the command whose output it contains."""
-_POWERSHELL: Mapping[str, str] = {
-    **{
-        f"{name}.log": (
-            f"Get-Content -LiteralPath 'C:\\var\\log\\{name}\\{name}.log' -Tail {_LINES}"
-        )
-        for name in ("kubelet", "containerd", "kube-proxy", "flanneld")
-    },
-    "crictl.txt": "crictl.exe pods; crictl.exe ps --all; crictl.exe images",
-    "hns.txt": (
-        "hnsdiag.exe list networks; hnsdiag.exe list endpoints; hnsdiag.exe list loadbalancers; "
-        "Get-HnsPolicyList | ConvertTo-Json -Depth 8"
-    ),
-    "configuration.txt": (
-        "Get-ChildItem -LiteralPath 'C:\\etc\\cni\\net.d' -File | ForEach-Object -Process "
-        "{ $_.FullName; Get-Content -LiteralPath $_.FullName }; "
-        "Get-Content -LiteralPath 'C:\\var\\lib\\kubelet\\config.yaml'"
-    ),
-}
-"""The same for Windows."""
 
 
 @dataclass(frozen=True, slots=True)
-class LinuxNode:
-    """A Linux node that can be queried."""
+class EvidenceNode:
+    """A node that can be queried, and its system; None for Linux."""
 
     name: str
     shell: Shell
-
-
-@dataclass(frozen=True, slots=True)
-class WindowsNode:
-    """A Windows node that can be queried, and the step that observes it."""
-
-    name: str
-    shell: WindowsShell
-    script: bytes
-    """``observe.ps1``."""
-    module: bytes
-    """The module that it imports."""
-    settings: Mapping[str, Any]
-    """Settings of the step ``Observe``."""
-
-
-Node = LinuxNode | WindowsNode
+    system: System | None = None
 
 
 def gather(
-    nodes: Iterable[Node],
+    nodes: Iterable[EvidenceNode],
     ask: Ask | None,
     deadline: Deadline,
     patience: int = 1,
@@ -300,7 +264,7 @@ def gather(
 
 
 def logs(
-    nodes: Iterable[Node], deadline: Deadline, patience: int = 1, since: str = ""
+    nodes: Iterable[EvidenceNode], deadline: Deadline, patience: int = 1, since: str = ""
 ) -> Iterator[Piece]:
     """The end of the nodes' logs: ``NODE/FILE``, with the limits of :func:`gather`.
 
@@ -311,12 +275,9 @@ def logs(
         yield from _asked(node.name, pieces, deadline, patience)
 
 
-_Make = Callable[[Deadline], str]
-
-
 def _asked(
     where: str,
-    pieces: Iterator[tuple[str, _Make]],
+    pieces: Iterator[EvidencePiece],
     deadline: Deadline,
     patience: int,
 ) -> Iterator[Piece]:
@@ -339,34 +300,25 @@ def _asked(
 
 def _is_nobody_there(error: LabError, *, first: bool) -> bool:
     """Whether the next query would time out, too; a single slow one may be the tool's fault."""
-    if isinstance(error, StepError | CutOffError):
+    if isinstance(error, UnansweredError | CutOffError):
         return False
     return first or not isinstance(error, DeadlineError)
 
 
-def _pieces(node: Node, since: str = "") -> Iterator[tuple[str, _Make]]:
-    return _linux(node, since) if isinstance(node, LinuxNode) else _windows(node)
+def _pieces(node: EvidenceNode, since: str = "") -> Iterator[EvidencePiece]:
+    return node.system.node_evidence(node.shell) if node.system else _linux(node, since)
 
 
-def _linux(node: LinuxNode, since: str) -> Iterator[tuple[str, _Make]]:
-    yield "facts.json", lambda within: _json(linux.observe(node.shell, within))
+def _linux(node: EvidenceNode, since: str) -> Iterator[EvidencePiece]:
+    yield "facts.json", lambda within: facts_json(linux.observe(node.shell, within))
     for file, line in _LINUX.items():
         asked = line.replace(_JOURNAL, f"{_JOURNAL} {since}".rstrip())
-        yield file, _output(partial(node.shell.run, ("sh", "-c", f"{asked}\n")))
+        yield file, printed_by(partial(node.shell.run, ("sh", "-c", f"{asked}\n")))
 
 
-def _windows(node: WindowsNode) -> Iterator[tuple[str, _Make]]:
-    yield (
-        "facts.json",
-        lambda within: _json(
-            windows.observe(node.shell, node.script, node.module, node.settings, within)
-        ),
-    )
-    for file, script in _POWERSHELL.items():
-        yield file, _output(partial(node.shell.powershell, script))
+def printed_by(run: Callable[[Deadline], Completed]) -> Callable[[Deadline], str]:
+    """Makes the content of a piece: what a command prints, standard error included."""
 
-
-def _output(run: Callable[[Deadline], Completed]) -> _Make:
     def make(within: Deadline) -> str:
         done = run(within)
         return done.stdout + done.stderr
@@ -374,7 +326,7 @@ def _output(run: Callable[[Deadline], Completed]) -> _Make:
     return make
 
 
-def _api(ask: Ask) -> Iterator[tuple[str, _Make]]:
+def _api(ask: Ask) -> Iterator[EvidencePiece]:
     def listing(kind: str, path: str, within: Deadline) -> str:
         return table(kind, ask(path, within).get("items") or ())
 
@@ -382,5 +334,6 @@ def _api(ask: Ask) -> Iterator[tuple[str, _Make]]:
         yield f"{kind}.txt", partial(listing, kind, path)
 
 
-def _json(facts: NodeFacts) -> str:
+def facts_json(facts: NodeFacts) -> str:
+    """A node's facts as a file of the evidence."""
     return json.dumps(asdict(facts), indent=1) + "\n"

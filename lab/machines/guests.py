@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import starmap
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from lab._deadline import Deadline
 from lab._errors import LabError
@@ -17,7 +17,7 @@ from lab.facts.node import NodeFacts
 from lab.machines.agents.control import NodeControl
 from lab.machines.agents.fleet import Fleet, Prober
 from lab.machines.cluster.linux.operations import ClusterSite
-from lab.machines.evidence import LinuxNode, logs
+from lab.machines.evidence import EvidenceNode, logs
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
@@ -29,9 +29,6 @@ from lab.providers.provider import (
 )
 from lab.shells.shell import Reach, Shell
 from lab.topology.intent import Intent
-
-if TYPE_CHECKING:
-    from lab.windows.shell import WindowsShell
 
 APPLY_SECONDS = 60.0
 LOOK_SECONDS = 10.0
@@ -95,10 +92,6 @@ class Guests(ABC):
     @abstractmethod
     def shell(self, machine: str) -> Shell:
         """A shell on the machine; always the same one."""
-
-    @abstractmethod
-    def windows_shell(self, machine: str) -> WindowsShell:
-        """A shell on a Windows machine; always the same one."""
 
     @abstractmethod
     def forward(self, machine: str, port: int, seconds: float) -> AbstractContextManager[str]:
@@ -172,7 +165,7 @@ class Guests(ABC):
         self, asked: Collection[str], deadline: Deadline, since: str = ""
     ) -> Iterator[Evidence]:
         """The end of the logs of Linux machines. Never raises."""
-        nodes = (LinuxNode(one, self.shell(one)) for one in self._controls if one in asked)
+        nodes = (EvidenceNode(one, self.shell(one)) for one in self._controls if one in asked)
         return starmap(Evidence, logs(nodes, deadline, self.patience, since))
 
     def evidence(self) -> Iterator[Evidence]:

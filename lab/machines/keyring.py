@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError
+from lab.machines.images.windows_terms import random_password
 from lab.machines.management import DEVICE, management_mac
 from lab.machines.ssh.keys import KeyPair, make_key_pair
 from lab.providers.provider import LabHandle
@@ -98,8 +99,6 @@ def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
 
     Raises StateError when they cannot be written.
     """
-    from lab.machines.images.windows_terms import random_password  # noqa: PLC0415  few labs need it
-
     make_private(lab.directory / _DIRECTORY)
     for machine in machines:
         path = _password_file(lab, machine)

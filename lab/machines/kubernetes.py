@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import starmap
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -43,8 +44,9 @@ from lab.machines.cluster.obstacles import remarks
 from lab.machines.cluster.probe_manifests import ObjectOwner
 from lab.machines.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.machines.cluster.workload_checks import unmade
-from lab.machines.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
+from lab.machines.evidence import RECENTLY, EvidenceNode, gather, logs
 from lab.machines.guests import Guests, Opened
+from lab.machines.system import HardWayCredentials, Joining, NodeCredentials, system_of, systems
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
@@ -68,8 +70,6 @@ from lab.topology.observed import NAMESPACE, ClusterObserved, NodeVersion, from_
 
 if TYPE_CHECKING:
     from kubernetes import client
-
-    from lab.windows.nodes.kubelet import Join
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,9 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
     rules.require(made.manifest, made.cluster)
     problems: list[str] = []
     for node in made.cluster.nodes:
-        if node.os == "windows":
-            from lab.windows.nodes.join_checks import join_refusals  # noqa: PLC0415  few labs have one
-
-            problems += join_refusals(made.cluster, intent, node, made.manifest)
+        if node.os != "linux":
+            system = system_of(node.os, f"making the cluster of lab '{lab.name}'")
+            problems += system.join_refusals(made.cluster, intent, node, made.manifest)
     if problems:
         raise PreflightError(
             f"making the cluster of lab '{lab.name}' from bundle '{made.digest[:12]}'",
@@ -201,8 +200,10 @@ class MachinesCluster:
             replace(step, run=self._running(step.name)) for step in self._linux(self._no_site())
         ]
         ready = found.pop()
-        if self._windows_nodes():
-            found.append(Step("windows", digest("windows", *made), self._windows))
+        found += [
+            Step(system, digest(system, *made), partial(self._join_all, system))
+            for system in sorted({node.os for node in self._foreign_nodes()})
+        ]
         pods = Step("pods", digest(self.intent, *made), self._pods, beside=True)
         return (*found, ready, pods)
 
@@ -321,7 +322,7 @@ class MachinesCluster:
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Run every probe: with the agents on Linux machines, through the API on Windows."""
+        """Run every probe: with the agents on Linux machines, through the API on others."""
         try:
             return self._probe(bound, probes, settings, progress)
         except ProbesInterrupted as stop:  # no time to ask whose the certificates are
@@ -341,11 +342,13 @@ class MachinesCluster:
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         with self.opened() as guests:
-            if not self._windows_nodes():
+            if not self._foreign_nodes():
                 found = guests.probe(bound, probes, settings, progress)
             else:
                 with self.api(guests, guests.deadline(_API_SECONDS)) as api:
-                    others = {one.name: ExecProber(api, one.name) for one in self._windows_nodes()}
+                    others = {
+                        node.name: ExecProber(api, node.name) for node in self._foreign_nodes()
+                    }
                     found = guests.probe(bound, probes, settings, progress, others)
             shown = {name for one in found.values() for name in one.backends}
             holders = self._holders(guests, {one for one in shown if one.startswith(FINGERPRINT)})
@@ -379,22 +382,16 @@ class MachinesCluster:
         asked: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Observe machines, including Windows nodes, together with their pods."""
-        seen = guests.observe(self.intent, asked, deadline)
-        for node in self._windows_nodes():
-            if node.name in seen:
-                seen[node.name] = self._seen(guests, node, deadline)
-        return seen
-
-    def _seen(self, guests: Guests, node: ClusterNode, deadline: Deadline) -> NodeFacts | LabError:
-        from lab.windows.facts import observe  # noqa: PLC0415  few labs have one
-
-        one = self._evidence_node(guests, node)
-        assert isinstance(one, WindowsNode), "asked of those alone"
-        try:
-            return observe(one.shell, one.script, one.module, one.settings, deadline)
-        except LabError as error:
-            return error
+        """Observe machines of every system, together with their pods."""
+        facts = guests.observe(self.intent, asked, deadline)
+        for node in self._foreign_nodes():
+            if node.name in facts:
+                system = system_of(node.os, f"observing node '{node.name}'")
+                try:
+                    facts[node.name] = system.observe(guests.shell(node.name), deadline)
+                except LabError as error:
+                    facts[node.name] = error
+        return facts
 
     def evidence(self, guests: Guests) -> Iterator[Evidence]:
         """Evidence from nodes and API server, and the logs of other machines. Never raises."""
@@ -439,25 +436,17 @@ class MachinesCluster:
     def _plane(self) -> str:
         return self.bundled.cluster.control_planes()[0].name
 
-    def _windows_nodes(self) -> tuple[ClusterNode, ...]:
-        return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
+    def _foreign_nodes(self) -> tuple[ClusterNode, ...]:
+        """The nodes of other systems than Linux."""
+        return tuple(node for node in self.bundled.cluster.nodes if node.os != "linux")
 
     def _other_machines(self, machines: Iterable[str]) -> frozenset[str]:
         """The machines that are not nodes: router, client, services node."""
         return frozenset(machines) - {node.name for node in self.bundled.cluster.nodes}
 
-    def _evidence_node(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
-        if node.os == "linux":
-            return LinuxNode(node.name, guests.shell(node.name))
-        from lab.windows.images.steps import MODULE, Observe, script, settings  # noqa: PLC0415  few labs have one
-
-        return WindowsNode(
-            node.name,
-            guests.windows_shell(node.name),
-            script("observe.ps1"),
-            script(MODULE),
-            settings(Observe()),
-        )
+    def _evidence_node(self, guests: Guests, node: ClusterNode) -> EvidenceNode:
+        system = None if node.os == "linux" else systems().get(node.os)
+        return EvidenceNode(node.name, guests.shell(node.name), system)
 
     def _linux(self, site: ClusterSite) -> tuple[Step, ...]:
         return linux_steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
@@ -489,39 +478,36 @@ class MachinesCluster:
 
         return run
 
-    def _windows(self) -> None:
-        found = {node.name: node for node in self._windows_nodes()}
+    def _join_all(self, name: Os) -> None:
+        """Join the nodes of one system, all at once."""
+        system = system_of(name, f"joining the nodes of lab '{self.lab.name}'")
+        nodes = {node.name: node for node in self._foreign_nodes() if node.os == name}
         with self.opened() as guests:
-            on_each(found, lambda name: self._windows_node(guests, found[name]))
+            site = self._site(guests)
+            on_each(nodes, lambda node: system.join(self._joining(guests, site, nodes[node])))
 
-    def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
-        from lab.windows.nodes.bring_up import Runner, WindowsBringUp  # noqa: PLC0415  few labs have one
-        from lab.windows.nodes.join_plan import JoinPlan  # noqa: PLC0415  the same
-
-        cluster, site = self.bundled.cluster, self._site(guests)
-        joining = WindowsBringUp(
-            JoinPlan(cluster, self.intent, node, self.bundled.manifest),
-            Runner(guests.windows_shell(node.name), site.patience),
-            lambda: self._ticket(site, node),
-            ClusterApi(cluster, site),
+    def _joining(self, guests: Guests, site: ClusterSite, node: ClusterNode) -> Joining:
+        return Joining(
+            *(self.bundled.cluster, self.intent, node, self.bundled.manifest),
+            shell=guests.shell(node.name),
+            patience=site.patience,
+            credentials=lambda: self._credentials(site, node),
+            api=ClusterApi(self.bundled.cluster, site),
         )
-        for run in joining.steps().values():
-            run()
 
-    def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
-        from lab.windows.nodes.kubelet import HardWayJoin, Join  # noqa: PLC0415  few labs have one
-
-        made, entrance = self.bundled.cluster, JoinCredentials(self.bundled.cluster, site)
+    def _credentials(self, site: ClusterSite, node: ClusterNode) -> NodeCredentials:
+        cluster, entrance = self.bundled.cluster, JoinCredentials(self.bundled.cluster, site)
         deadline = site.deadline(_API_SECONDS)
-        account = addons()[made.topology].account
+        account = addons()[cluster.topology].account
         proxy = entrance.kubeconfig("system:kube-proxy", (), deadline)
         network = entrance.kubeconfig(account, (), deadline) if account else None
-        endpoint = f"{made.endpoint}:{API_PORT}"
-        if made.how == "by-hand":
+        endpoint = f"{cluster.endpoint}:{API_PORT}"
+        if cluster.how == "by-hand":
             own = entrance.kubeconfig(f"system:node:{node.name}", ("system:nodes",), deadline)
-            by_hand = HardWayJoin(own, entrance.ca(deadline).encode())
-            return Join(endpoint, "", "", proxy, network, by_hand)
-        return Join(endpoint, entrance.token(deadline), entrance.ca_hash(deadline), proxy, network)
+            by_hand = HardWayCredentials(own, entrance.ca(deadline).encode())
+            return NodeCredentials(endpoint, "", "", proxy, network, by_hand)
+        token, ca_hash = entrance.token(deadline), entrance.ca_hash(deadline)
+        return NodeCredentials(endpoint, token, ca_hash, proxy, network)
 
     def _pods(self) -> None:
         with self.opened() as guests:

@@ -1,4 +1,4 @@
-"""Windows machines of a lab: clones of a golden image, and the probes they cannot run.
+"""Windows machines of a lab on libvirt: clones of a golden image.
 
 A clone generates its SSH host key and WinRM certificate at its first boot and prints the key and
 the certificate's digest on its serial port, which only the hypervisor records. They are pinned from
@@ -7,17 +7,15 @@ there, never learned from the network.
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
+from lab._errors import BrokenError, DeadlineError, LabError
 from lab.facts.signatures import in_log
 from lab.machines import keyring, management
 from lab.machines.images import recipes
@@ -27,11 +25,9 @@ from lab.machines.libvirt import domains, storage
 from lab.machines.libvirt.documents import VirtualMachine
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.machines import MachineRecipe, virtual_machine
-from lab.providers.provider import Outcome, Probe
-from lab.shells.shell import Completed, Shell
+from lab.shells.shell import Shell
 from lab.state.files import write_private
-from lab.topology.intent import Intent, Interface, MachineIntent
-from lab.topology.routing import bare
+from lab.topology.intent import Interface, MachineIntent
 from lab.windows.images import monitor, offline
 from lab.windows.images.monitor import Observation, Progress
 from lab.windows.images.settings import MASK, CloneCard, CloneSettings, mask
@@ -261,106 +257,3 @@ def set_clock(shell: WindowsShell) -> None:
             f"Set-Date ended with {done.code}: {done.stderr.strip()[-400:]}",
             "set it by hand: 'lab ssh'",
         )
-
-
-WITHOUT = "'--only linux' (make: ONLY=linux) leaves out Windows nodes"
-WHY = f"pods on Windows machines need Kubernetes, which this lab does not have; {WITHOUT}"
-
-
-@dataclass(frozen=True, slots=True)
-class WindowsMachine:
-    """A Windows node, to run commands on."""
-
-    name: str
-    lab: str
-    shell: Shell
-
-    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command; see :class:`lab.providers.provider.Machine`."""
-        return self.shell.run(command, deadline)
-
-    def attach(self, command: Sequence[str]) -> int:
-        """Run a command on this terminal, or PowerShell if ``command`` is empty."""
-        return self.shell.attach(command)
-
-    def command_line(self, command: Sequence[str]) -> str:
-        """The equivalent shell command."""
-        return shlex.join(("lab", "ssh", self.lab, self.name, "--", *command))
-
-
-def require_images(intent: Intent, check: Callable[[str], None]) -> None:
-    """Check that every Windows image exists or can be built.
-
-    ``check``: raises PreflightError for an image that does not exist and cannot be built.
-
-    Raises PreflightError with what to get, where to put it, and how to continue without it.
-    """
-    wanted = {
-        machine.hardware.image: machine.name
-        for machine in reversed(intent.machines)
-        if machine.os == "windows"
-    }
-    for image, node in wanted.items():
-        try:
-            check(image)
-        except PreflightError as error:
-            raise PreflightError(
-                f"checking the images of scenario '{intent.scenario}'",
-                f"node '{node}' needs image '{image}': {error.happened}",
-                f"{error.hint}; or {WITHOUT}",
-            ) from error
-
-
-def refuse_pod(intent: Intent, name: str) -> None:
-    """Raise UsageError if ``name`` is a pod on a Windows machine."""
-    machine, pod = intent.places().get(name, (None, None))
-    if machine and pod and machine.os == "windows":
-        raise UsageError(
-            f"looking for pod '{name}' on '{machine.name}'",
-            WHY,
-            f"the machine itself can be used: '{machine.name}'",
-        )
-
-
-def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome]:
-    """Error outcomes for probes from or to a Windows machine. Pure."""
-    sources = {
-        name: machine.name
-        for name, (machine, _) in intent.places().items()
-        if machine.os == "windows"
-    }
-    hosts = {
-        bare(address): machine.name
-        for machine in intent.machines
-        if machine.os == "windows"
-        for address in (*_own(machine), *(pod.address for pod in machine.pods))
-    }
-    services = dict(_services(intent, sources))
-    found: dict[int, Outcome] = {}
-    for probe in probes:
-        machine = (
-            sources.get(probe.source)
-            or services.get((probe.address, probe.port))
-            or hosts.get(probe.address)
-        )
-        if machine is not None:
-            detail = f"cannot probe from or to '{machine}': {WHY}"
-            found[probe.key] = Outcome.failed(probe.key, "error", detail)
-    return found
-
-
-def _own(machine: MachineIntent) -> list[str]:
-    return [address for card in machine.interfaces for address in card.addresses]
-
-
-def _services(intent: Intent, home: Mapping[str, str]) -> Iterator[tuple[tuple[str, int], str]]:
-    """Address and port of each Service with a backend on a Windows machine, with the machine."""
-    own = [bare(address) for machine in intent.machines for address in _own(machine)]
-    for machine in intent.machines:
-        for service in machine.translation.services if machine.translation else ():
-            behind = next((home[one.pod] for one in service.backends if one.pod in home), None)
-            if behind is None:
-                continue
-            yield from (((service.address, port.port), behind) for port in service.ports)
-            for port in service.node_ports():
-                yield from (((address, port), behind) for address in own)

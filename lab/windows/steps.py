@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.machines.ssh.shell import wait_until_ready
+from lab.machines.system import UnansweredError
 from lab.shells.shell import Completed, ConnectionLostError, UnreachableError
 from lab.windows.shell import DIRECTORY, SYSTEM, LimitedAttempts, WindowsShell, file_command
 
@@ -143,7 +144,7 @@ class StepResult:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class StepError(BrokenError):
+class StepError(UnansweredError):
     """A step failed; the text is the step's own error, if it reported one."""
 
 
@@ -221,52 +222,3 @@ def _last_object(text: str) -> dict[str, Any]:
 def _complaint(done: Completed) -> str:
     text = (done.stderr.strip() or done.stdout.strip()) or "it printed nothing"
     return text[-_SAID:]
-
-
-QUESTIONS: Mapping[str, str] = {
-    "systeminfo.txt": "systeminfo.exe",
-    "ipconfig.txt": "ipconfig.exe /all; route.exe print",
-    "adapters.txt": (
-        "Get-NetAdapter | Format-List -Property Name, InterfaceIndex, MacAddress, Status, "
-        "DriverDescription, MtuSize; Get-NetIPAddress | Format-Table -AutoSize"
-    ),
-    "services.txt": "Get-Service | Format-Table -AutoSize -Property Status, StartType, Name",
-    "events-system.txt": (
-        "Get-WinEvent -LogName 'System' -MaxEvents 200 | Format-List -Property TimeCreated, "
-        "LevelDisplayName, ProviderName, Id, Message"
-    ),
-    "events-application.txt": (
-        "Get-WinEvent -LogName 'Application' -MaxEvents 200 | Format-List -Property "
-        "TimeCreated, LevelDisplayName, ProviderName, Id, Message"
-    ),
-    "lab-log.txt": (
-        "Get-ChildItem -LiteralPath 'C:\\hybridlab\\log' -Filter '*.log' | ForEach-Object "
-        "-Process { $_.FullName; Get-Content -LiteralPath $_.FullName -Tail 1000 }"
-    ),
-    "panther-setupact.txt": (
-        "Get-Content -LiteralPath 'C:\\Windows\\Panther\\setupact.log' -Tail 2000"
-    ),
-    "panther-setuperr.txt": (
-        "Get-Content -LiteralPath 'C:\\Windows\\Panther\\setuperr.log' -Tail 2000"
-    ),
-    "panther-unattendgc.txt": (
-        "Get-Content -LiteralPath 'C:\\Windows\\Panther\\UnattendGC\\setupact.log' -Tail 2000"
-    ),
-    "sysprep-setupact.txt": (
-        "Get-Content -LiteralPath 'C:\\Windows\\System32\\Sysprep\\Panther\\setupact.log' "
-        "-Tail 2000"
-    ),
-}
-"""PowerShell command by file name of its answer."""
-_EACH_SECONDS = 60.0
-
-
-def collect_facts(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
-    """Yield file name and answer of each question, standard error included.
-
-    Raises LabError at the first question that fails or is not answered in time.
-    """
-    for name, question in QUESTIONS.items():
-        own = Deadline(min(_EACH_SECONDS, deadline.left()))
-        done = shell.powershell(question, own)
-        yield name, (done.stdout + done.stderr).encode()

@@ -14,6 +14,7 @@ from tables import CASES, table
 from lab.machines.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.machines.cluster.cluster import plan_cluster
 from lab.machines.cluster.documents import to_yaml
+from lab.machines.system import HardWayCredentials, NodeCredentials
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
@@ -22,7 +23,6 @@ from lab.windows.images import steps as image_steps
 from lab.windows.nodes import steps
 from lab.windows.nodes.join_checks import WindowsObserved
 from lab.windows.nodes.join_plan import JoinPlan
-from lab.windows.nodes.kubelet import HardWayJoin, Join
 
 GOLDEN = CASES.parent / "cluster" / "windows" / "golden"
 BUILDS = {"2019": 17763, "2022": 20348}
@@ -30,8 +30,8 @@ REVISIONS = {"2019": 3650, "2022": 587}
 """Revisions of the evaluation media."""
 MINORS = ("1.33", "1.34", "1.35", "1.36")
 TOPOLOGIES: dict[str, dict[str, str]] = table("topologies")
-BY_HAND = HardWayJoin(b"kubelet's kubeconfig\n", b"CA\n")
-JOIN = Join(
+BY_HAND = HardWayCredentials(b"kubelet's kubeconfig\n", b"CA\n")
+JOIN = NodeCredentials(
     endpoint="192.0.2.1:6443",
     token="abcdef.0123456789abcdef",
     ca_hash="sha256:" + "ab" * 32,
@@ -90,7 +90,7 @@ def decided(topology: str, minor: str = "1.36") -> JoinPlan:
     return JoinPlan(made, intent, node, bundle)
 
 
-def join_of(plan: JoinPlan) -> Join:
+def join_of(plan: JoinPlan) -> NodeCredentials:
     return replace(JOIN, by_hand=BY_HAND) if plan.by_hand else JOIN
 
 

@@ -47,6 +47,7 @@ from lab.machines.images.inputs import ImageInputs
 from lab.machines.images.job import UNFINISHED, BuildJob, Built, Installer, Say
 from lab.machines.images.recipe import Kind, Recipe
 from lab.machines.images.windows_terms import Firmware
+from lab.machines.system import system_of
 from lab.state.directory import fsync
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
@@ -430,13 +431,12 @@ def _is_same(said: str, path: Path) -> bool:
 def build(job: BuildJob) -> Built:
     """Fill the job's scratch directory; raises like the builders."""
     from lab.machines.images import cloud, iso  # noqa: PLC0415  most calls build nothing
-    from lab.windows.images import build as windows  # noqa: PLC0415  the same
 
     builders: Mapping[Kind, Callable[[BuildJob], Built]] = {
         "bootstrap": bootstrap.build,
         "cloud": cloud.build,
         "iso": iso.build,
-        "windows": windows.build,
+        "windows": lambda job: system_of("windows", job.doing).build_image(job),
     }
     return builders[job.recipe.kind](job)
 

@@ -25,6 +25,7 @@ from lab.inventory.inventory import ImageSource, Inventory
 from lab.machines.images import download, recipes
 from lab.machines.images.golden import guarded, make_own, read_json, read_line
 from lab.machines.images.recipe import Recipe
+from lab.machines.system import system_of
 
 FILE = "file"
 """Name of the only input of a ``cloud`` or ``iso`` image."""
@@ -319,15 +320,7 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
     """
     if recipe.windows is None:
         return
-    from lab.windows.images import medium  # noqa: PLC0415  a slow extra
-
-    wanted = recipe.windows.wanted
-    if name == ISO:
-        medium.choose(medium.read(path), wanted)
-    elif name == VIRTIO:
-        medium.check_drivers(path, wanted.release)
-    elif name == OPENSSH:
-        medium.check_openssh(path)
+    system_of("windows", f"checking '{path}'").check_input(recipe, name, path)
 
 
 def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str]:

@@ -18,7 +18,6 @@ from lab.scenario.findings import (
     quoted,
 )
 from lab.state.permissions import writer
-from lab.windows.images.settings import TIME_ZONES
 
 if TYPE_CHECKING:
     from lab.machines.images.recipe import Recipe, Windows

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from getpass import getuser
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from lab.machines.libvirt.ownership import Owner
 from lab.machines.libvirt.placement import LibvirtLayout
 from lab.machines.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.machines.management import SUBNET_BITS
+from lab.machines.system import System, system_of
 from lab.plan.canonical import plain
 from lab.plan.step import Step
 from lab.providers.provider import LabHandle
@@ -35,7 +36,6 @@ from lab.scenario.terms import Os
 from lab.shells.parallel import run_jobs
 from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent
-from lab.windows import libvirt as windows
 
 if TYPE_CHECKING:
     from lab.machines.kubernetes import Bundled
@@ -181,8 +181,14 @@ class LibvirtBringUp:
     def _all_seconds(self) -> float:
         """Time limit for all machines together; the first boot of Windows is slow."""
         patient = all(self._layout.accelerated.values())
-        first = windows.SPEAK_SECONDS[patient] + windows.SHELL_SECONDS[patient]
-        return ALL_SECONDS + len(self._layout.windows) * first
+        foreign = self._layout.windows
+        first = self._system.first_boot_seconds[patient] if foreign else 0.0
+        return ALL_SECONDS + len(foreign) * first
+
+    @property
+    def _system(self) -> System:
+        """The system of the machines that do not run Linux."""
+        return system_of("windows", f"bringing up lab '{self.lab.name}'")
 
     def _boot(
         self, host: Host, machine: MachineIntent, guests: LibvirtGuests
@@ -197,7 +203,7 @@ class LibvirtBringUp:
             management_prefix=SUBNET_BITS,
             bundle=self._medium_path(host, machine),
         )
-        define = windows.clone_machine if recipe.is_windows else machines.linux_machine
+        define = self._system.clone_machine if recipe.is_windows else machines.linux_machine
 
         def boot() -> None:
             began = time.monotonic()
@@ -216,17 +222,17 @@ class LibvirtBringUp:
         folder = storage.images_path(host.hypervisor.storage)
         return f"{folder}/{_medium_file(self.bundled, machine.os)}"
 
-    @staticmethod
     def _wait_for_shell(
-        host: Host, recipe: MachineRecipe, guests: LibvirtGuests, before: str
+        self, host: Host, recipe: MachineRecipe, guests: LibvirtGuests, before: str
     ) -> None:
-        """Wait for a shell; a Windows machine must announce its keys first."""
+        """Wait for a shell; a machine of another system must announce its keys first."""
         lab, name = recipe.lab, recipe.machine.name
         if recipe.is_windows:
-            windows.pin_keys(host, recipe, lambda: machines.console_text(host, lab, name))
-            windows.wait_for_shell(recipe, guests.shell(name))
+            system = self._system
+            console = partial(machines.console_text, host, lab, name)
+            system.wait_for_boot(host, recipe, console, lambda: guests.shell(name))
             if before == "saved":
-                windows.set_clock(guests.windows_shell(name))
+                system.set_clock(guests.shell(name))
         else:
             machines.wait_for_shell(host, recipe, guests.shell(name))
             if before == "saved":

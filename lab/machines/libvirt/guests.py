@@ -14,18 +14,16 @@ from lab.machines import keyring
 from lab.machines.agents.fleet import Prober
 from lab.machines.guests import EMULATION, LOOK_SECONDS, Guests
 from lab.machines.keyring import Pins
-from lab.machines.libvirt import networks, ownership
+from lab.machines.libvirt import foreign, networks, ownership
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.placement import LibvirtLayout
+from lab.machines.system import system_of
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.shells.shell import Reach, Shell
 from lab.topology.intent import Intent
-from lab.windows import libvirt as windows
-from lab.windows.libvirt import WindowsMachine
 
 if TYPE_CHECKING:
     from lab.machines.ssh.shell import SshShell
-    from lab.windows.shell import WindowsShell
 
 
 class LibvirtGuests(Guests):
@@ -37,15 +35,15 @@ class LibvirtGuests(Guests):
         self._layout = layout
         self._hosts = hosts
         self._shells: dict[str, SshShell] = {}
-        self._windows_shells: dict[str, WindowsShell] = {}
+        self._foreign_shells: dict[str, Shell] = {}
 
     def close(self) -> None:
         """Close every connection."""
-        shells: tuple[Shell, ...] = (*self._shells.values(), *self._windows_shells.values())
+        shells: tuple[Shell, ...] = (*self._shells.values(), *self._foreign_shells.values())
         for shell in shells:
             shell.close()
         self._shells.clear()
-        self._windows_shells.clear()
+        self._foreign_shells.clear()
 
     @cached_property
     def _addresses(self) -> Mapping[str, str]:
@@ -100,7 +98,7 @@ class LibvirtGuests(Guests):
     def shell(self, machine: str) -> Shell:
         """A shell on the machine; always the same one."""
         if machine in self._layout.windows:
-            return self.windows_shell(machine)
+            return self._foreign_shell(machine)
         return self.linux_shell(machine)
 
     def linux_shell(self, machine: str) -> SshShell:
@@ -111,16 +109,15 @@ class LibvirtGuests(Guests):
             self._shells.setdefault(machine, SshShell(self.reach(machine)))  # threads share one
         return self._shells[machine]
 
-    def windows_shell(self, machine: str) -> WindowsShell:
-        """A shell on a Windows machine; always the same one."""
-        if machine not in self._windows_shells:
+    def _foreign_shell(self, machine: str) -> Shell:
+        if machine not in self._foreign_shells:
             from lab.shells.shell import WindowsReach  # noqa: PLC0415  few labs have one
-            from lab.windows.shell import WindowsShell  # noqa: PLC0415  slow, and an extra
 
+            system = system_of("windows", f"getting a shell on machine '{machine}'")
             password = keyring.password(self._lab, machine)
             reach = WindowsReach(self.reach(machine), password, self._pins(machine).certificate)
-            self._windows_shells[machine] = WindowsShell(reach)
-        return self._windows_shells[machine]
+            self._foreign_shells[machine] = system.open_shell(reach)
+        return self._foreign_shells[machine]
 
     def silent(self) -> Mapping[str, str]:
         """Windows machines that do not run commands, with the error."""
@@ -150,7 +147,7 @@ class LibvirtGuests(Guests):
 
         Probes that need pods on Windows require a cluster, where ``others`` send them.
         """
-        barred = {} if self._layout.bundle else windows.unprobeable(intent, probes)
+        barred = {} if self._layout.bundle else foreign.unprobeable(intent, probes)
         rest = [probe for probe in probes if probe.key not in barred]
         done = super().probe(
             intent, rest, settings, lambda ended: progress(ended + len(barred)), others
@@ -160,8 +157,8 @@ class LibvirtGuests(Guests):
     def machine(self, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name; UsageError if there is none."""
         if name in self._layout.windows:
-            return WindowsMachine(name, self._lab.name, self.shell(name))
-        windows.refuse_pod(intent, name)
+            return foreign.ForeignMachine(name, self._lab.name, self.shell(name))
+        foreign.refuse_pod(intent, name)
         return super().machine(intent, name)
 
     def observe(

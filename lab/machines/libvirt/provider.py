@@ -30,6 +30,7 @@ from lab.machines.libvirt import (
     bring_up,
     connection,
     domains,
+    foreign,
     machines,
     networks,
     owned,
@@ -41,6 +42,7 @@ from lab.machines.libvirt.guests import LibvirtGuests
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.placement import LibvirtLayout, load_layout
 from lab.machines.libvirt.vxlan_underlay import VxlanUnderlay
+from lab.machines.system import system_of
 from lab.plan.step import Step
 from lab.providers.provider import (
     CAPTURE,
@@ -59,8 +61,6 @@ from lab.providers.setup import ProviderSetup
 from lab.shells.parallel import run_jobs
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
-from lab.windows import libvirt as windows
-from lab.windows.steps import collect_facts
 
 if TYPE_CHECKING:
     import libvirt
@@ -121,7 +121,7 @@ class LibvirtProvider(MachinesProvider):
 
         Raises PreflightError if an image does not exist and cannot be built here.
         """
-        windows.require_images(intent, self._require)
+        foreign.require_images(intent, self._require)
         built = {
             name: self._image_store.peek(name) is not None
             for name in dict.fromkeys(machine.hardware.image for machine in intent.machines)
@@ -161,7 +161,7 @@ class LibvirtProvider(MachinesProvider):
         """
         require_fit(intent)
         require_packages(intent, self._packages)
-        windows.require_images(intent, self._require)
+        foreign.require_images(intent, self._require)
         return LibvirtBringUp(
             lab=lab,
             intent=intent,
@@ -293,7 +293,7 @@ class LibvirtProvider(MachinesProvider):
             yield from _machine_evidence(lab, name, hosts[where])
         with self._guests(lab) as guests:
             for name in layout.windows:
-                yield from windows_evidence(guests, name, Deadline(SLOW_EVIDENCE_SECONDS))
+                yield from foreign_evidence(guests, name, Deadline(SLOW_EVIDENCE_SECONDS))
             yield from self._evidence_inside(lab, intent, guests, layout.machines)
 
 
@@ -345,11 +345,17 @@ def _missing_networks(
     return tuple(missing)
 
 
-def windows_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
-    """Facts from a Windows machine, or the reason why there are none. Never raises."""
+_ANSWER_SECONDS = 60.0
+"""For one piece of evidence of a machine that does not run Linux."""
+
+
+def foreign_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
+    """What a machine of another system says, or the reason why it does not. Never raises."""
     try:
-        for file, content in collect_facts(guests.windows_shell(name), deadline):
-            yield Evidence(f"{name}/windows/{file}", content)
+        system = system_of("windows", f"gathering evidence of machine '{name}'")
+        for file, make in system.machine_evidence(guests.shell(name)):
+            own = Deadline(min(_ANSWER_SECONDS, deadline.left()))
+            yield Evidence(f"{name}/{system.name}/{file}", make(own).encode())
     except LabError as error:
         yield Evidence(f"{name}/windows/missing.txt", f"{error}\n".encode())
 

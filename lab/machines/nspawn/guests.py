@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError
 from lab.machines import keyring
@@ -24,9 +23,6 @@ from lab.providers.netns.holders import HolderProcess
 from lab.providers.provider import LabHandle
 from lab.shells.local import LocalShell
 from lab.shells.shell import Reach
-
-if TYPE_CHECKING:
-    from lab.windows.shell import WindowsShell
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _JOIN = """while [ "$1" != -- ]; do
@@ -137,12 +133,6 @@ class ContainerGuests(Guests):
                 f"entering machine '{machine}'", "it is switched off", "'lab up' starts it"
             )
         return enter(leader, self._groups(machine))
-
-    def windows_shell(self, machine: str) -> WindowsShell:
-        """Refuse: system containers cannot run Windows."""
-        raise BrokenError(
-            f"getting a shell on machine '{machine}'", "system containers only run Linux"
-        )
 
     @contextmanager
     def forward(self, machine: str, port: int, seconds: float) -> Iterator[str]:

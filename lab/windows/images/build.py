@@ -31,13 +31,13 @@ from lab.machines.images.windows_terms import random_password, secret_name
 from lab.shells import programs
 from lab.shells.shell import Reach, WindowsReach
 from lab.state.files import write_private
+from lab.windows.evidence import collect_facts
 from lab.windows.images import offline
 from lab.windows.images.answer import install_medium, make_settings, takes_own_key
 from lab.windows.images.medium import Channel, choose, overlay, read, read_drivers
 from lab.windows.images.monitor import EMULATED, InstallMonitor, Progress
 from lab.windows.images.settings import MASK, check_key, mask, read_secret
 from lab.windows.images.steps import MODULE, ImageStep, Sysprep, golden_steps, settings
-from lab.windows.steps import collect_facts
 
 if TYPE_CHECKING:
     from lab.windows.shell import WindowsShell

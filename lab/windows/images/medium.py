@@ -28,7 +28,6 @@ from lab.machines.images.medium import SECTOR, Extent, Medium, opened
 from lab.machines.images.windows_terms import RELEASES, Release, WantedImage
 from lab.shells import programs
 from lab.state.failure import is_of_content
-from lab.windows.images.settings import RELEASES, Release, WantedImage
 
 Channel = Literal["evaluation", "volume", "retail", "unknown"]
 BootKind = Literal["bios", "uefi"]

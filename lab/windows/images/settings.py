@@ -61,7 +61,7 @@ class Settings:
     """At most 15 characters."""
     administrator_password: str = field(repr=False)
     """Secret; for this installation only."""
-    region: Region = Region()
+    region: Region = field(default_factory=Region)
     organization: str = "hybridlab"
 
 
@@ -91,7 +91,7 @@ class CloneSettings:
     """The WinRM certificate's subject alternative name."""
     cards: tuple[CloneCard, ...]
     time_server: str | None
-    region: Region = Region()
+    region: Region = field(default_factory=Region)
 
 
 def settings_document(settings: Settings, authorized_key: str, *, has_openssh: bool) -> bytes:

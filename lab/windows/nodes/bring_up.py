@@ -16,6 +16,7 @@ from lab._errors import BrokenError, DeadlineError, LabError
 from lab._log import say
 from lab.facts.signatures import match
 from lab.machines.bundle import medium
+from lab.machines.system import NodeApi, NodeCredentials
 from lab.shells.shell import ConnectionLostError, UnreachableError
 from lab.windows.images import steps as image_steps
 from lab.windows.images.steps import MODULE, script
@@ -29,7 +30,7 @@ from lab.windows.nodes.join_checks import (
     unfit_windows,
 )
 from lab.windows.nodes.join_plan import JoinPlan
-from lab.windows.nodes.kubelet import KUBELET_SERVICE, Join, NodeApi
+from lab.windows.nodes.kubelet import KUBELET_SERVICE
 from lab.windows.nodes.network import FLANNELD_TASK
 from lab.windows.shell import DIRECTORY, WindowsShell, quote
 from lab.windows.steps import StepError, StepResult, reboot, run_step
@@ -203,7 +204,7 @@ class WindowsBringUp:
 
     plan: JoinPlan
     runner: Runner
-    join: Callable[[], Join]
+    join: Callable[[], NodeCredentials]
     api: NodeApi
 
     def steps(self) -> Mapping[str, Callable[[], object]]:

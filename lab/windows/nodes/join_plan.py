@@ -20,6 +20,7 @@ from lab.machines.addons.flannel import network_config
 from lab.machines.bundle import medium
 from lab.machines.bundle.manifest import Manifest, Program
 from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.machines.system import NodeCredentials
 from lab.topology.intent import Intent
 from lab.windows.images import steps as image_steps
 from lab.windows.images.steps import FirewallRule
@@ -28,7 +29,6 @@ from lab.windows.nodes.join_checks import WindowsObserved, images_for_build, pau
 from lab.windows.nodes.kubelet import (
     KUBELET_PORT,
     KUBELET_SERVICE,
-    Join,
     join_document,
     kubelet_command,
     kubelet_config,
@@ -287,7 +287,7 @@ class JoinPlan:
             tuple(steps.ImageFile(medium.image_path(one.name), one.name) for one in wanted),
         )
 
-    def files(self, join: Join) -> steps.NodeFiles:
+    def files(self, join: NodeCredentials) -> steps.NodeFiles:
         """Folders, links, and the files from the control plane. Secret."""
         files = [_secret_file(paths.PROXY_CONF, join.proxy_kubeconfig)]
         if join.by_hand is not None:
@@ -331,7 +331,7 @@ class JoinPlan:
             clear_policies=False,
         )
 
-    def join(self, join: Join) -> steps.NodeJoin:
+    def join(self, join: NodeCredentials) -> steps.NodeJoin:
         """Run ``kubeadm join``. Secret."""
         return steps.NodeJoin(
             document=join_document(self.node, join),
@@ -369,7 +369,7 @@ class JoinPlan:
         tasks = ("hns-make", *self._tasks())
         return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), tasks)
 
-    def flannel_files(self, join: Join) -> steps.NodeFiles:
+    def flannel_files(self, join: NodeCredentials) -> steps.NodeFiles:
         """The files that flanneld reads. Secret."""
         assert join.network_kubeconfig is not None, "only called with flannel"
         return steps.NodeFiles(

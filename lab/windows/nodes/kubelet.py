@@ -8,50 +8,11 @@ in Kubernetes' image-builder since 2026-06. Such a service does not read kubeadm
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Protocol
 
-from lab._deadline import Deadline
 from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.machines.system import NodeCredentials
 from lab.windows.nodes import paths
 from lab.windows.nodes.join_checks import takes_flag
-
-
-@dataclass(frozen=True, slots=True)
-class HardWayJoin:
-    """Credentials that a node gets instead of a token when it joins without kubeadm."""
-
-    kubelet_kubeconfig: bytes = field(repr=False)
-    """Contains the node's own client certificate."""
-    ca: bytes = field(repr=False)
-    """The cluster's CA certificate, PEM."""
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Everything that one node needs to join."""
-
-    endpoint: str
-    """The API server's address and port, ``"10.9.176.11:6443"``."""
-    token: str = field(repr=False)
-    """kubeadm's token, valid for minutes; empty without kubeadm."""
-    ca_hash: str
-    """``"sha256:..."`` of the CA's public key; empty without kubeadm."""
-    proxy_kubeconfig: bytes = field(repr=False)
-    network_kubeconfig: bytes | None = field(default=None, repr=False)
-    """flanneld's kubeconfig; None without flannel."""
-    by_hand: HardWayJoin | None = None
-
-
-class NodeApi(Protocol):
-    """The part of the cluster's API that a joining node needs."""
-
-    def registered(self, name: str, deadline: Deadline) -> bool:
-        """Whether there is a Node of this name."""
-
-    def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
-        """Wait for the Node and set the plan's pod CIDR."""
-
 
 KUBELET_SERVICE = "kubelet"
 """kubeadm starts and stops the service of this name."""
@@ -93,7 +54,7 @@ def logged_command(service: str, program: str, given: list[str]) -> str:
     return " ".join([runner, f"{paths.PROGRAMS}\\{program}", *given])
 
 
-def join_document(node: ClusterNode, join: Join) -> str:
+def join_document(node: ClusterNode, join: NodeCredentials) -> str:
     """The document of ``kubeadm join --config``; the token is in a file, not on a command line."""
     document = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",

@@ -1,0 +1,217 @@
+"""A system: what a node's operating system, other than Linux, adds to providers of machines.
+
+Systems are plug-ins of ``hybridlab.systems``. Providers and clusters ask for the system of a node
+by its name; nothing of this room imports one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, UsageError
+from lab._plugins import objects
+from lab.facts.node import NodeFacts
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.providers.capture import KernelSaid
+from lab.scenario.terms import Os
+from lab.shells.shell import Shell, WindowsReach
+from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from lab.machines.images.job import BuildJob, Built
+    from lab.machines.images.recipe import Recipe
+    from lab.machines.libvirt.documents import VirtualMachine
+    from lab.machines.libvirt.host import Host
+    from lab.machines.libvirt.machines import MachineRecipe
+
+Ends = tuple[str, str, int]
+"""Two addresses, and the server's port."""
+EvidencePiece = tuple[str, Callable[[Deadline], str]]
+"""Name of a file of the evidence, and what makes its content; that may raise LabError."""
+
+
+class UnansweredError(BrokenError):
+    """A machine answered, but not with what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardWayCredentials:
+    """What a node gets instead of a token when it joins without kubeadm."""
+
+    kubelet_kubeconfig: bytes = field(repr=False)
+    """Contains the node's own client certificate."""
+    ca: bytes = field(repr=False)
+    """The cluster's CA certificate, PEM."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCredentials:
+    """Everything that one node needs to join."""
+
+    endpoint: str
+    """The API server's address and port, ``"10.9.176.11:6443"``."""
+    token: str = field(repr=False)
+    """kubeadm's token, valid for minutes; empty without kubeadm."""
+    ca_hash: str
+    """``"sha256:..."`` of the CA's public key; empty without kubeadm."""
+    proxy_kubeconfig: bytes = field(repr=False)
+    network_kubeconfig: bytes | None = field(default=None, repr=False)
+    """The network daemon's kubeconfig; None if it needs none."""
+    by_hand: HardWayCredentials | None = None
+
+
+class NodeApi(Protocol):
+    """The part of the cluster's API that a joining node needs."""
+
+    def registered(self, name: str, deadline: Deadline) -> bool:
+        """Whether there is a Node of this name."""
+
+    def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
+        """Wait for the Node and set the plan's pod CIDR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """One node that joins its cluster."""
+
+    cluster: Cluster
+    intent: Intent
+    node: ClusterNode
+    manifest: Manifest
+    shell: Shell
+    patience: int
+    """Factor for deadlines; more than 1 on emulated processors."""
+    credentials: Callable[[], NodeCredentials]
+    """Gets them from the control plane: called when a step needs them, for tokens expire."""
+    api: NodeApi
+
+
+class DropMonitor(Protocol):
+    """Counts what one machine drops of one flow."""
+
+    def begin(self, protocol: str, ends: Collection[Ends]) -> None:
+        """Start counting. Never raises LabError."""
+
+    def end(self) -> KernelSaid:
+        """Stop, leave nothing behind, and return what was dropped. Never raises LabError."""
+
+
+class System(ABC):
+    """One operating system of nodes beside Linux."""
+
+    name: Os
+
+    # on clusters
+
+    @abstractmethod
+    def join_refusals(
+        self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
+    ) -> Collection[str]:
+        """Why a node cannot join, each as a clause; none if it can."""
+
+    @abstractmethod
+    def join(self, joining: Joining) -> None:
+        """Make the machine a Ready node, whatever state it is in.
+
+        Raises LabError when that fails.
+        """
+
+    @abstractmethod
+    def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:
+        """Observe a node's network.
+
+        Raises LabError when it cannot be queried.
+        """
+
+    @abstractmethod
+    def node_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
+        """A node's facts, logs and configuration."""
+
+    @abstractmethod
+    def machine_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
+        """What the machine itself says, whether it is a node or not."""
+
+    @abstractmethod
+    def drop_monitor(
+        self,
+        machine: str,
+        shell: Callable[[], Shell],
+        directory: Path,
+        deadline: Callable[[], Deadline],
+    ) -> DropMonitor:
+        """A monitor of the machine's drops; ``directory``: the lab's, for locks."""
+
+    # golden images
+
+    @abstractmethod
+    def build_image(self, job: BuildJob) -> Built:
+        """Fill the job's scratch directory; raises like the builders."""
+
+    @abstractmethod
+    def check_input(self, recipe: Recipe, name: str, path: Path) -> None:
+        """Check that a file is what a recipe's input asks for.
+
+        Raises PreflightError when it is something else: with what it contains.
+        """
+
+    # virtual machines
+
+    first_boot_seconds: Mapping[bool, float]
+    """From a clone's first boot to its shell; the key is True with KVM."""
+
+    @abstractmethod
+    def open_shell(self, reach: WindowsReach) -> Shell:
+        """A shell on the machine, connected on first use."""
+
+    @abstractmethod
+    def clone_machine(
+        self, host: Host, recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str
+    ) -> VirtualMachine:
+        """Write a clone's seed; returns the machine to define."""
+
+    @abstractmethod
+    def wait_for_boot(
+        self,
+        host: Host,
+        recipe: MachineRecipe,
+        console: Callable[[], str],
+        shell: Callable[[], Shell],
+    ) -> None:
+        """Wait until a clone has announced its keys on its console and runs a command.
+
+        Raises LabError with the end of the console when it does not.
+        """
+
+    @abstractmethod
+    def set_clock(self, shell: Shell) -> None:
+        """Set the clock of a resumed guest. Raises BrokenError when that fails."""
+
+
+@cache
+def systems() -> Mapping[str, System]:
+    """Every installed system by name."""
+    plugged = objects("systems", System)  # type: ignore[type-abstract]  # it makes none
+    return {system.name: system for system in plugged}
+
+
+def system_of(name: Os, doing: str) -> System:
+    """The system of nodes of this name.
+
+    Raises UsageError when it is not installed.
+    """
+    if name not in systems():
+        raise UsageError(
+            doing,
+            f"nodes with {name} are not part of this installation",
+            f'pip install "hybridlab[{name}]"',
+        )
+    return systems()[name]

@@ -1,0 +1,1 @@
+"""The commands of this room, each of the group ``lab image``."""
