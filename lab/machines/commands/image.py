@@ -10,7 +10,7 @@ import click
 
 from lab._log import ago, say
 from lab.cli.commands import Commands
-from lab.cli.complete import images
+from lab.cli.complete import images, labs
 from lab.cli.options import json_option
 from lab.cli.output import echo, echo_collected, echo_json, echo_table
 
