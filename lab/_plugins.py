@@ -175,5 +175,8 @@ def _read(directory: str, distribution: str) -> Iterator[Plugin]:
             kind = group.removeprefix(_PREFIX) if group.startswith(_PREFIX) else ""
         elif kind and "=" in line and not line.startswith("#"):
             name, _, value = (part.strip() for part in line.partition("="))
-            module, _, attribute = value.partition("[")[0].strip().partition(":")
-            yield Plugin(kind, name, module, attribute, distribution.removesuffix(_SUFFIX))
+            module, _, attribute = value.partition("[")[0].partition(":")
+            yield Plugin(
+                *(kind, name, module.strip(), attribute.strip()),
+                distribution.removesuffix(_SUFFIX),
+            )

@@ -36,9 +36,11 @@ WORDS = {
     "image": (("name: debian-12-cloud", "name: {name}"),),
 }
 """What a copy has instead of words of its model, besides the model's name."""
-TABLE = "lab/cli/main.py"
-ROW = re.compile(r'^ {8}"events": .*\n', re.MULTILINE)
-"""Of the model of a command, in the table of commands."""
+TABLES = {
+    "command": ("lab/cli/main.py", re.compile(r'^ {8}"events": .*\n', re.MULTILINE)),
+    "provider": ("pyproject.toml", re.compile(r"^fake = .*\n", re.MULTILINE)),
+}
+"""The file that lists the plug-ins of a kind, and the row of the model in it."""
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -64,11 +66,12 @@ def begin(kind: str, name: str, root: Path) -> Path:
         copy = made / source.relative_to(model)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(text, encoding="utf-8")
-    if kind == "command":
-        table = root / TABLE
+    if kind in TABLES:
+        file, pattern = TABLES[kind]
+        table = root / file
         text = table.read_text(encoding="utf-8")
-        row = ROW.search(text)[0]
-        new = row.replace('"events"', f'"{name}"')
+        row = pattern.search(text)[0]
+        new = row.replace(model.stem, name, 1).replace(f".{model.stem}.", f".{own}.")
         table.write_text(text.replace(row, row + new), encoding="utf-8")
     return made
 

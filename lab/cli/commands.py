@@ -97,7 +97,7 @@ def load_command(plugin: Plugin) -> click.Command:
     if not isinstance(command, click.Command):
         raise UsageError(
             doing,
-            f"{plugin.module}:{plugin.attribute} of {plugin.distribution} is no command of click",
+            f"{plugin.module}:{plugin.attribute} of {plugin.distribution} is not a click command",
             f"uninstall {plugin.distribution}, or ask its authors",
         )
     return command

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,24 @@ def copy(tmp_path_factory):
     root = tmp_path_factory.mktemp("copy")
     for part in ("lab", "images", "scenarios"):
         shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", root)
     for kind in plugin.MODELS:
         plugin.begin(kind, "cable-cut", root)
+    register(root)
     return root
+
+
+def register(root: Path) -> None:
+    """Install the entry points of the copy's ``pyproject.toml``, as pip does."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        line
+        for group, entries in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()))
+    ]
+    metadata = root / "copy-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
 def run(copy: Path, *words: str) -> str:
@@ -78,7 +94,8 @@ def test_plug_in_of_every_kind_is_found_by_its_name(copy):
 
 def test_command_is_a_file_and_its_row_below_that_of_its_model(copy):
     table, before = (
-        (root / plugin.TABLE).read_text(encoding="utf-8").splitlines() for root in (copy, ROOT)
+        (root / plugin.TABLES["command"][0]).read_text(encoding="utf-8").splitlines()
+        for root in (copy, ROOT)
     )
     (at,) = (number for number, line in enumerate(table) if "cable" in line)
     assert table[at] == table[at - 1].replace("events", "cable-cut")

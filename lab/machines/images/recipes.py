@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import FileError, UsageError
+from lab._plugins import objects
 from lab.machines.images.windows_terms import TIME_ZONES
 from lab.scenario.findings import (
     YAML_LANGUAGE,
@@ -60,8 +61,18 @@ SHIPPED = directory()
 
 
 def shipped(folder: Path | None = None) -> tuple[str, ...]:
-    """Names of the recipes in a folder, in alphabetical order."""
-    return tuple(sorted(path.parent.name for path in (folder or directory()).glob(f"*/{FILE}")))
+    """Names of the recipes in a folder, in alphabetical order; None: in those of all plug-ins."""
+    return tuple(sorted(_files(folder)))
+
+
+def _files(folder: Path | None) -> dict[str, Path]:
+    """The recipes by name."""
+    folders = (folder,) if folder else (SHIPPED, *objects("images", Path))
+    files = (file for each in folders for file in each.glob(f"*/{FILE}"))
+    by_name: dict[str, Path] = {}
+    for file in files:
+        by_name.setdefault(file.parent.name, file)
+    return by_name
 
 
 def load(name: str, folder: Path | None = None) -> Recipe:
@@ -70,8 +81,8 @@ def load(name: str, folder: Path | None = None) -> Recipe:
     Raises UsageError when there is none, with the nearest name and the whole list. Raises
     RecipeError with every finding, in file order.
     """
-    folder = folder or directory()
-    known = shipped(folder)
+    files = _files(folder)
+    known = sorted(files)
     if name not in known:
         listed = f"the images are {', '.join(known)}"
         raise UsageError(
@@ -79,7 +90,7 @@ def load(name: str, folder: Path | None = None) -> Recipe:
             "there is no recipe of that name",
             "; ".join(filter(None, (did_you_mean(name, known, ""), listed))),
         )
-    path = folder / name / FILE
+    path = files[name]
     recipe, findings = check(path)
     if recipe is None or findings:
         raise RecipeError(f"reading recipe {quoted(path)}", lines(str(path), findings))
