@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._errors import PreflightError
-from lab._log import heading, quantity, table_lines
+from lab._log import heading, quantity, say, table_lines
 from lab.cli.options import json_option, scenario_options
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from lab.lifecycle.api import LabRequest
+    from lab.lifecycle.api import LabRequest, Prepared
     from lab.lifecycle.up import Decision
     from lab.plan.plan import Plan
     from lab.topology.intent import Intent
@@ -27,7 +27,6 @@ def command(request: LabRequest, as_json: bool) -> None:
 
     The exit code is 4, after the plan is printed, if "lab up" would be refused here.
     """
-    from lab.cli.up import announce
     from lab.lifecycle import api
     from lab.matrix.cells import product
     from lab.matrix.sampling import Choice, coverage, sample
@@ -115,3 +114,9 @@ def _nodes(plan: Plan) -> Iterator[str]:
         )
     columns = 7 if any(node.hypervisor for node in plan.nodes) else 6
     return table_lines([row[:columns] for row in rows])
+
+
+def announce(prepared: Prepared) -> None:
+    """Print the provider, what is emulated, and notes."""
+    for line in (prepared.banner, *prepared.notes()):
+        say(line)

@@ -30,7 +30,7 @@ def command(request: LabRequest, dry_run: bool, as_json: bool) -> None:
     Machines are network namespaces on this machine, unless the inventory has hypervisors: see
     "lab inventory --help".
     """
-    from lab.cli.plan import step_lines
+    from lab.cli.plan import announce, step_lines
     from lab.lifecycle import api
 
     prepared = api.prepare(request)
@@ -50,14 +50,9 @@ def command(request: LabRequest, dry_run: bool, as_json: bool) -> None:
         echo(line)
 
 
-def announce(prepared: Prepared) -> None:
-    """Print the provider, what is emulated, and notes."""
-    for line in (prepared.banner, *prepared.notes()):
-        say(line)
-
-
 def bring_up(prepared: Prepared) -> tuple[UpResult, str]:
     """Bring a lab up; return the result, and a sentence about it if anything was done."""
+    from lab.cli.plan import announce
     from lab.lifecycle import api
 
     announce(prepared)

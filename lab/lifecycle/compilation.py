@@ -16,7 +16,8 @@ from lab.scenario.families import (
     services_node_families,
 )
 from lab.scenario.loader import Wanted, load, meant
-from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, pod_names
+from lab.scenario.scenario import Limit, NodeGroup, Scenario, pod_names
+from lab.scenario.special import SpecialService
 from lab.scenario.terms import Family
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files

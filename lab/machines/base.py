@@ -33,7 +33,7 @@ from lab.machines.cluster.linux.daemons import (
 from lab.machines.evidence import RECENTLY
 from lab.machines.guests import Guests, Opened
 from lab.machines.images.golden import cache_directory
-from lab.machines.system import systems
+from lab.machines.system import System, system_of
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
@@ -509,11 +509,11 @@ class MachinesProvider(Provider):
         ends: dict[str, set[tuple[str, str, int]]] = {}
         for place, pairs in flow.ends.items():
             machine, _ = intent.places().get(place, (None, None))
-            if machine is not None and machine.os in systems():
+            if machine is not None and machine.os != "linux" and intent.kubernetes:
                 ends.setdefault(machine.name, set()).update(pairs)
         with self._guests(lab) as guests:
             monitors = {
-                name: systems()[intent.machine(name).os].drop_monitor(
+                name: system_of(intent.machine(name).os, System, f"watching '{name}'").drop_monitor(
                     *(name, partial(guests.shell, name), lab.directory),
                     lambda: guests.deadline(_MONITOR_SECONDS),
                 )

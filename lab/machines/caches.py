@@ -19,7 +19,7 @@ from lab.machines.bundle.manifest import SYSTEMS, Manifest, add_on_versions
 from lab.machines.bundle.store import BundleStore, Scratch
 from lab.machines.images.golden import CollectedEntries, GoldenImage, cache_directory, remove, size
 from lab.machines.images.image_store import ImageStore
-from lab.machines.images.windows_terms import Firmware, secret_name
+from lab.machines.images.terms import Firmware, secret_name
 from lab.machines.libvirt import connection, images, installer, placement
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.images import Leftovers

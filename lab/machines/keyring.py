@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError
-from lab.machines.images.windows_terms import random_password
+from lab.machines.images.terms import random_password
 from lab.machines.management import DEVICE, management_mac
 from lab.machines.ssh.keys import KeyPair, make_key_pair
 from lab.providers.provider import LabHandle

@@ -46,7 +46,7 @@ from lab.machines.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.machines.cluster.workload_checks import unmade
 from lab.machines.evidence import RECENTLY, EvidenceNode, gather, logs
 from lab.machines.guests import Guests, Opened
-from lab.machines.system import HardWayCredentials, Joining, NodeCredentials, system_of, systems
+from lab.machines.system import HardWayCredentials, Joining, NodeCredentials, System, system_of
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
@@ -129,7 +129,7 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
     problems: list[str] = []
     for node in made.cluster.nodes:
         if node.os != "linux":
-            system = system_of(node.os, f"making the cluster of lab '{lab.name}'")
+            system = system_of(node.os, System, f"making the cluster of lab '{lab.name}'")
             problems += system.join_refusals(made.cluster, intent, node, made.manifest)
     if problems:
         raise PreflightError(
@@ -386,7 +386,7 @@ class MachinesCluster:
         facts = guests.observe(self.intent, asked, deadline)
         for node in self._foreign_nodes():
             if node.name in facts:
-                system = system_of(node.os, f"observing node '{node.name}'")
+                system = system_of(node.os, System, f"observing node '{node.name}'")
                 try:
                     facts[node.name] = system.observe(guests.shell(node.name), deadline)
                 except LabError as error:
@@ -445,7 +445,11 @@ class MachinesCluster:
         return frozenset(machines) - {node.name for node in self.bundled.cluster.nodes}
 
     def _evidence_node(self, guests: Guests, node: ClusterNode) -> EvidenceNode:
-        system = None if node.os == "linux" else systems().get(node.os)
+        system = (
+            None
+            if node.os == "linux"
+            else system_of(node.os, System, f"gathering evidence of node '{node.name}'")
+        )
         return EvidenceNode(node.name, guests.shell(node.name), system)
 
     def _linux(self, site: ClusterSite) -> tuple[Step, ...]:
@@ -480,7 +484,7 @@ class MachinesCluster:
 
     def _join_all(self, name: Os) -> None:
         """Join the nodes of one system, all at once."""
-        system = system_of(name, f"joining the nodes of lab '{self.lab.name}'")
+        system = system_of(name, System, f"joining the nodes of lab '{self.lab.name}'")
         nodes = {node.name: node for node in self._foreign_nodes() if node.os == name}
         with self.opened() as guests:
             site = self._site(guests)

@@ -1,17 +1,18 @@
 """A system: what a node's operating system, other than Linux, adds to providers of machines.
 
-Systems are plug-ins of ``hybridlab.systems``. Providers and clusters ask for the system of a node
-by its name; nothing of this room imports one.
+Systems are plug-ins of ``hybridlab.systems``; nothing of this room imports one. Clusters ask for the
+system of a node by its name. What else a system must have is said by who asks for it, as a class
+derived from :class:`System`: of image recipes, of builds, of virtual machines.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
@@ -21,17 +22,10 @@ from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.providers.capture import KernelSaid
 from lab.scenario.terms import Os
-from lab.shells.shell import Shell, WindowsReach
+from lab.shells.shell import Shell
 from lab.topology.intent import Intent
 
-if TYPE_CHECKING:
-    import libvirt
-
-    from lab.machines.images.job import BuildJob, Built
-    from lab.machines.images.recipe import Recipe
-    from lab.machines.libvirt.documents import VirtualMachine
-    from lab.machines.libvirt.host import Host
-    from lab.machines.libvirt.machines import MachineRecipe
+S = TypeVar("S", bound="System")
 
 Ends = tuple[str, str, int]
 """Two addresses, and the server's port."""
@@ -110,8 +104,6 @@ class System(ABC):
 
     name: Os
 
-    # on clusters
-
     @abstractmethod
     def join_refusals(
         self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
@@ -150,68 +142,25 @@ class System(ABC):
     ) -> DropMonitor:
         """A monitor of the machine's drops; ``directory``: the lab's, for locks."""
 
-    # golden images
-
-    @abstractmethod
-    def build_image(self, job: BuildJob) -> Built:
-        """Fill the job's scratch directory; raises like the builders."""
-
-    @abstractmethod
-    def check_input(self, recipe: Recipe, name: str, path: Path) -> None:
-        """Check that a file is what a recipe's input asks for.
-
-        Raises PreflightError when it is something else: with what it contains.
-        """
-
-    # virtual machines
-
-    first_boot_seconds: Mapping[bool, float]
-    """From a clone's first boot to its shell; the key is True with KVM."""
-
-    @abstractmethod
-    def open_shell(self, reach: WindowsReach) -> Shell:
-        """A shell on the machine, connected on first use."""
-
-    @abstractmethod
-    def clone_machine(
-        self, host: Host, recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str
-    ) -> VirtualMachine:
-        """Write a clone's seed; returns the machine to define."""
-
-    @abstractmethod
-    def wait_for_boot(
-        self,
-        host: Host,
-        recipe: MachineRecipe,
-        console: Callable[[], str],
-        shell: Callable[[], Shell],
-    ) -> None:
-        """Wait until a clone has announced its keys on its console and runs a command.
-
-        Raises LabError with the end of the console when it does not.
-        """
-
-    @abstractmethod
-    def set_clock(self, shell: Shell) -> None:
-        """Set the clock of a resumed guest. Raises BrokenError when that fails."""
-
 
 @cache
-def systems() -> Mapping[str, System]:
-    """Every installed system by name."""
-    plugged = objects("systems", System)  # type: ignore[type-abstract]  # it makes none
-    return {system.name: system for system in plugged}
+def systems() -> tuple[System, ...]:
+    """Every installed system, by the names of the plug-ins."""
+    return tuple(objects("systems", System))  # type: ignore[type-abstract]  # it makes none
 
 
-def system_of(name: Os, doing: str) -> System:
-    """The system of nodes of this name.
+def system_of(name: Os, kind: type[S], doing: str) -> S:
+    """The system of nodes of this name that can do what ``kind`` asks for.
 
-    Raises UsageError when it is not installed.
+    ``kind``: :class:`System` itself, or what a provider asks of one.
+
+    Raises UsageError when none is installed.
     """
-    if name not in systems():
-        raise UsageError(
-            doing,
-            f"nodes with {name} are not part of this installation",
-            f'pip install "hybridlab[{name}]"',
-        )
-    return systems()[name]
+    for system in systems():
+        if system.name == name and isinstance(system, kind):
+            return system
+    raise UsageError(
+        doing,
+        f"nothing installed has {name} nodes of this kind",
+        f'pip install "hybridlab[{name}]"',
+    )

@@ -33,14 +33,13 @@ from lab.scenario.reserved import (
     SERVICE_PORT,
 )
 from lab.scenario.scenario import (
-    Port,
     Scenario,
-    SpecialService,
     hypervisor_names,
     node_names,
     pods_per_node,
     service_name,
 )
+from lab.scenario.special import Port, SpecialService
 from lab.scenario.terms import PROTOCOLS, ServicePort
 
 VXLAN_OVERHEAD = 50

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lab._plugins import objects
 
 if TYPE_CHECKING:
-    from lab.scenario.scenario import SpecialService
+    from lab.scenario.special import SpecialService
     from lab.scenario.terms import Family
 
 

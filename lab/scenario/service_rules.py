@@ -13,14 +13,13 @@ from lab.scenario.reserved import NODE_PORTS_TAKEN, POD_PORT, SECOND_POD_PORT, S
 from lab.scenario.scenario import (
     MAX_BACKENDS,
     Match,
-    Port,
     Scenario,
-    SpecialService,
     node_names,
     pod_names,
     probe_pods,
     service_name,
 )
+from lab.scenario.special import Port, SpecialService
 from lab.scenario.terms import Protocol
 from lab.scenario.values import MAX_PORT
 

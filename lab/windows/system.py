@@ -10,8 +10,10 @@ from lab._deadline import Deadline
 from lab.facts.node import NodeFacts
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster, ClusterNode
-from lab.machines.images.inputs import ISO, OPENSSH, VIRTIO
-from lab.machines.system import DropMonitor, EvidencePiece, Joining, System
+from lab.machines.images.inputs import ISO, OPENSSH, VIRTIO, MediaSystem
+from lab.machines.images.job import BuildSystem
+from lab.machines.libvirt.system import GuestSystem
+from lab.machines.system import DropMonitor, EvidencePiece, Joining
 from lab.scenario.terms import Os
 from lab.shells.shell import Shell, WindowsReach
 from lab.topology.intent import Intent
@@ -19,7 +21,8 @@ from lab.topology.intent import Intent
 if TYPE_CHECKING:
     import libvirt
 
-    from lab.machines.images.job import BuildJob, Built
+    from lab.machines.images.golden import Built
+    from lab.machines.images.job import BuildJob
     from lab.machines.images.recipe import Recipe
     from lab.machines.libvirt.documents import VirtualMachine
     from lab.machines.libvirt.host import Host
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from lab.windows.shell import WindowsShell
 
 
-class Windows(System):
+class Windows(GuestSystem, BuildSystem, MediaSystem):
     """Windows Server in virtual machines. Each method imports what it uses: few labs have one."""
 
     name: Os = "windows"

@@ -41,7 +41,7 @@ print(json.dumps({
     "command": command.get_command(None, "cells").name,
     "image": recipes.load("example-image").summary,
     "provider": Providers()["example"].name,
-    "system": systems()["example"].name,
+    "system": [system.name for system in systems()],
 }))
 """
 
@@ -78,7 +78,7 @@ def test_example_distribution_has_a_plug_in_of_every_kind(example):
         "command": "cells",
         "image": "Debian 12 as its makers publish it",
         "provider": "example",
-        "system": "example",
+        "system": ["example", "windows"],
     }
 
 

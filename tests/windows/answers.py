@@ -9,7 +9,7 @@ from typing import Any
 
 from tables import CASES, table
 
-from lab.machines.images.windows_terms import Region, WantedImage
+from lab.machines.images.terms import Region, WantedImage
 from lab.windows.images.answer import answer_file, clone_answer_file
 from lab.windows.images.medium import Channel
 from lab.windows.images.settings import CloneSettings, Settings, product_key

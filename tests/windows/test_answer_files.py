@@ -18,7 +18,7 @@ from tables import CASES
 
 from lab._errors import PreflightError, UsageError
 from lab.machines.images import recipes
-from lab.machines.images.windows_terms import LENGTH, RELEASES, WantedImage, random_password
+from lab.machines.images.terms import LENGTH, RELEASES, WantedImage, random_password
 from lab.windows.images import answer
 from lab.windows.images.answer import answer_file, clone_answer_file
 from lab.windows.images.settings import MASK, encode_password, mask, product_key

@@ -26,7 +26,7 @@ from processes import lab, left_after_kill
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.machines.images.windows_terms import WantedImage
+from lab.machines.images.terms import WantedImage
 from lab.windows.images.medium import choose, overlay, read
 
 SECTOR = 2048

@@ -13,7 +13,7 @@ from cluster_nodes import decided
 from powershell_syntax import line, load, names, walk
 from tables import table
 
-from lab.machines.images.windows_terms import Region, WantedImage
+from lab.machines.images.terms import Region, WantedImage
 from lab.windows.images import steps
 from lab.windows.images.settings import (
     CloneCard,

@@ -15,7 +15,7 @@ from lab.inventory.inventory import ImageSource, Inventory
 from lab.machines.images import inputs, recipes
 from lab.machines.images import medium as imaging_medium
 from lab.machines.images.image_store import ImageStore
-from lab.machines.images.windows_terms import RELEASES
+from lab.machines.images.terms import RELEASES
 from lab.windows.images import medium
 
 RELEASE = RELEASES["2022"]

@@ -13,7 +13,7 @@ from tables import table
 from lab._errors import UsageError
 from lab.machines.images import recipes
 from lab.machines.images.recipe import Recipe
-from lab.machines.images.windows_terms import RELEASES, Region, secret_name
+from lab.machines.images.terms import RELEASES, Region, secret_name
 from lab.windows.images.answer import clone_preview, make_settings
 from lab.windows.images.settings import MASK
 

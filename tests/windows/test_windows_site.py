@@ -22,7 +22,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.machines.images import recipes
 from lab.machines.images.installation import InstallationMachine, VendorMedium
-from lab.machines.images.windows_terms import Firmware
+from lab.machines.images.terms import Firmware
 from lab.machines.libvirt import images, installer
 from lab.machines.libvirt.installer import WindowsInstaller
 from lab.windows.images import monitor

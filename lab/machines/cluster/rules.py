@@ -27,7 +27,7 @@ from lab.machines.bundle.manifest import (
     create_command,
 )
 from lab.machines.cluster.cluster import Cluster, ClusterNode
-from lab.machines.images.windows_terms import RELEASES
+from lab.machines.images.terms import RELEASES
 from lab.scenario.terms import Os
 from lab.scenario.versions import MAX_SKEW
 

@@ -15,7 +15,7 @@ from lab.cli.options import json_option
 from lab.cli.output import echo, echo_collected, echo_json, echo_table
 
 if TYPE_CHECKING:
-    from lab.machines.images.windows_terms import Firmware
+    from lab.machines.images.terms import Firmware
 
 
 @click.group("image", cls=Commands)

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
-from lab.machines.images.golden import DISK, INITRD, KERNEL
-from lab.machines.images.job import BuildJob, Built
+from lab.machines.images.golden import DISK, INITRD, KERNEL, Built
+from lab.machines.images.job import BuildJob
 from lab.machines.images.recipe import Bootstrap, Recipe
 from lab.shells import programs
 

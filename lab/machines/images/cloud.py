@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.machines.images.golden import DISK
-from lab.machines.images.job import BuildJob, Built
+from lab.machines.images.golden import DISK, Built
+from lab.machines.images.job import BuildJob
 from lab.shells import programs
 
 _GIB = 1 << 30

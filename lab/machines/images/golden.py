@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lab._errors import PreflightError
 from lab.inventory.inventory import Inventory
+from lab.machines.images.terms import FirstBoot, Storage
 from lab.scenario.terms import Os
 from lab.shells.programs import MORE_ROOM
 from lab.state.failure import guarded_files
@@ -28,17 +29,11 @@ from lab.state.lock import lab_lock
 from lab.state.permissions import writer
 
 if TYPE_CHECKING:
-    from lab.machines.images.job import Built
     from lab.machines.images.recipe import Recipe
 
 
 Firmware = Literal["kernel", "bios", "uefi"]
 """How it boots. ``kernel``: the hypervisor loads kernel and initrd itself (fastest)."""
-FirstBoot = Literal["light", "cloud-init", "windows"]
-"""What reads the seed: the script of light images, cloud-init, or Windows' answer file."""
-
-Storage = Literal["virtio", "sata"]
-"""``sata`` needs no driver: the fallback without a virtio-win medium."""
 FILE = "image.json"
 FORMAT = 1
 DISK = "disk.qcow2"
@@ -90,6 +85,18 @@ class ImageFacts(_Image):
     """``name version``, if known."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each file beside ``image.json``, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The result of a builder, besides the files in the scratch directory."""
+
+    arguments: str = ""
+    """Kernel command line, if there are kernel and initramfs."""
+    virtual_gib: int | None = None
+    """Size that a guest sees; None for the recipe's."""
+    packages: tuple[str, ...] = ()
+    """``name version`` of the installed packages, if known."""
 
 
 def write_facts(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:

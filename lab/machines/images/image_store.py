@@ -32,6 +32,7 @@ from lab.inventory.inventory import ImageSource, Inventory
 from lab.machines.images import bootstrap, golden, inputs, recipes
 from lab.machines.images.golden import (
     PARTIAL,
+    Built,
     CollectedEntries,
     GoldenImage,
     cache_lock,
@@ -44,9 +45,9 @@ from lab.machines.images.golden import (
     size,
 )
 from lab.machines.images.inputs import ImageInputs
-from lab.machines.images.job import UNFINISHED, BuildJob, Built, Installer, Say
+from lab.machines.images.job import UNFINISHED, BuildJob, BuildSystem, Installer, Say
 from lab.machines.images.recipe import Kind, Recipe
-from lab.machines.images.windows_terms import Firmware
+from lab.machines.images.terms import Firmware
 from lab.machines.system import system_of
 from lab.state.directory import fsync
 from lab.state.failure import guarded_files
@@ -436,7 +437,7 @@ def build(job: BuildJob) -> Built:
         "bootstrap": bootstrap.build,
         "cloud": cloud.build,
         "iso": iso.build,
-        "windows": lambda job: system_of("windows", job.doing).build_image(job),
+        "windows": lambda job: system_of("windows", BuildSystem, job.doing).build_image(job),
     }
     return builders[job.recipe.kind](job)
 

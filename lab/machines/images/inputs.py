@@ -12,6 +12,7 @@ local file, so that a large one is read once.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from lab.inventory.inventory import ImageSource, Inventory
 from lab.machines.images import download, recipes
 from lab.machines.images.golden import guarded, make_own, read_json, read_line
 from lab.machines.images.recipe import Recipe
-from lab.machines.system import system_of
+from lab.machines.system import System, system_of
 
 FILE = "file"
 """Name of the only input of a ``cloud`` or ``iso`` image."""
@@ -307,6 +308,17 @@ class ImageInputs:
         return f"'lab image build {self.recipe.name} --{one.name} PATH'"
 
 
+class MediaSystem(System):
+    """A system whose images are made from its vendor's media."""
+
+    @abstractmethod
+    def check_input(self, recipe: Recipe, name: str, path: Path) -> None:
+        """Check that a file is what a recipe's input asks for.
+
+        Raises PreflightError when it is something else: with what it contains.
+        """
+
+
 def check_file(recipe: Recipe, name: str, path: Path) -> None:
     """Check that a file is what a recipe asks for.
 
@@ -320,7 +332,7 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
     """
     if recipe.windows is None:
         return
-    system_of("windows", f"checking '{path}'").check_input(recipe, name, path)
+    system_of("windows", MediaSystem, f"checking '{path}'").check_input(recipe, name, path)
 
 
 def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str]:

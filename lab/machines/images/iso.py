@@ -16,7 +16,8 @@ from lab._errors import PreflightError
 from lab.machines.images import bootstrap, medium
 from lab.machines.images.bootstrap import host_sources
 from lab.machines.images.cloud import adopt
-from lab.machines.images.job import BuildJob, Built, Installation
+from lab.machines.images.golden import Built
+from lab.machines.images.job import BuildJob, Installation
 from lab.machines.images.recipe import Answers, Iso, Recipe
 from lab.shells import programs
 

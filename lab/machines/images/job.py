@@ -6,6 +6,7 @@ Installers run unattended in a virtual machine on some hypervisor, behind :class
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
+from lab.machines.images.golden import Built
+from lab.machines.system import System
 from lab.shells.programs import MORE_ROOM
 
 if TYPE_CHECKING:
@@ -111,13 +114,9 @@ class BuildJob:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """The result of a builder, besides the files in the scratch directory."""
+class BuildSystem(System):
+    """A system that builds its images itself."""
 
-    arguments: str = ""
-    """Kernel command line, if there are kernel and initramfs."""
-    virtual_gib: int | None = None
-    """Size that a guest sees; None for the recipe's."""
-    packages: tuple[str, ...] = ()
-    """``name version`` of the installed packages, if known."""
+    @abstractmethod
+    def build_image(self, job: BuildJob) -> Built:
+        """Fill the job's scratch directory; raises like the builders."""

@@ -12,8 +12,16 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from lab.machines.images.golden import FirstBoot, Storage
-from lab.machines.images.windows_terms import PATTERN, Edition, Region, Surface, WantedImage, Year
+from lab.machines.images.terms import (
+    PATTERN,
+    Edition,
+    FirstBoot,
+    Region,
+    Storage,
+    Surface,
+    WantedImage,
+    Year,
+)
 from lab.scenario import values
 from lab.scenario.findings import quoted
 from lab.scenario.terms import Os

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lab._errors import FileError, UsageError
 from lab._plugins import objects
-from lab.machines.images.windows_terms import TIME_ZONES
+from lab.machines.images.terms import TIME_ZONES
 from lab.scenario.findings import (
     YAML_LANGUAGE,
     FileFinding,

@@ -26,9 +26,10 @@ from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.machines import MachineRecipe
 from lab.machines.libvirt.ownership import Owner
 from lab.machines.libvirt.placement import LibvirtLayout
+from lab.machines.libvirt.system import GuestSystem
 from lab.machines.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.machines.management import SUBNET_BITS
-from lab.machines.system import System, system_of
+from lab.machines.system import system_of
 from lab.plan.canonical import plain
 from lab.plan.step import Step
 from lab.providers.provider import LabHandle
@@ -186,9 +187,9 @@ class LibvirtBringUp:
         return ALL_SECONDS + len(foreign) * first
 
     @property
-    def _system(self) -> System:
+    def _system(self) -> GuestSystem:
         """The system of the machines that do not run Linux."""
-        return system_of("windows", f"bringing up lab '{self.lab.name}'")
+        return system_of("windows", GuestSystem, f"bringing up lab '{self.lab.name}'")
 
     def _boot(
         self, host: Host, machine: MachineIntent, guests: LibvirtGuests

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.machines.libvirt.marks import is_installed
 from lab.machines.libvirt.ownership import Owner, read_owner
+from lab.machines.libvirt.presence import is_installed
 from lab.machines.ssh.transport import ssh_path
 
 if TYPE_CHECKING:

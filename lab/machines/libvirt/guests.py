@@ -17,6 +17,7 @@ from lab.machines.keyring import Pins
 from lab.machines.libvirt import foreign, networks, ownership
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.placement import LibvirtLayout
+from lab.machines.libvirt.system import GuestSystem
 from lab.machines.system import system_of
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.shells.shell import Reach, Shell
@@ -113,7 +114,7 @@ class LibvirtGuests(Guests):
         if machine not in self._foreign_shells:
             from lab.shells.shell import WindowsReach  # noqa: PLC0415  few labs have one
 
-            system = system_of("windows", f"getting a shell on machine '{machine}'")
+            system = system_of("windows", GuestSystem, f"getting a shell on machine '{machine}'")
             password = keyring.password(self._lab, machine)
             reach = WindowsReach(self.reach(machine), password, self._pins(machine).certificate)
             self._foreign_shells[machine] = system.open_shell(reach)

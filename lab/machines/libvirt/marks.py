@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
-
+from lab.machines.libvirt.presence import is_installed
 from lab.providers.provider import Mark
 from lab.providers.setup import ProviderSetup
-
-SOCKET = "/run/libvirt/libvirt-sock"
-"""The local libvirtd's socket."""
-
-
-def is_installed() -> bool:
-    """True if libvirt and its Python binding are usable on this machine; does not connect."""
-    return os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:

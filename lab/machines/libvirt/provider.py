@@ -42,7 +42,7 @@ from lab.machines.libvirt.guests import LibvirtGuests
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.placement import LibvirtLayout, load_layout
 from lab.machines.libvirt.vxlan_underlay import VxlanUnderlay
-from lab.machines.system import system_of
+from lab.machines.system import System, system_of
 from lab.plan.step import Step
 from lab.providers.provider import (
     CAPTURE,
@@ -352,7 +352,7 @@ _ANSWER_SECONDS = 60.0
 def foreign_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
     """What a machine of another system says, or the reason why it does not. Never raises."""
     try:
-        system = system_of("windows", f"gathering evidence of machine '{name}'")
+        system = system_of("windows", System, f"gathering evidence of machine '{name}'")
         for file, make in system.machine_evidence(guests.shell(name)):
             own = Deadline(min(_ANSWER_SECONDS, deadline.left()))
             yield Evidence(f"{name}/{system.name}/{file}", make(own).encode())

@@ -15,7 +15,7 @@ from lab.matrix.cell import Endpoint, GridPath, GridTarget, Relation
 from lab.matrix.cells import PROXY, SERVICES, SOURCE_IP, CellFamily, Ends, refusal, rule
 from lab.matrix.endpoints import LabEndpoints, between
 from lab.scenario.reserved import POD_PORT
-from lab.scenario.scenario import has_own_ports
+from lab.scenario.special import has_own_ports
 from lab.scenario.terms import PROTOCOLS, Os, Protocol, Refusal, ServicePort
 from lab.topology import proxying
 from lab.topology.intent import Backend, ProxiedService

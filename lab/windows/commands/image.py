@@ -13,7 +13,7 @@ from lab.cli.options import json_option, output_option
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from lab.machines.images.windows_terms import Edition, Firmware, Surface
+    from lab.machines.images.terms import Edition, Firmware, Surface
     from lab.windows.images.medium import Channel
 
 

@@ -22,7 +22,7 @@ from lab._errors import BrokenError, UsageError
 from lab.machines.images import recipes
 from lab.machines.images.medium import medium
 from lab.machines.images.recipe import Recipe, Windows
-from lab.machines.images.windows_terms import (
+from lab.machines.images.terms import (
     Edition,
     Firmware,
     Region,

@@ -19,15 +19,16 @@ from lab._errors import LabError, PreflightError
 from lab.facts.signatures import in_log
 from lab.machines.images import inputs
 from lab.machines.images.cloud import adopt
+from lab.machines.images.golden import Built
 from lab.machines.images.installation import (
     Building,
     InstallationMachine,
     InstallationSite,
     VendorMedium,
 )
-from lab.machines.images.job import UNFINISHED, BuildJob, Built
+from lab.machines.images.job import UNFINISHED, BuildJob
 from lab.machines.images.recipe import Windows
-from lab.machines.images.windows_terms import random_password, secret_name
+from lab.machines.images.terms import random_password, secret_name
 from lab.shells import programs
 from lab.shells.shell import Reach, WindowsReach
 from lab.state.files import write_private

@@ -25,7 +25,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, os_words
 from lab._log import quantity
 from lab.machines.images.medium import SECTOR, Extent, Medium, opened
-from lab.machines.images.windows_terms import RELEASES, Release, WantedImage
+from lab.machines.images.terms import RELEASES, Release, WantedImage
 from lab.shells import programs
 from lab.state.failure import is_of_content
 

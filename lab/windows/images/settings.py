@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from lab._errors import PreflightError
-from lab.machines.images.windows_terms import (
+from lab.machines.images.terms import (
     PATTERN,
     RELEASES,
     SECRET,
@@ -38,7 +38,7 @@ from lab.machines.images.windows_terms import (
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Secret
-    from lab.machines.images.golden import Storage
+    from lab.machines.images.terms import Storage
     from lab.windows.images.medium import Channel
 
 

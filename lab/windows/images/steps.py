@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from lab.machines.images.recipes import directory
-from lab.machines.images.windows_terms import RELEASES, Year
+from lab.machines.images.terms import RELEASES, Year
 
 FOLDER = "windows"
 """Folder of the scripts among the image files."""

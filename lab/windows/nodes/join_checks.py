@@ -15,7 +15,7 @@ from lab._log import quantity
 from lab.machines.bundle.manifest import ContainerImage, Manifest
 from lab.machines.cluster import rules
 from lab.machines.cluster.cluster import Cluster, ClusterNode
-from lab.machines.images.windows_terms import RELEASES, Release, Year
+from lab.machines.images.terms import RELEASES, Release, Year
 from lab.scenario.versions import unsupported
 from lab.topology.intent import Intent
 from lab.windows.nodes import paths

@@ -15,9 +15,9 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, StateError, UsageError
 from lab.inventory.inventory import ImageSource, Inventory
 from lab.machines.images import golden, job
-from lab.machines.images.golden import DISK
+from lab.machines.images.golden import DISK, Built
 from lab.machines.images.image_store import ImageStore
-from lab.machines.images.job import BuildJob, Built
+from lab.machines.images.job import BuildJob
 from lab.shells import programs
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")

@@ -5,7 +5,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.machines.images.medium import Extent
-from lab.machines.images.windows_terms import RELEASES, WantedImage
+from lab.machines.images.terms import RELEASES, WantedImage
 from lab.windows import medium_report as windows_medium
 from lab.windows.images.medium import (
     BootEntry,

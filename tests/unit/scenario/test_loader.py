@@ -17,8 +17,9 @@ from lab.plan.planner import make_plan
 from lab.scenario import source, values
 from lab.scenario.findings import SHOWN, Problem
 from lab.scenario.loader import SpecString, find, load, shipped
-from lab.scenario.scenario import Match, Nic, Port
+from lab.scenario.scenario import Match, Nic
 from lab.scenario.source import MAX_BYTES
+from lab.scenario.special import Port
 from lab.topology import registry
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario"

@@ -1,4 +1,4 @@
-"""The words of recipes for images of Windows Server: releases, editions, regions, secrets.
+"""The words of image recipes; those of Windows Server: releases, editions, regions, secrets.
 
 Build numbers and image names are those of Microsoft's media; the keys are Microsoft's published
 KMS client keys, which activate nothing without a KMS host.
@@ -12,6 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+FirstBoot = Literal["light", "cloud-init", "windows"]
+"""What reads the seed: the script of light images, cloud-init, or Windows' answer file."""
+
+Storage = Literal["virtio", "sata"]
+"""``sata`` needs no driver: the fallback without a virtio-win medium."""
 
 Year = Literal["2019", "2022", "2025"]
 Edition = Literal["standard", "datacenter"]
