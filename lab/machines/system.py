@@ -1,7 +1,7 @@
 """A system: what a node's operating system, other than Linux, adds to providers of machines.
 
-Systems are plug-ins of ``hybridlab.systems``; nothing of this room imports one. Clusters ask for the
-system of a node by its name. What else a system must have is said by who asks for it, as a class
+Systems are plug-ins of ``hybridlab.systems``; nothing of this room imports one. Clusters ask for
+the system of a node by its name. What else a system must have is said by who asks for it, as a class
 derived from :class:`System`: of image recipes, of builds, of virtual machines.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError

@@ -98,7 +98,7 @@ def install(directory: Path, name: str, group: str, entries: str) -> None:
     (metadata / "entry_points.txt").write_text(f"[hybridlab.{group}]\n{entries}\n")
 
 
-def test_entry_points_are_read_as_the_specification_has_them(tmp_path, monkeypatch):
+def test_entry_points_are_read_as_the_specification_has_them(tmp_path):
     text = "[console_scripts]\na = b:c\n\n[hybridlab.faults]\n# one\n x = m.n : o [extra]\ny=m\n"
     install(tmp_path, "other", "faults", text.partition("[hybridlab.faults]\n")[2])
     found = list(_plugins._read(str(tmp_path), "other-1.0.dist-info"))
@@ -132,7 +132,7 @@ def test_plug_in_that_cannot_be_imported_is_no_defect_of_ours():
 
 
 def test_room_that_is_left_out_is_not_loaded_and_the_help_names_it(monkeypatch):
-    monkeypatch.setattr(_plugins, "find_spec", lambda name: None)
+    monkeypatch.setattr(_plugins, "find_spec", lambda _: None)
     plugin = _plugins.Plugin("checks", "x", "lab.windows.checks", "", "hybridlab-1.0")
     assert not plugin.installed
     assert not any(room.installed for room in _plugins.ROOMS)
