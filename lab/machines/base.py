@@ -509,7 +509,7 @@ class MachinesProvider(Provider):
         ends: dict[str, set[tuple[str, str, int]]] = {}
         for place, pairs in flow.ends.items():
             machine, _ = intent.places().get(place, (None, None))
-            if machine is not None and machine.os != "linux" and intent.kubernetes:
+            if machine is not None and machine.os != "linux":
                 ends.setdefault(machine.name, set()).update(pairs)
         with self._guests(lab) as guests:
             monitors = {

@@ -1,8 +1,8 @@
 """A system: what a node's operating system, other than Linux, adds to providers of machines.
 
 Systems are plug-ins of ``hybridlab.systems``; nothing of this room imports one. Clusters ask for
-the system of a node by its name. What else a system must have is said by who asks for it, as a class
-derived from :class:`System`: of image recipes, of builds, of virtual machines.
+the system of a node by its name. What else a system must have is said by who asks for it, as a
+class derived from :class:`System`: of image recipes, of builds, of virtual machines.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class System(ABC):
 @cache
 def systems() -> tuple[System, ...]:
     """Every installed system, by the names of the plug-ins."""
-    return tuple(objects("systems", System))  # type: ignore[type-abstract]  # it makes none
+    return tuple(objects("systems", System))
 
 
 def system_of(name: Os, kind: type[S], doing: str) -> S:

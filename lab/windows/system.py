@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lab._deadline import Deadline
 from lab.facts.node import NodeFacts
@@ -142,10 +142,7 @@ class Windows(GuestSystem, BuildSystem, MediaSystem):
 
 
 def _windows(shell: Shell) -> WindowsShell:
-    from lab.windows.shell import WindowsShell  # noqa: PLC0415  slow, and an extra
-
-    assert isinstance(shell, WindowsShell), "what open_shell returns"
-    return shell
+    return cast("WindowsShell", shell)  # what open_shell returned
 
 
 WINDOWS = Windows()

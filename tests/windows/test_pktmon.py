@@ -286,7 +286,7 @@ class Provider:
             return ()
 
         fleet = SimpleNamespace(trace=trace)
-        yield SimpleNamespace(windows_shell=lambda _: self._shell, deadline=Deadline, fleet=fleet)
+        yield SimpleNamespace(shell=lambda _: self._shell, deadline=Deadline, fleet=fleet)
 
     def capture(self, _lab: Any, _intent: Any, taps: Any, _limit: Any, during: Any, _: Any) -> Any:
         during()

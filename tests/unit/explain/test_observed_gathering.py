@@ -13,9 +13,9 @@ from shipped import intent_of as intent
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.lifecycle.evidence import scrub
-from lab.machines.evidence import PATHS, LinuxNode, WindowsNode, gather, logs, table
+from lab.machines.evidence import PATHS, EvidenceNode, gather, logs, table
 from lab.shells.shell import Completed
-from lab.windows.images import steps
+from lab.windows.system import WINDOWS
 
 SWAP = "E1121 1 run.go:72] failed to run Kubelet: running with swap on is not supported"
 TOKEN = "abcdef.0123456789abcdef"
@@ -66,14 +66,8 @@ class WindowsShell:
         return Completed(0, self.text, "")
 
 
-def windows_node(shell: WindowsShell) -> WindowsNode:
-    return WindowsNode(
-        "win1",
-        shell,
-        steps.script("observe.ps1"),
-        steps.script(steps.MODULE),
-        steps.settings(steps.Observe()),
-    )
+def windows_node(shell: WindowsShell) -> EvidenceNode:
+    return EvidenceNode("win1", shell, WINDOWS)
 
 
 def api(path: str, deadline: Deadline) -> Mapping[str, Any]:
@@ -100,7 +94,7 @@ def gathered(nodes: Sequence[object], ask: Callable[..., object] | None = None) 
 
 def test_a_linux_node_shows_its_facts_and_logs() -> None:
     shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet": SWAP})
-    found = gathered([LinuxNode("worker1", shell)])
+    found = gathered([EvidenceNode("worker1", shell)])
     facts = json.loads(found["worker1/cluster/facts.json"])
     assert facts["tunnels"][0]["vni"] == 4096
     assert found["worker1/cluster/kubelet.log"] == SWAP
@@ -109,7 +103,7 @@ def test_a_linux_node_shows_its_facts_and_logs() -> None:
 
 def test_a_node_that_does_not_answer_is_asked_once_and_says_why() -> None:
     gone = LinuxShell({"": BrokenError("running 'sh' on 'worker2'", "connection refused")})
-    found = gathered([LinuxNode("worker2", gone), LinuxNode("worker1", LinuxShell({}))])
+    found = gathered([EvidenceNode("worker2", gone), EvidenceNode("worker1", LinuxShell({}))])
     assert "connection refused" in found["worker2/cluster/facts.json.missing"]
     assert len(gone.asked) == 1
     assert "worker1/cluster/kubelet.log" in found
@@ -119,13 +113,13 @@ def test_a_tool_that_hangs_takes_its_own_piece_only() -> None:
     shell = LinuxShell(
         {"address ip": WORKER1, "crictl pods; ": DeadlineError("running 'sh'", "not done")}
     )
-    found = gathered([LinuxNode("worker1", shell)])
+    found = gathered([EvidenceNode("worker1", shell)])
     assert "worker1/cluster/crictl.txt.missing" in found
     assert "worker1/cluster/units.txt" in found
 
 
 def test_when_time_is_up_the_rest_says_so() -> None:
-    found = dict(gather([LinuxNode("worker1", LinuxShell({}))], api, Deadline(1e-9)))
+    found = dict(gather([EvidenceNode("worker1", LinuxShell({}))], api, Deadline(1e-9)))
     assert found["worker1/cluster/facts.json.missing"] == b"there was no time left\n"
     assert found["api/nodes.txt.missing"] == b"there was no time left\n"
 
@@ -166,7 +160,7 @@ def test_an_api_that_never_answers_is_asked_once() -> None:
 def test_logs_alone_are_asked_for_logs_alone() -> None:
     linux = LinuxShell({"--unit=kubelet": SWAP})
     said = WindowsShell("HNS is not there", SWAP)
-    found = dict(logs([LinuxNode("worker1", linux), windows_node(said)], Deadline(60)))
+    found = dict(logs([EvidenceNode("worker1", linux), windows_node(said)], Deadline(60)))
     assert found["worker1/kubelet.log"] == SWAP.encode()
     assert found["win1/kube-proxy.log"] == SWAP.encode()
     assert all(path.endswith(".log") for path in found)
@@ -185,7 +179,7 @@ def test_logs_alone_are_asked_for_logs_alone() -> None:
 )
 def test_secrets_do_not_leave_in_a_log(text: str) -> None:
     shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet": text})
-    found = gathered([LinuxNode("worker1", shell)])
+    found = gathered([EvidenceNode("worker1", shell)])
     content = scrub(found["worker1/cluster/kubelet.log"].encode())
     assert TOKEN.encode() not in content
 
@@ -193,7 +187,7 @@ def test_secrets_do_not_leave_in_a_log(text: str) -> None:
 def test_no_secret_is_asked_for() -> None:
     assert not [path for path in PATHS.values() if "secret" in path or "configmap" in path]
     shell = LinuxShell({})
-    gathered([LinuxNode("worker1", shell)])
+    gathered([EvidenceNode("worker1", shell)])
     asked = "\n".join(shell.asked)
     for harmless in (  # dates of a certificate, and a question that kubectl asks
         "cd /var/lib/kubelet/pki && [",

@@ -17,7 +17,7 @@ from lab.machines import keyring
 from lab.machines.images import recipes
 from lab.machines.images.golden import GoldenImage
 from lab.machines.keyring import Pins
-from lab.machines.libvirt import domains, images, installer, placement
+from lab.machines.libvirt import domains, foreign, images, installer, placement
 from lab.machines.libvirt.guests import LibvirtGuests
 from lab.machines.libvirt.host import Host, offered_enlightenments
 from lab.machines.libvirt.images import QemuUser
@@ -72,7 +72,7 @@ LINUX_VIP, LINUX_PORT, _ = next(services("linux"))
     ],
 )
 def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(source, address, port, barred):
-    found = windows.unprobeable(INTENT, [probe(source, address, port)])
+    found = foreign.unprobeable(INTENT, [probe(source, address, port)])
     assert bool(found) == barred
     for outcome in found.values():
         assert outcome.status == "error"
@@ -97,8 +97,8 @@ def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(tmp
 
 def test_a_pod_on_windows_is_refused_with_its_reason():
     with pytest.raises(UsageError, match="Kubernetes"):
-        windows.refuse_pod(INTENT, WINDOWS.pods[0].name)
-    windows.refuse_pod(INTENT, LINUX.pods[0].name)
+        foreign.refuse_pod(INTENT, WINDOWS.pods[0].name)
+    foreign.refuse_pod(INTENT, LINUX.pods[0].name)
 
 
 def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(tmp_path):
@@ -146,7 +146,7 @@ def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab):
     guests = LibvirtGuests(lab, decided, {})
     guests.__dict__["_addresses"] = {"win1": "192.0.2.1"}
     with pytest.raises(BrokenError, match="host keys have not appeared"):
-        guests.windows_shell("win1")
+        guests.shell("win1")
 
 
 @pytest.fixture
@@ -346,6 +346,6 @@ def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round(
         raise PreflightError("looking", f"{image} is not there", "get it")
 
     with pytest.raises(PreflightError, match=f"node '{WINDOWS.name}' needs image") as refused:
-        windows.require_images(INTENT, check)
+        foreign.require_images(INTENT, check)
     assert "--only linux" in refused.value.hint
-    windows.require_images(INTENT, lambda _: None)
+    foreign.require_images(INTENT, lambda _: None)
