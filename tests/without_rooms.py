@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("windows", "machines")
-QUICK = "not machines and not slow"
+QUICK = "not room and not machines and not slow"
 
 
 def imports(path: Path) -> Iterator[str]:

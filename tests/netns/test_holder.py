@@ -155,6 +155,7 @@ print(before, mounted())
 """
 
 
+@pytest.mark.room
 @pytest.mark.parametrize("kind", ["lab", "containers"])
 def test_what_the_host_unmounts_disappears_in_the_lab(kind, tmp_path):
     disk = tmp_path / "disk"

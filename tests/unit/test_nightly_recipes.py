@@ -51,6 +51,7 @@ def test_systemd_understands_the_units(tmp_path):
     run_program([str(ANALYZE), "calendar", when])
 
 
+@pytest.mark.room
 def test_every_command_of_the_service_is_one_of_labs():
     service = settings("hybridlab-nightly.service")
     for line in (*service["ExecStartPre"], *service["ExecStart"]):

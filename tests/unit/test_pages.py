@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 from pages import BLOCK, OTHER, PAGES, REASONS, ROOT, SHELL, blocks
 from processes import run_program
 
@@ -60,6 +61,7 @@ def quoted_commands(page: Path) -> Iterator[list[str]]:
             yield shlex.split(re.split(r" #| &&|;| \||>", found[1])[0].replace("'", ""))
 
 
+@pytest.mark.room
 def test_every_quoted_command_exists_and_has_its_options():
     for page, words in ((one, words) for one in PAGES for words in quoted_commands(one)):
         if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
@@ -77,6 +79,7 @@ def test_every_quoted_command_exists_and_has_its_options():
         assert not unknown - {"--", "-"}, (page, words)
 
 
+@pytest.mark.room
 def test_reference_is_as_the_code_has_it():
     command = [sys.executable, ROOT / "tools/reference.py", "--check"]
     done = run_program(command, check=False)
@@ -102,6 +105,7 @@ def test_readme_is_short_and_its_first_screen_fits_80_by_24():
     assert max(map(len, lines[:24])) <= 80
 
 
+@pytest.mark.room
 def test_index_of_decisions_has_every_page_with_its_number_title_and_state():
     folder = ROOT / "docs/decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
@@ -127,6 +131,7 @@ def test_index_of_pages_has_every_page_but_scenarios_and_decisions():
             assert f"]({name})" in index, name
 
 
+@pytest.mark.room
 def test_every_path_of_the_repository_that_a_page_names_exists():
     part = r"`((?:benchmarks|docs|examples|images|lab|scenarios|tests|tools)/[-\w./*]*)`"
     for page in PAGES:
@@ -158,6 +163,7 @@ def named() -> set[str]:
     return found
 
 
+@pytest.mark.room
 def test_every_paragraph_has_a_test_and_every_test_its_paragraph():
     assert paragraphs()
     assert named() == paragraphs()

@@ -74,6 +74,7 @@ def run(copy: Path, *words: str) -> str:
     return run_program([sys.executable, *words], cwd=copy, env=environment).stdout
 
 
+@pytest.mark.room
 def test_plug_in_of_every_kind_is_found_by_its_name(copy):
     assert json.loads(run(copy, "-c", FOUND)) == {
         "topology": ["cable-cut", True, []],
@@ -102,6 +103,7 @@ def test_command_is_a_file_and_its_row_below_that_of_its_model(copy):
     assert table[:at] + table[at + 1 :] == before
 
 
+@pytest.mark.room
 def test_name_that_is_taken_is_refused(copy):
     for kind in plugin.MODELS:
         with pytest.raises(FileExistsError):
@@ -115,6 +117,7 @@ def test_what_is_no_name_is_refused_and_nothing_is_written(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.room
 def test_contributing_names_the_script_and_every_kind_has_a_model():
     listed = run_program([sys.executable, ROOT / "tools/plugin.py", "--list"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == [*plugin.MODELS]

@@ -62,6 +62,7 @@ def run(site: Path, *words: str, check: bool = True):
     return run_program([sys.executable, *words], env=environment, check=check)
 
 
+@pytest.mark.room
 def test_example_distribution_has_a_plug_in_of_every_kind(example):
     kinds = {
         line.split('"hybridlab.')[1].split('"')[0]

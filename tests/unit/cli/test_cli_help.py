@@ -37,6 +37,7 @@ def test_every_help_is_whole_and_fits():
         assert text.partition("\n\n")[2].lstrip()[0].isupper(), "it begins with what it does"
 
 
+@pytest.mark.room
 def test_the_summary_of_a_command_is_the_first_sentence_of_its_help():
     context = click.Context(main_command)
     for name, summary in COMMANDS.items():
@@ -46,6 +47,7 @@ def test_the_summary_of_a_command_is_the_first_sentence_of_its_help():
         assert found.get_short_help_str(limit=1000) == summary
 
 
+@pytest.mark.room
 def test_a_wrong_command_of_a_group_names_the_nearest():
     done = CliRunner().invoke(main_command, ["bundle", "creat"], prog_name="lab")
     assert done.exit_code == click.UsageError.exit_code
@@ -69,6 +71,7 @@ def test_a_word_of_another_tool_names_the_command_that_is_meant(word, meant):
     assert f'there is no command "{word}"; did you mean "lab {meant}"?' in done.output
 
 
+@pytest.mark.room
 def test_every_command_is_listed_once_in_its_group():
     assert not set(ELSEWHERE) & set(COMMANDS)
     assert set(ELSEWHERE.values()) <= set(COMMANDS)
@@ -81,11 +84,12 @@ def test_every_command_is_listed_once_in_its_group():
     assert listed == list(COMMANDS)
 
 
+@pytest.mark.room
 @pytest.mark.parametrize(
     ("before", "words", "most"),
     [
         ("", "--help", 15),
-        ("from lab.machines.libvirt import marks; marks.is_installed = lambda: False", "list", 60),
+        ("from lab.machines.libvirt import marks; marks.is_installed = lambda: False", "list", 62),
     ],
 )
 def test_few_modules_are_imported_for_help_and_for_a_list_of_no_labs(tmp_path, before, words, most):

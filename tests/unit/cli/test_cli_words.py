@@ -30,6 +30,7 @@ def refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
     return told.err
 
 
+@pytest.mark.room
 @pytest.mark.parametrize(
     ("words", "where"),
     [
@@ -118,6 +119,7 @@ def test_whatever_the_umask_the_user_and_nobody_else_may_write_the_state(umask, 
         assert path.stat().st_mode & 0o622 == 0o600, path
 
 
+@pytest.mark.room
 @pytest.mark.parametrize(
     "words", [("gc",), ("inventory", "show"), ("nightly", "overlay"), ("test", "overlay")]
 )

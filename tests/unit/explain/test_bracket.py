@@ -149,6 +149,7 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         assert asked == [(accused,)]
 
 
+@pytest.mark.room
 @pytest.mark.parametrize(
     ("intent", "kinds"),
     [(ON_CLUSTER, [DEVIATION, "pod-not-listening"]), (INTENT, ["pod-not-listening"])],

@@ -258,6 +258,7 @@ def test_what_only_follows_comes_last() -> None:
     assert [one.kind for one in found] == ["route-missing", "program-down"]
 
 
+@pytest.mark.room
 def test_a_dns_without_pods_is_named_and_not_the_refusals_that_follow_from_it() -> None:
     def one(kind: str, node: str, thing: str) -> Difference:
         return differs(kind, node, thing, "wanted", "seen", "see", "mend")
@@ -269,6 +270,7 @@ def test_a_dns_without_pods_is_named_and_not_the_refusals_that_follow_from_it() 
     assert _causes([refused, other]) == [refused, other]
 
 
+@pytest.mark.room
 def test_routes_that_felix_makes_by_a_wrong_pool_are_no_causes_beside_it() -> None:
     pool, block, default = (
         differs(kind, node, thing, "wanted", "seen", "see", "mend")
@@ -361,6 +363,7 @@ def test_where_the_intent_leads_nowhere_that_is_the_answer() -> None:
     assert "has no route" in found.observed
 
 
+@pytest.mark.room
 def test_a_pod_that_its_node_has_no_way_to_is_named_if_its_network_is_gone() -> None:
     """A pod of a cluster whose device was deleted: its route went with it."""
     intent = lab("calico-vxlan")[1]
@@ -413,6 +416,7 @@ def test_of_many_failures_the_machines_they_have_in_common_are_looked_at() -> No
     assert set(scope["worker1"]) >= {"worker1-p1", "worker1-p2"}
 
 
+@pytest.mark.room
 def test_every_fault_of_the_catalogue_is_what_some_kind_looks_like() -> None:
     by_kind = {name for name, fault in registry.faults().items() if not fault.kind}
     assert {kind.fault for kind in kinds().values() if kind.fault} == by_kind

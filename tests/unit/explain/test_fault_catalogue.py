@@ -51,6 +51,7 @@ def places(fault: Fault) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+@pytest.mark.room
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_commands_of_a_fault_and_where_it_can_be_done(name: str) -> None:
     fault = FAULTS[name]
@@ -60,6 +61,7 @@ def test_the_commands_of_a_fault_and_where_it_can_be_done(name: str) -> None:
     check_golden(CASES / f"{name}.txt", written)
 
 
+@pytest.mark.room
 def test_every_case_belongs_to_a_fault() -> None:
     assert {path.stem for path in CASES.glob("*.txt")} - {"in-ovn"} == set(FAULTS)
 

@@ -140,6 +140,7 @@ def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
     assert bound.machine("worker1").tunnel.mac == chosen
 
 
+@pytest.mark.room
 def test_an_end_that_has_not_heard_of_the_new_mac_is_told() -> None:
     whole = intent("overlay")
     peer = replace(HEALTHY.tunnels[0], mac="7a:00:00:00:00:03")
@@ -186,6 +187,7 @@ def test_counters_that_rose_are_told_the_largest_first() -> None:
     assert rises(before, new) == (Counter("b", 8), Counter("d", 3), Counter("a", 1))
 
 
+@pytest.mark.room
 def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_its_name() -> None:
     whole = intent("overlay")
     one, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")

@@ -335,6 +335,7 @@ def test_without_its_api_nothing_is_broken_and_nothing_written_down(there):
     assert present(there) == ()
 
 
+@pytest.mark.room
 def test_a_path_is_explained_with_the_addresses_that_are_there(there, real):
     shown: list[str] = []
     found = explain_cell(there, ASKED, print, shown.append)
@@ -368,6 +369,7 @@ def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(dr
     assert shlex.quote(line.line) in broken.line
 
 
+@pytest.mark.room
 def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there):
     put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
     cluster(there).state, cluster(there).reachable = "broken", True
@@ -381,6 +383,7 @@ def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there)
     assert present(there) == ()
 
 
+@pytest.mark.room
 def test_machines_that_do_not_answer_are_not_asked(there):
     cluster(there).state = "broken"
     for ask in (

@@ -82,6 +82,7 @@ def test_what_the_default_does_without_is_a_warning():
 ASKED = ("gateway_holders", "cut_off", "join_again", "pulse")
 
 
+@pytest.mark.room
 @pytest.mark.parametrize("name", ["netns", "nspawn", "fake"])
 def test_what_the_failover_test_asks_is_there_where_it_is_declared(name):
     provider = Providers(inventory=lambda: STOCK)[name]

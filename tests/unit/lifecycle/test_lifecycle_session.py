@@ -149,6 +149,7 @@ def test_down_does_not_take_a_lab_away_under_its_tests(desk):
     assert desk.down().changed
 
 
+@pytest.mark.room
 def test_a_provider_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(UsageError, match="no provider of that name") as caught:
         choose(Providers(), "vmware")
