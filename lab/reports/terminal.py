@@ -15,9 +15,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity, table_lines
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.judge import rate_words
 from lab.matrix.verdict import CellResult, RunResult, Verdict
+from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
 from lab.reports.figures import FamilyTable, family_table, latencies, span_of, throughputs
 from lab.reports.patterns import limit_groups, single_sentence

@@ -53,7 +53,6 @@ from lab.state.directory import fsync
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import holder
-from lab.windows.images.settings import Firmware
 
 FILE = "inputs.json"
 FIRMWARE = "firmware.json"
