@@ -6,6 +6,7 @@ Those that take a namespace away stand last: each costs 5 s, which its controlle
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from api_names import SECONDS, said_at_deadline
@@ -89,7 +90,7 @@ def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(new_pods, api)
 
 
 @contextmanager
-def deploying(pods: ProbePods, plane: ControlPlane) -> Iterator[Future[None]]:
+def deploying(pods: ProbePods, plane: ControlPlane) -> Iterator[Future[Any]]:
     """Probe pods that are being deployed on another thread; the last one is created."""
     api = Api(plane.kubeconfig)
     with closing(api), ThreadPoolExecutor(1) as pool:

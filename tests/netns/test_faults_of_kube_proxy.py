@@ -10,7 +10,7 @@ import pytest
 from lab.explain.faults import services
 from lab.explain.faults.registry import FaultChange
 from lab.lifecycle.faults import script
-from lab.machines.addons.addon import RULES, TABLE
+from lab.topology.footprint import POD_RULES, POD_TABLE
 
 CASES = Path(__file__).parents[1] / "cases" / "netns"
 ALONE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork")
@@ -19,8 +19,8 @@ STALE = services.stale_backend(
     "worker1", "service-backend-stale", "to-worker1-p1", "10.244.1.3", "10.244.1.254"
 )
 MASQUERADE = services.without_masquerading("worker1")
-OWN = f"add table ip {TABLE}; add chain ip {TABLE} postrouting; "
-OWN += f"flush chain ip {TABLE} postrouting; add rule ip {TABLE} postrouting counter"
+OWN = f"add table ip {POD_TABLE}; add chain ip {POD_TABLE} postrouting; "
+OWN += f"flush chain ip {POD_TABLE} postrouting; add rule ip {POD_TABLE} postrouting counter"
 NOTHING = "kube-proxy has nothing of it here"
 WITHOUT_A_CHAIN = "nft delete chain ip kube-proxy service-4-hybridlab-probe/other/tcp/tcp"
 
@@ -42,7 +42,7 @@ def done(change: FaultChange) -> str:
 
 
 def undone(change: FaultChange) -> str:
-    return script([one.line for one in change.undo]).replace(RULES, "/run/pods.nft")
+    return script([one.line for one in change.undo]).replace(POD_RULES, "/run/pods.nft")
 
 
 @pytest.mark.parametrize(

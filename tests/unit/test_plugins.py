@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from processes import run_program
@@ -69,7 +70,7 @@ def test_example_distribution_has_a_plug_in_of_every_kind(example):
         for line in (ROOT / "examples/plugin/pyproject.toml").read_text().splitlines()
         if '"hybridlab.' in line
     }
-    assert kinds == set(_plugins.Kind.__args__)
+    assert kinds == set(get_args(_plugins.Kind))
     assert json.loads(run(example, "-c", USE).stdout) == {
         "topology": "example-routed",
         "addon": "ExampleBridges",
