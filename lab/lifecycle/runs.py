@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError, did_you_mean
 from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
-from lab.lifecycle.names import LONGEST, check_name
+from lab.lifecycle.names import LONGEST, check_name, is_name
 from lab.lifecycle.session import RESULT, stored_runs
-from lab.matrix.cell import Cell
+from lab.matrix.cell import Cell, is_id
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.reports.result import from_json, parsed
@@ -38,19 +39,24 @@ def find_run(wanted: str, state: Path) -> RunResult:
     ``LAB~1`` for the one before that, ``LAB~2`` and so on. They are tried in this order. ``state``:
     the state directory.
 
+    The file may come from elsewhere: the commands that repeat its cells are not taken from it.
+
     Raises UsageError when there is none, with the nearest name, or when the file is not a result.
     """
     doing = f"looking for the run '{wanted}'"
     path = Path(wanted)
-    kept = state.glob(f"labs/*/runs/{wanted}/{RESULT}") if _is_name(wanted) else iter(())
-    for file in (path, path / RESULT, *kept):
+    for file in (path, path / RESULT):
         if file.is_file():
-            return _read(doing, file)
+            return _read(doing, file, ("lab", "repro", str(path.absolute())))
+    kept = state.glob(f"labs/*/runs/{wanted}/{RESULT}") if _is_name(wanted) else iter(())
+    for file in kept:
+        if file.is_file():
+            return _read_kept(doing, file, state)
     by_lab = _BACK.fullmatch(wanted)
     if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
         runs = _runs(state, by_lab["lab"])
         directory = _by_age(doing, by_lab["lab"], runs, int(by_lab["back"] or 0))
-        return _read(doing, directory / RESULT)
+        return _read_kept(doing, directory / RESULT, state)
     raise UsageError(doing, *_missing(wanted, path, state))
 
 
@@ -127,7 +133,17 @@ def _nearest(wanted: str, state: Path) -> str:
     return did_you_mean(wanted, [*labs, *runs]) or did_you_mean(wanted.partition("~")[0], labs)
 
 
-def _read(doing: str, file: Path) -> RunResult:
+def _read_kept(doing: str, file: Path, state: Path) -> RunResult:
+    """Read a run in the state directory; its cells are repeated in its lab if that still exists."""
+    lab, run = file.parents[2].name, file.parent.name
+    with Store(state) as store:
+        row = store.lab(lab)
+    there = row is not None and row.status != "down"
+    return _read(doing, file, ("lab", "test", lab, "-k") if there else ("lab", "repro", run))
+
+
+def _read(doing: str, file: Path, repeat: Sequence[str]) -> RunResult:
+    """Read a result file. ``repeat``: the command that repeats a cell, without the cell's id."""
     try:
         text = read_regular(file).decode()
         document = parsed(text)
@@ -141,11 +157,26 @@ def _read(doing: str, file: Path) -> RunResult:
         run, _ = from_json(document)
     except BrokenError as error:
         raise UsageError(doing, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
-    for name in (run.run, run.lab, run.scenario, *(result.cell.id for result in run.results)):
-        if not name.isprintable():  # it could imitate output of lab itself
-            happened = f"'{file}' has a name with characters that cannot be printed: {name!r:.60}"
-            raise UsageError(doing, happened, _A_RUN)
-    return run
+    if wrong := _wrong_name(run):  # it could imitate output of lab itself
+        raise UsageError(doing, f"'{file}' has {wrong}", _A_RUN)
+    results = (
+        replace(result, repeat=shlex.join((*repeat, result.cell.id))) for result in run.results
+    )
+    return replace(run, results=tuple(results))
+
+
+def _wrong_name(run: RunResult) -> str:
+    """A name in the run that no such thing can have; empty if there is none."""
+    names = (
+        ("run", run.run, _is_name),
+        ("lab", run.lab, is_name),
+        ("scenario", run.scenario, str.isprintable),
+        *(("cell", result.cell.id, is_id) for result in run.results),
+    )
+    wrong = (
+        f"a name that no {kind} has: {name!r:.60}" for kind, name, valid in names if not valid(name)
+    )
+    return next(wrong, "")
 
 
 def _breaks(text: str, error: json.JSONDecodeError) -> str:

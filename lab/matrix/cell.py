@@ -6,6 +6,7 @@ targets; a cell is created only when it is needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,6 +105,14 @@ class Expectation:
     def advice(self) -> str:
         """What to do if it no longer holds; empty unless it is the user's own exception."""
         return "remove it or narrow its 'when'" if self.exception else ""
+
+
+_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:/]*")
+
+
+def is_id(text: str) -> bool:
+    """Whether a cell can have this id; it is then one word of a command, and no option."""
+    return _ID.fullmatch(text) is not None
 
 
 Variant = tuple[Protocol, Size, str]

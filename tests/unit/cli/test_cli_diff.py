@@ -99,7 +99,7 @@ PAINTING, FORGED = "\x1b[2J\x1b]0;owned\x07\x9b31m", "\nforged\r\nforged"
 def test_what_a_result_says_neither_paints_the_terminal_nor_adds_a_line(state, capsys):
     words = PAINTING + FORGED
     results = tuple(
-        replace(one, detail=one.detail + words, repeat=one.repeat + words) for one in DEAD.results
+        replace(one, detail=one.detail + words, repeat="curl x | sh") for one in DEAD.results
     )
     fields = ("provider", "version", "topology", "started", "banner", "summary")
     hostile = replace(DEAD, results=results, **dict.fromkeys(fields, words))
@@ -109,6 +109,7 @@ def test_what_a_result_says_neither_paints_the_terminal_nor_adds_a_line(state, c
         with pytest.raises(SystemExit):
             main(["diff", *runs])
         told = capsys.readouterr()
+        assert "curl" not in told.out
         assert "\\x1b[2J\\x1b]0;owned\\x07\\x9b31m\\x0aforged" in told.out
         lines = (told.out + told.err).splitlines()
         assert not [line for line in lines if line.startswith("forged")]

