@@ -50,10 +50,10 @@ class Job:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def read_recipe(name: str, clone: Path, home: Path) -> Job:
-    """The commands of a recipe, in their order."""
+def read_recipe(name: str, clone: Path, home: Path, output: str = "night") -> Job:
+    """The commands of a recipe, in their order. ``output``: an input of the action."""
     if name == ACTION:
-        return _action(YAML(typ="safe").load(clone / ACTION), clone, home)
+        return _action(YAML(typ="safe").load(clone / ACTION), clone, home, output)
     path = clone / "tools" / "nightly" / name
     if name.endswith(".service"):
         return _service(path.read_text(), clone, home)
@@ -74,10 +74,10 @@ def _github(document: Mapping[str, Any]) -> Job:
     return Job(commands, variables)
 
 
-def _action(document: Mapping[str, Any], clone: Path, home: Path) -> Job:
+def _action(document: Mapping[str, Any], clone: Path, home: Path, output: str) -> Job:
     """A composite action's steps, with the values of its inputs where its expressions stand."""
     inputs = {name: one.get("default", "") for name, one in document["inputs"].items()}
-    inputs |= {"scenarios": "$SCENARIOS", "output": "night"}
+    inputs |= {"scenarios": "$SCENARIOS", "output": output}
     known = {f"${{{{ inputs.{name} }}}}": value for name, value in inputs.items()}
     known["${{ github.action_path }}"] = str(clone)
     steps = document["runs"]["steps"]
@@ -126,8 +126,14 @@ def _service(text: str, clone: Path, home: Path) -> Job:
     return Job(commands, {key: value for key, _, value in set_here})
 
 
-def run_recipe(
-    name: str, work: Path, scenarios: str, *, skip: Sequence[str] = (), inventory: str = ""
+def run_recipe(  # noqa: PLR0913  what a CI gives to a recipe
+    name: str,
+    work: Path,
+    scenarios: str,
+    *,
+    skip: Sequence[str] = (),
+    inventory: str = "",
+    output: str = "night",
 ) -> tuple[int, Path]:
     """Run a recipe; its exit code, and the clone with what it left there.
 
@@ -143,6 +149,8 @@ def run_recipe(
         Commands with one of these words are not run.
     inventory
         Of the account that the recipe runs as.
+    output
+        The directory for the reports, an input of the action.
 
     """
     clone, home = work / "clone", work / "home"
@@ -155,7 +163,7 @@ def run_recipe(
         there = home / ".config" / "hybridlab" / "lab.toml"
         there.parent.mkdir(parents=True)
         there.write_text(inventory)
-    job = read_recipe(name, clone, home)
+    job = read_recipe(name, clone, home, output)
     environment = {**_own_environment(), **job.variables, "HOME": str(home), "SCENARIOS": scenarios}
     code = 0
     for command in job.commands:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import takewhile
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -32,9 +35,26 @@ def test_recipe_for_hypervisors_is_read_whole(recipe, tmp_path):
         assert any(word in f"{command.text} " for command in commands), word
 
 
-def test_action_says_where_its_files_are_also_when_a_lab_is_refused(tmp_path):
-    code, clone = run_recipe("action.yml", tmp_path, "no-such-scenario", skip=["pip"])
+def written_outputs(path: Path) -> dict[str, str]:
+    """What a step has written to $GITHUB_OUTPUT: lines NAME=VALUE, or NAME<<END to a line END."""
+    outputs: dict[str, str] = {}
+    lines = iter(path.read_text().split("\n")[:-1])
+    for line in lines:
+        name, separator, value = re.split("(=|<<)", line, maxsplit=1)
+        if separator == "<<":
+            value = "\n".join(takewhile(value.__ne__, lines))
+        outputs[name] = value
+    return outputs
+
+
+@pytest.mark.parametrize("output", ["night", "night\njunit=/etc/passwd\nfurther<<x", "a=b<<c"])
+def test_action_says_where_its_files_are_also_when_a_lab_is_refused(output, tmp_path):
+    code, clone = run_recipe(
+        "action.yml", tmp_path, "no-such-scenario", skip=["pip"], output=output
+    )
     assert code != 0
-    said = (tmp_path / "home/output").read_text()
-    assert said == "junit=night/junit.xml\nreport=night/index.html\n"
+    assert written_outputs(tmp_path / "home/output") == {
+        "junit": f"{output}/junit.xml",
+        "report": f"{output}/index.html",
+    }
     assert not (clone / "night/junit.xml").exists()
