@@ -114,7 +114,9 @@ def measure(name: str, scenario: Path, state: Path) -> None:
     for command, wanted in commands.items():
         took = lab(state, *wanted)
         if not token:
-            token = next(one.token for one in list_holders(KIND) if state in one.directory.parents)
+            token = next(
+                holder.token for holder in list_holders(KIND) if state in holder.directory.parents
+            )
             memory = working_set_mib(token)
         used = processor_seconds(token)
         figures.append((command, took.seconds, took.processors + used - before, os.getloadavg()[0]))

@@ -122,9 +122,9 @@ def report(what: str, count: int, seconds: float, outcomes: dict[int, Outcome]) 
 
 def curl(pods: int, count: int) -> float:
     began = time.perf_counter()
-    for one in probes(pods, count, "tcp", "small"):
-        url = f"http://{one.address}:{one.port}/"
-        command = ["ip", "netns", "exec", one.source, "curl", "-sf", "-o", "/dev/null", url]
+    for probe in probes(pods, count, "tcp", "small"):
+        url = f"http://{probe.address}:{probe.port}/"
+        command = ["ip", "netns", "exec", probe.source, "curl", "-sf", "-o", "/dev/null", url]
         subprocess.run(command, check=True)
     seconds = time.perf_counter() - began
     rate = count / seconds

@@ -67,7 +67,7 @@ def intent_of(count: int) -> Intent:
     hardware = replace(
         nodes[0].hardware, image=IMAGE, vcpus=VCPUS, memory_mib=MEMORY_MIB, disk_gib=DISK_GIB
     )
-    return replace(whole, machines=tuple(replace(one, hardware=hardware) for one in nodes))
+    return replace(whole, machines=tuple(replace(node, hardware=hardware) for node in nodes))
 
 
 def ours(directory: Path, count: int, *, accelerated: bool) -> None:

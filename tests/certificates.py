@@ -72,7 +72,7 @@ class Authority:
         use = ExtendedKeyUsageOID.SERVER_AUTH if addresses else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         if addresses:
-            held = [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
+            held = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
             builder = builder.add_extension(x509.SubjectAlternativeName(held), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         stem = name.replace(":", "-")

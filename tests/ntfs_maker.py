@@ -17,7 +17,7 @@ _BASIC = uuid.UUID("EBD0A0A2-B9E5-4433-87C0-68B6B72699C7").bytes_le
 def missing() -> str:
     """Programs that are not installed."""
     place = "/usr/sbin:/usr/bin:/sbin:/bin"
-    return ", ".join(one for one in _PROGRAMS if not shutil.which(one, path=place))
+    return ", ".join(program for program in _PROGRAMS if not shutil.which(program, path=place))
 
 
 def volume(target: Path, files: Mapping[str, bytes], mib: int) -> None:

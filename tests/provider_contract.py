@@ -48,7 +48,7 @@ ASKED_OF: dict[str, type] = {
 
 def carried(provider: Provider, lab: LabHandle) -> list[Mark]:
     """The marks of one lab."""
-    return [one for one in provider.marks() if one.token == lab.token]
+    return [mark for mark in provider.marks() if mark.token == lab.token]
 
 
 class ProviderContract:
@@ -122,7 +122,7 @@ class ProviderContract:
             (one.name, one.digest) for one in again
         ]
         fewer = replace(intent, machines=intent.machines[:1])
-        changed = [(one.name, one.digest) for one in provider.steps(lab, fewer)]
+        changed = [(step.name, step.digest) for step in provider.steps(lab, fewer)]
         assert changed != [(one.name, one.digest) for one in first]
 
     def test_every_step_can_run_twice(
@@ -152,7 +152,7 @@ class ProviderContract:
     def test_every_machine_and_pod_runs_commands(
         self, provider: Provider, running: LabHandle, intent: Intent
     ) -> None:
-        for name in (*(one.name for one in intent.machines), *pods(intent)):
+        for name in (*(machine.name for machine in intent.machines), *pods(intent)):
             machine = provider.machine(running, intent, name)
             assert machine.name == name
             assert machine.run(("true",), Deadline(SECONDS)).code == 0
@@ -182,7 +182,7 @@ class ProviderContract:
     def test_every_machine_that_is_looked_at_has_facts_or_why_not(
         self, provider: Provider, running: LabHandle, intent: Intent
     ) -> None:
-        asked = {one.name: () for one in intent.machines}
+        asked = {machine.name: () for machine in intent.machines}
         seen = provider.observe(running, intent, asked, Deadline(SECONDS))
         assert seen.keys() == asked.keys()
         assert all(isinstance(one, NodeFacts | LabError) for one in seen.values())
@@ -190,4 +190,4 @@ class ProviderContract:
 
 def pods(intent: Intent) -> list[str]:
     """The probe pods, in the intent's order."""
-    return [pod.name for one in intent.machines for pod in one.pods if pod.role == "probe"]
+    return [pod.name for machine in intent.machines for pod in machine.pods if pod.role == "probe"]

@@ -154,8 +154,8 @@ def _shown(terminal: int, until: bytes, ends: float, keys: bytes = b"") -> bytes
 def objects(connected: Any, *beginnings: str) -> set[str]:
     """Every object of a hypervisor whose name begins like that; images are shared and stay."""
     found = {
-        *(f"domain {one.name()}" for one in connected.listAllDomains()),
-        *(f"network {one.name()}" for one in connected.listAllNetworks()),
-        *(f"pool {one.name()}" for one in connected.listAllStoragePools()),
+        *(f"domain {listalldomain.name()}" for listalldomain in connected.listAllDomains()),
+        *(f"network {network.name()}" for network in connected.listAllNetworks()),
+        *(f"pool {pool.name()}" for pool in connected.listAllStoragePools()),
     }
     return {one for one in found if one.partition(" ")[2].startswith(beginnings)}

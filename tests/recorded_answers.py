@@ -149,7 +149,7 @@ def _named(
     """The commands of a script with their names, in its order; and those that are not there."""
     named, missing = list[tuple[str, str]](), list[str]()
     for ask in asks(script):
-        ran = [(name, one) for one in commands if (name := ask.ran(one))]
+        ran = [(name, command) for command in commands if (name := ask.ran(command))]
         named += ran
         missing += [ask.command] if ask.always and not ran else []
     return named, missing
@@ -205,7 +205,10 @@ class TextPool:
     def packed(self, places: Places) -> Any:
         return {
             place: {
-                line: [[one.end, *map(self.number, (one.text, one.complaint))] for one in answers]
+                line: [
+                    [answer.end, *map(self.number, (answer.text, answer.complaint))]
+                    for answer in answers
+                ]
                 for line, answers in commands.items()
             }
             for place, commands in places.items()

@@ -79,7 +79,7 @@ def probe_key(probe: Probe) -> str:
 
 
 def taken_entry(taken: Taken) -> dict[str, Any]:
-    frames = [[one.at, one.direction, one.data.hex(), one.length] for one in taken.frames]
+    frames = [[frame.at, frame.direction, frame.data.hex(), frame.length] for frame in taken.frames]
     return {**asdict(replace(taken, frames=())), "frames": frames}
 
 
@@ -98,7 +98,9 @@ def said_entry(said: KernelSaid) -> dict[str, Any]:
 def _said(entry: Mapping[str, Any], questions: Sequence[RouteQuestion]) -> KernelSaid:
     texts = dict(entry["routes"])
     routes = tuple(
-        (one, texts[line]) for one in questions if (line := shlex.join(one.command(""))) in texts
+        (question, texts[line])
+        for question in questions
+        if (line := shlex.join(question.command(""))) in texts
     )
     return KernelSaid(**{**entry, "routes": routes, "drops": ()})
 
@@ -135,7 +137,7 @@ class ReplayedProvider(NetnsProvider):
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         del lab, intent, settings, progress
-        return {one.key: self._outcome(one) for one in probes}
+        return {probe.key: self._outcome(probe) for probe in probes}
 
     def _outcome(self, probe: Probe) -> Outcome:
         key = probe_key(probe)
@@ -266,8 +268,8 @@ def pack(scenario: RecordedScenario) -> Any:
     """The scenario as data for JSON."""
     pool = TextPool()
     recordings = [
-        {**vars(one), **{name: pool.packed(getattr(one, name)) for name in _PLACES}}
-        for one in scenario.recordings
+        {**vars(recording), **{name: pool.packed(getattr(recording, name)) for name in _PLACES}}
+        for recording in scenario.recordings
     ]
     return {
         "healthy": pool.packed(scenario.healthy),
@@ -281,8 +283,8 @@ def stored(content: Any, name: str) -> RecordedScenario:
     """The scenario that :func:`pack` has packed."""
     pool = TextPool(content["texts"])
     recordings = [
-        Recording(**{**one, **{name: pool.unpacked(one[name]) for name in _PLACES}})
-        for one in content["recordings"]
+        Recording(**{**recording, **{name: pool.unpacked(recording[name]) for name in _PLACES}})
+        for recording in content["recordings"]
     ]
     healthy, copy = (pool.unpacked(content[part]) for part in ("healthy", "copy"))
     return RecordedScenario(name, healthy, copy, recordings)

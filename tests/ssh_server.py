@@ -103,9 +103,9 @@ class Sshd:
     def cut(self) -> None:
         """End every connection, and go on listening."""
         for pid in self.connections():
-            for one in (pid, *children(pid)):
+            for child in (pid, *children(pid)):
                 with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
+                    os.kill(child, signal.SIGKILL)
 
     def logins(self) -> int:
         return self.log().count("Accepted publickey")

@@ -32,7 +32,9 @@ def ready(lab: RealLab) -> dict[str, str]:
     found = json.loads(kubectl(lab, "get", "nodes", "-o", "json"))["items"]
     return {
         node["metadata"]["name"]: next(
-            one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"
+            condition["status"]
+            for condition in node["status"]["conditions"]
+            if condition["type"] == "Ready"
         )
         for node in found
     }

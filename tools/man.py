@@ -64,8 +64,8 @@ def page(words: str, command: click.Command, see_also: list[str]) -> Iterator[st
             yield plain(" ".join(paragraph.split()))
     records = [
         record
-        for one in command.params
-        if isinstance(one, click.Option) and (record := one.get_help_record(context))
+        for param in command.params
+        if isinstance(param, click.Option) and (record := param.get_help_record(context))
     ]
     if records:
         yield ".SH OPTIONS"

@@ -115,13 +115,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="all if none is named")
     asked = parser.parse_args(arguments)
-    mutations = [one for one in read_mutations() if not asked.names or one.name in asked.names]
-    if unknown := {*asked.names} - {one.name for one in mutations}:
+    mutations = [
+        mutation for mutation in read_mutations() if not asked.names or mutation.name in asked.names
+    ]
+    if unknown := {*asked.names} - {mutation.name for mutation in mutations}:
         parser.error(f"no mutation is named {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "tree"
         copy_tree(ROOT, root)
-        unchanged = run_tests(root, dict.fromkeys(test for one in mutations for test in one.tests))
+        unchanged = run_tests(
+            root, dict.fromkeys(test for mutation in mutations for test in mutation.tests)
+        )
         if unchanged.returncode:
             print(unchanged.stdout)
             print("the tests fail without any mutation")

@@ -95,9 +95,9 @@ def command_section(words: str, command: click.Command) -> Iterator[str]:
             yield from examples(inspect.cleandoc(paragraph[1:]).splitlines())
         else:
             yield f"{literal(paragraph)}\n"
-    options = (one for one in command.params if isinstance(one, click.Option))
-    records = (one.get_help_record(context) for one in options)
-    if rows := [(f"`{one[0]}`", literal(one[1])) for one in records if one]:
+    options = (param for param in command.params if isinstance(param, click.Option))
+    records = (option.get_help_record(context) for option in options)
+    if rows := [(f"`{record[0]}`", literal(record[1])) for record in records if record]:
         yield from table(("option", "meaning"), rows)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -233,8 +233,14 @@ def fault_page() -> Iterator[str]:
     yield "`lab fault LAB NAME` breaks a lab in a known way, and `lab heal LAB` repairs it. See"
     yield "[Explain a failure](../how-to/explain-a-failure.md#break-a-lab-on-purpose).\n"
     rows = (
-        (f"`{one.name}`", literal(one.title), literal(one.needs), one.peer or "", one.figures)
-        for one in faults().values()
+        (
+            f"`{fault.name}`",
+            literal(fault.title),
+            literal(fault.needs),
+            fault.peer or "",
+            fault.figures,
+        )
+        for fault in faults().values()
     )
     yield from table(("fault", "what is broken", "needs", "`--peer`", "figures"), rows)
 
@@ -244,14 +250,14 @@ def check_page() -> Iterator[str]:
     yield "What `lab explain`, `lab test` and `lab status --deep` compare, in this order.\n"
     rows = (
         (
-            f"`{type(one).__name__}`",
-            literal(first_paragraph(type(one).__doc__)),
+            f"`{type(check).__name__}`",
+            literal(first_paragraph(type(check).__doc__)),
             ", ".join(
                 f"`{kind.name}`" + (f" (fault `{kind.fault}`)" if kind.fault else "")
-                for kind in (kinds()[declared.name] for declared in one.kinds)
+                for kind in (kinds()[declared.name] for declared in check.kinds)
             ),
         )
-        for one in checks()
+        for check in checks()
     )
     yield from table(("check", "compares", "kinds of differences"), rows)
 

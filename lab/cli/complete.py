@@ -110,7 +110,7 @@ def fault_peers(ctx: click.Context, _param: click.Parameter, begun: str) -> list
 def machines(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Machines of the lab."""
     opened = _opened(ctx)
-    return _beginning((one.name for one in opened.intent.machines), begun) if opened else []
+    return _beginning((machine.name for machine in opened.intent.machines), begun) if opened else []
 
 
 def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -156,7 +156,7 @@ def selections(ctx: click.Context, param: click.Parameter, begun: str) -> list[s
 def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Ids of the lab's cells; of a large matrix only once family and source are typed."""
     family, _, rest = begun.partition("/")
-    grids = [one for one in _grids(ctx) if one.family.startswith(family)]
+    grids = [grid for grid in _grids(ctx) if grid.family.startswith(family)]
     if "/" not in rest and sum(grid.size for grid in grids) > MOST_CELLS:
         return []
     return _beginning(
@@ -186,7 +186,7 @@ def _typed(ctx: click.Context, name: str) -> str:
     """
     if found := ctx.params.get(name):
         return str(found)
-    arguments = [one.name for one in ctx.command.params if isinstance(one, click.Argument)]
+    arguments = [param.name for param in ctx.command.params if isinstance(param, click.Argument)]
     return dict(zip(arguments, ctx.args, strict=False)).get(name, "")
 
 

@@ -111,14 +111,14 @@ def _list(name: str | None, as_json: bool) -> None:
 
         where = possible(api.open_any(name), say)
     if as_json:
-        echo_json([_plain(one, where) for one in faults().values()])
+        echo_json([_plain(fault, where) for fault in faults().values()])
         return
-    width = max(len(one) for one in faults())
-    for one in faults().values():
-        figures = f"; or with {one.figures}" if one.figures else ""
-        echo(f"{one.name:<{width}}  {one.title}{figures}")
+    width = max(len(fault) for fault in faults())
+    for fault in faults().values():
+        figures = f"; or with {fault.figures}" if fault.figures else ""
+        echo(f"{fault.name:<{width}}  {fault.title}{figures}")
         if name is not None:
-            echo(f"{'':<{width}}    {_sites_text(one, where[one.name])}")
+            echo(f"{'':<{width}}    {_sites_text(fault, where[fault.name])}")
 
 
 def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:

@@ -86,7 +86,7 @@ def echo_json(result: object, indent: int = 2) -> None:
 
 def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: getattr(value, one.name) for one in fields(value)}
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return str(value)
 
 

@@ -88,7 +88,9 @@ def between_lines(plan: Plan, intent: Intent) -> Iterator[str]:
     if not plan.hypervisors:
         return
     if intent.hypervisors:
-        listed = ", ".join(f"{one.name} {one.address}" for one in plan.hypervisors)
+        listed = ", ".join(
+            f"{hypervisor.name} {hypervisor.address}" for hypervisor in plan.hypervisors
+        )
         between = f"{plan.hypervisor_mtu} between hypervisors, "
     else:  # real hypervisors: the scenario does not have their addresses and MTU
         listed, between = "those of the inventory, in order", ""

@@ -97,7 +97,7 @@ def summary_lines(machines: Sequence[MachineIntent]) -> Iterator[str]:
 
 def _numbers(machine: MachineIntent) -> dict[str, int]:
     """Numbers of interfaces, routes, pods and so on, without zeros."""
-    values = {one.name: getattr(machine, one.name) for one in fields(machine)}
+    values = {field.name: getattr(machine, field.name) for field in fields(machine)}
     counts = {name: len(value) for name, value in values.items() if isinstance(value, tuple)}
     if machine.translation:
         counts["services"] = len(machine.translation.services)

@@ -78,7 +78,9 @@ def _json(status: LabStatus, differences: tuple[Finding, ...] | None) -> dict[st
         return asdict(status)
     from lab.reports.explanation import finding_json
 
-    return asdict(status) | {"differences": [finding_json(status.name, one) for one in differences]}
+    return asdict(status) | {
+        "differences": [finding_json(status.name, difference) for difference in differences]
+    }
 
 
 def _show(status: LabStatus, differences: tuple[Finding, ...] | None) -> None:

@@ -210,7 +210,8 @@ def plain(inventory: Inventory) -> dict[str, object]:
     return {
         **inventory.model_dump(mode="json"),
         "hypervisors": [
-            {**dict(one), "tags": sorted(one.tags)} for one in inventory.hypervisors.values()
+            {**dict(hypervisor), "tags": sorted(hypervisor.tags)}
+            for hypervisor in inventory.hypervisors.values()
         ],
         "management": str(inventory.management.cidr),
         "proxies": inventory.proxies.by_name(),
@@ -229,8 +230,8 @@ def account(inventory: Inventory) -> Iterator[str]:
     yield f"  expiry      {_age(inventory.expiry)}"
     yield f"  management  {inventory.management.cidr}, a /24 a lab"
     yield f"  cache       {inventory.cache or 'in the cache directory of the user'}"
-    for one in inventory.hypervisors.values():
-        yield from _hypervisor(one)
+    for hypervisor in inventory.hypervisors.values():
+        yield from _hypervisor(hypervisor)
     if not inventory.hypervisors:
         yield "no hypervisors: labs run in network namespaces"
     for name, image in inventory.images.items():

@@ -332,7 +332,9 @@ def read(
         broken = {*form.tainted, *(problem.key for problem in problems)}
         problems += find_problems(form.model, broken, path)
         inventory = _placed(form.model, path, text)
-    return inventory, tuple(FileFinding(one.key, 0, 0, one.what, one.hint) for one in problems)
+    return inventory, tuple(
+        FileFinding(problem.key, 0, 0, problem.what, problem.hint) for problem in problems
+    )
 
 
 def _place(inventory: Path, written: Path) -> Path:

@@ -126,9 +126,9 @@ def cells_of(plan: Plan, intent: Intent, request: CaptureRequest, doing: str) ->
     Raises UsageError, listing the alternatives, if there are none.
     """
     cells = request.cells(plan, intent, doing)
-    wanted = tuple(one for one in cells if request.family in {None, one.family})
+    wanted = tuple(cell for cell in cells if request.family in {None, cell.family})
     if not wanted:
-        had = ", ".join(dict.fromkeys(one.family for one in cells))
+        had = ", ".join(dict.fromkeys(cell.family for cell in cells))
         raise UsageError(
             doing, f"family '{request.family}' has no such cell", f"families that have it: {had}"
         )
@@ -234,10 +234,10 @@ def _require_own(directory: Path, *, there: bool = False) -> None:
 
 def _make(directory: Path, made: list[Path]) -> None:
     try:
-        for one in (*reversed(directory.parents), directory):
-            if not one.exists():
-                one.mkdir()
-                made.append(one)
+        for parent in (*reversed(directory.parents), directory):
+            if not parent.exists():
+                parent.mkdir()
+                made.append(parent)
         with TemporaryFile(dir=directory):
             pass
     except OSError as error:

@@ -106,7 +106,7 @@ def write_draft(draft: Draft) -> str:
     beside = f" and {quantity(windows, 'Windows node')}" if windows else ""
     prefix = topology.node_prefix if topology else NODE_PREFIX
     ranges = (draft.pod_cidr, draft.service_cidr)
-    free = (one for one in _NODE_NETWORKS if not any(map(one.overlaps, ranges)))
+    free = (network for network in _NODE_NETWORKS if not any(map(network.overlaps, ranges)))
     text = "".join(
         (
             _HEAD.format(
@@ -134,8 +134,8 @@ def write_draft(draft: Draft) -> str:
     )
     _, findings = check(HeldText(text, draft.name), topology_check=registry.check)
     if findings:
-        what = "; ".join(one.what for one in findings)
-        hint = "; ".join(one.hint for one in findings)
+        what = "; ".join(finding.what for finding in findings)
+        hint = "; ".join(finding.hint for finding in findings)
         raise UsageError(f"drafting scenario '{draft.name}'", what, hint)
     return text
 

@@ -73,7 +73,7 @@ def _of(row: LabRow, store: Store) -> Iterator[LabEvent]:
         yield LabEvent(step.at, row.name, "step", f"{step.name}{begun}")
     detail = f": {row.detail}" if row.detail else ""
     yield LabEvent(row.updated, row.name, "state", f"{row.status}{detail}")
-    yield from (_fault(row.name, one) for one in store.live_faults(row.name, row.token))
+    yield from (_fault(row.name, fault) for fault in store.live_faults(row.name, row.token))
 
 
 def _fault(lab: str, one: FaultRow) -> LabEvent:

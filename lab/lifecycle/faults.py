@@ -274,7 +274,7 @@ def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
 def _possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[FaultSite, ...]]:
     return {
         name: tuple(
-            one for one in registry.sites(fault, intent) if _takes(opened, intent, one.node)
+            site for site in registry.sites(fault, intent) if _takes(opened, intent, site.node)
         )
         for name, fault in registry.faults().items()
     }
@@ -289,7 +289,7 @@ def words(row: FaultRow) -> str:
 
 def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> None:
     if not _takes(opened, intent, node):
-        others = [one.name for one in intent.machines if one.os == "linux"]
+        others = [machine.name for machine in intent.machines if machine.os == "linux"]
         raise UsageError(
             doing,
             f"'{node}' runs Windows, and faults are commands of Linux",
@@ -347,7 +347,7 @@ def _change_of(opened: OpenLab, row: FaultRow, doing: str) -> FaultChange:
         fault = registry.find(doing, row.name)
         intent = _as_it_was(opened, row)
         machines = {one.name for one in intent.everything()}
-        pods = {pod.name for one in intent.machines for pod in one.pods}
+        pods = {pod.name for machine in intent.machines for pod in machine.pods}
         if row.node in machines and row.peer in {"", *machines, *pods}:
             return _change(opened, fault, intent, row.node, row.peer)
     except (
@@ -406,10 +406,10 @@ def from_nodes(change: FaultChange, intent: Intent) -> FaultChange:
 
     def moved(commands: Iterable[FaultCommand], absent: str) -> tuple[FaultCommand, ...]:
         return tuple(
-            FaultCommand(node[one.place], _within(one.place, one.line, absent))
-            if one.place in node
-            else one
-            for one in commands
+            FaultCommand(node[command.place], _within(command.place, command.line, absent))
+            if command.place in node
+            else command
+            for command in commands
         )
 
     gone = "exit 0"  # the change went with the pod
@@ -432,13 +432,13 @@ def _within(pod: str, line: str, absent: str) -> str:
 def batches(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]:
     """The commands in order, grouped by place, each group small enough for one shell. Pure."""
     place, lines, size = "", list[str](), 0
-    for one in commands:
-        if lines and (one.place != place or size + len(one.line) > _SCRIPT_BYTES):
+    for command in commands:
+        if lines and (command.place != place or size + len(command.line) > _SCRIPT_BYTES):
             yield place, lines
             lines, size = [], 0
-        place = one.place
-        lines.append(one.line)
-        size += len(one.line)
+        place = command.place
+        lines.append(command.line)
+        size += len(command.line)
     if lines:
         yield place, lines
 

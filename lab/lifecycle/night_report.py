@@ -207,7 +207,11 @@ def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
     """The night with each scenario's differences from the latest comparable night."""
-    runs = {one.scenario: one.run for one in night.scenarios if one.run and one.tested}
+    runs = {
+        scenario.scenario: scenario.run
+        for scenario in night.scenarios
+        if scenario.run and scenario.tested
+    }
     found = {name: _latest(name, earlier) for name in runs}
     pairs = {name: one for name, one in found.items() if one is not None}
     return replace(
@@ -232,11 +236,11 @@ def write(night: Night, output: Path) -> None:
     Raises StateError when one cannot be written.
     """
     documents = {}
-    for one in night.scenarios:
-        path = output / one.scenario / JUNIT
+    for scenario in night.scenarios:
+        path = output / scenario.scenario / JUNIT
         if path.is_file():
             with guarded_files(f"reading '{path}'"):
-                documents[one.scenario] = path.read_text(encoding="utf-8")
+                documents[scenario.scenario] = path.read_text(encoding="utf-8")
     write_private(output / JUNIT, junit_of_night(night.scenarios, documents))
     write_private(output / SUMMARY, _text(summary_json(night)))
     write_private(output / DIFFERENCE, _text(difference_json(night)))

@@ -42,7 +42,9 @@ def wait_until_learned(
     names = learning_machines(intent)
     if not names or intent.kubernetes is not None:
         return
-    hold = max((one.speaker.hold_seconds for one in intent.machines if one.speaker), default=0)
+    hold = max(
+        (machine.speaker.hold_seconds for machine in intent.machines if machine.speaker), default=0
+    )
     deadline = Deadline(_SECONDS + hold)
     announced = False
 
@@ -88,7 +90,7 @@ def join_again(
 
 def left(store: Store, lab: LabHandle) -> tuple[FaultRow, ...]:
     """The rows of machines that are, or may be, cut off."""
-    return tuple(one for one in store.live_faults(lab.name, lab.token) if one.name == CUT_OFF)
+    return tuple(fault for fault in store.live_faults(lab.name, lab.token) if fault.name == CUT_OFF)
 
 
 def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, say: Say) -> None:

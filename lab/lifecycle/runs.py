@@ -208,13 +208,13 @@ def cell_of(run: RunResult, wanted: str) -> CellResult:
 
     Raises UsageError, with the nearest id, when the run does not have it.
     """
-    for found in run.results:
-        if found.cell.id == wanted:
-            return found
+    for result in run.results:
+        if result.cell.id == wanted:
+            return result
     raise UsageError(
         f"looking for cell '{wanted}' in run '{run.run}'",
         "it has no such cell",
-        did_you_mean(wanted, (found.cell.id for found in run.results))
+        did_you_mean(wanted, (result.cell.id for result in run.results))
         or "its report has the ids of all its cells",
     )
 

@@ -144,8 +144,8 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
         intent = rebuild(row, store, provider).intent
         hosts = intent.hosts()
         hypervisors = {
-            one.name: tuple(machine for machine, host in hosts if host == one.name)
-            for one in intent.hypervisors
+            hypervisor.name: tuple(machine for machine, host in hosts if host == hypervisor.name)
+            for hypervisor in intent.hypervisors
         }
         found = provider.liveness(LabHandle(row.name, directory, row.token), intent)
         state, detail = judge(row.status, row.detail, found, holder(directory))
@@ -166,8 +166,8 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
         runs=_runs(row.name, store),
         again=again(row),
         faults=tuple(
-            FaultStatus(one.name, one.node, one.peer, one.at, one.state == "done")
-            for one in store.live_faults(row.name, row.token)
+            FaultStatus(fault.name, fault.node, fault.peer, fault.at, fault.state == "done")
+            for fault in store.live_faults(row.name, row.token)
         ),
         hypervisors=hypervisors,
         nodes=nodes,

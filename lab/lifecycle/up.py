@@ -123,7 +123,9 @@ class _BringUp:
         liveness = Liveness("absent", "no such lab exists yet")
         if self.known is not None:
             liveness = provider.liveness(self.lab, request.intent)
-        done = {one.name: one.digest for one in store.steps(request.name) if one.state == "done"}
+        done = {
+            step.name: step.digest for step in store.steps(request.name) if step.state == "done"
+        }
         wanted = [(step.name, step.digest) for step in self.steps]
         self.decisions = tuple(decide(done, wanted, liveness))
 
@@ -156,9 +158,10 @@ class _BringUp:
         self._write_up()
         write_scenario(self.lab.directory, self.row.scenario_text)
         put_back(self.store, self.provider, self.lab, self.request.intent, self.say)
-        for one in self.store.live_faults(name, self.lab.token):
+        for fault in self.store.live_faults(name, self.lab.token):
             self.say(
-                f"note: fault '{one.name}' was put into '{one.node}'; 'lab heal {name}' removes it"
+                f"note: fault '{fault.name}' was put into '{fault.node}'; "
+                f"'lab heal {name}' removes it"
             )
 
     def _begin(self) -> None:

@@ -53,7 +53,7 @@ def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
     provider = real_machines(opened.provider, doing)
     wanted = machine_name(opened, name, doing)
     reaches = provider.reaches(opened.handle, opened.intent)
-    return next(one for one in reaches if one.name == wanted)
+    return next(reach for reach in reaches if reach.name == wanted)
 
 
 def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> int:
@@ -113,7 +113,7 @@ def inventory(
     roles of nodes, with ``_`` for ``-``.
     """
     systems = {machine.name: machine.os for machine in intent.machines}
-    hosts = {one.name: _host(lab, one, systems.get(one.name, "linux")) for one in reaches}
+    hosts = {reach.name: _host(lab, reach, systems.get(reach.name, "linux")) for reach in reaches}
     groups: dict[str, dict[str, Any]] = {}
     for machine in intent.machines:
         if machine.name not in hosts:

@@ -135,7 +135,7 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     So a fault that is in while ``up`` runs again is not recorded as made.
     """
     with opened() as guests:
-        names = [one.name for one in intent.machines if one.os == "linux"]
+        names = [machine.name for machine in intent.machines if machine.os == "linux"]
         deadline = guests.deadline(_STATE_SECONDS)
         every = {
             **guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline),
@@ -145,9 +145,9 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
         place: text for place, text in every.items() if isinstance(text, str) and is_whole(text)
     }
     made = {CLUSTER: digest(intent, OBJECTS_COMMAND)} | {
-        place: digest(one, STATE_COMMAND)
-        for one in intent.machines
-        for place in (one.name, *(pod.name for pod in one.pods))
+        place: digest(machine, STATE_COMMAND)
+        for machine in intent.machines
+        for place in (machine.name, *(pod.name for pod in machine.pods))
     }
     known = {
         place: one
@@ -228,7 +228,7 @@ def _in_cluster_pod(found: StateDifference, pod: str) -> StateDifference:
 
 def other_machines(decided: Collection[str], intent: Intent) -> str:
     """How the lab's machines differ from its scenario's; empty if they do not."""
-    wanted = {one.name for one in intent.machines}
+    wanted = {machine.name for machine in intent.machines}
     gone, new = set(decided) - wanted, wanted - set(decided)
     words = [f"no longer has {_named(gone)}"] if gone else []
     words += [f"now has {_named(new)}"] if new else []
@@ -236,7 +236,7 @@ def other_machines(decided: Collection[str], intent: Intent) -> str:
 
 
 def _named(machines: Iterable[str]) -> str:
-    return ", ".join(f"'{one}'" for one in sorted(machines))
+    return ", ".join(f"'{machine}'" for machine in sorted(machines))
 
 
 def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) -> Liveness | None:
@@ -439,8 +439,8 @@ class MachinesProvider(Provider):
         """
         recorded = _recorded_states(lab).items()
         made = {place: one for place, one in recorded if one.get("asked") == _ASKED}
-        pods = {pod.name: one for one in intent.machines for pod in one.pods}
-        there = {one.name: one for one in intent.machines} | pods
+        pods = {pod.name: machine for machine in intent.machines for pod in machine.pods}
+        there = {machine.name: machine for machine in intent.machines} | pods
         asked = {name: there[name] for name in places if name in there and name in made}
         with self._guests(lab) as guests:
             machines = {one.name for one in asked.values()}

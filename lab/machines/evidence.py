@@ -56,11 +56,13 @@ def _node(item: Object) -> Row:
     status, spec = item.get("status", {}), item.get("spec", {})
     info = status.get("nodeInfo", {})
     labels = item.get("metadata", {}).get("labels") or {}
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
     said = "Ready" if ready.get("status") == "True" else f"NotReady: {ready.get('reason', _NONE)}"
     addresses = [
-        one["address"] for one in status.get("addresses") or () if one["type"] == "InternalIP"
+        address["address"]
+        for address in status.get("addresses") or ()
+        if address["type"] == "InternalIP"
     ]
     return (
         _name(item)[1],
@@ -78,17 +80,17 @@ def _node(item: Object) -> Row:
 def _pod(item: Object) -> Row:
     status, spec = item.get("status", {}), item.get("spec", {})
     containers = status.get("containerStatuses") or ()
-    ready = sum(bool(one.get("ready")) for one in containers)
+    ready = sum(bool(container.get("ready")) for container in containers)
     waiting = [
-        str(one["state"]["waiting"].get("reason", ""))
-        for one in containers
-        if "waiting" in (one.get("state") or {})
+        str(container["state"]["waiting"].get("reason", ""))
+        for container in containers
+        if "waiting" in (container.get("state") or {})
     ]
     return (
         *_name(item),
         f"{ready}/{len(spec.get('containers') or ())}",
         ",".join(filter(None, waiting)) or str(status.get("reason") or status.get("phase", _NONE)),
-        str(sum(int(one.get("restartCount", 0)) for one in containers)),
+        str(sum(int(container.get("restartCount", 0)) for container in containers)),
         str(status.get("podIP", _NONE)),
         str(spec.get("nodeName", _NONE)),
     )
@@ -97,9 +99,9 @@ def _pod(item: Object) -> Row:
 def _service(item: Object) -> Row:
     spec = item.get("spec", {})
     ports = (
-        f"{one['port']}" + (f":{one['nodePort']}" if one.get("nodePort") else "")
-        + f"/{one.get('protocol', 'TCP')}"
-        for one in spec.get("ports") or ()
+        f"{port['port']}" + (f":{port['nodePort']}" if port.get("nodePort") else "")
+        + f"/{port.get('protocol', 'TCP')}"
+        for port in spec.get("ports") or ()
     )  # fmt: skip
     return (
         *_name(item),
@@ -113,14 +115,14 @@ def _service(item: Object) -> Row:
 def _slice(item: Object) -> Row:
     labels = item.get("metadata", {}).get("labels") or {}
     ends = (
-        ",".join(one.get("addresses") or ())
-        + ("" if (one.get("conditions") or {}).get("ready", True) else " (not ready)")
-        for one in item.get("endpoints") or ()
+        ",".join(endpoint.get("addresses") or ())
+        + ("" if (endpoint.get("conditions") or {}).get("ready", True) else " (not ready)")
+        for endpoint in item.get("endpoints") or ()
     )
     return (
         *_name(item),
         str(labels.get("kubernetes.io/service-name", _NONE)),
-        ",".join(str(one.get("port")) for one in item.get("ports") or ()) or _NONE,
+        ",".join(str(port.get("port")) for port in item.get("ports") or ()) or _NONE,
         ", ".join(ends) or _NONE,
     )
 

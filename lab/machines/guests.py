@@ -165,7 +165,11 @@ class Guests(ABC):
         self, asked: Collection[str], deadline: Deadline, since: str = ""
     ) -> Iterator[Evidence]:
         """The end of the logs of Linux machines. Never raises."""
-        nodes = (EvidenceNode(one, self.shell(one)) for one in self._controls if one in asked)
+        nodes = (
+            EvidenceNode(control, self.shell(control))
+            for control in self._controls
+            if control in asked
+        )
         return starmap(Evidence, logs(nodes, deadline, self.patience, since))
 
     def evidence(self) -> Iterator[Evidence]:

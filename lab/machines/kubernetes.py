@@ -265,7 +265,7 @@ class MachinesCluster:
         Raises BrokenError with what a node's containerd says; DeadlineError when it takes too long.
         """
         nodes = [
-            one.name for one in self.bundled.cluster.nodes if one.os == "linux" and one.pod_cidr
+            node.name for node in self.bundled.cluster.nodes if node.os == "linux" and node.pod_cidr
         ]
         with (
             self.opened() as guests,
@@ -408,15 +408,15 @@ class MachinesCluster:
                 yield from starmap(Evidence, found)
         except LabError as error:
             yield Evidence("api/missing", f"{error}\n".encode())
-        others = self._other_machines(one.name for one in self.intent.machines)
+        others = self._other_machines(machine.name for machine in self.intent.machines)
         yield from guests.logs(others, deadline)
 
     def logs(
         self, guests: Guests, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
         """The end of the logs of the machines in ``asked``, nodes or not. Never raises."""
-        nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
-        asking = (self._evidence_node(guests, one) for one in nodes)
+        nodes = [node for node in self.bundled.cluster.nodes if node.name in asked]
+        asking = (self._evidence_node(guests, node) for node in nodes)
         yield from starmap(Evidence, logs(asking, deadline, guests.patience, RECENTLY))
         yield from guests.logs(self._other_machines(asked), deadline, RECENTLY)
 
@@ -466,7 +466,9 @@ class MachinesCluster:
     def _site(self, guests: Guests) -> ClusterSite:
         return ClusterSite(
             shell=guests.shell,
-            management={one.name: guests.address(one.name) for one in self.intent.machines},
+            management={
+                machine.name: guests.address(machine.name) for machine in self.intent.machines
+            },
             directory=self.lab.directory,
             say=say,
             patience=guests.patience,

@@ -121,9 +121,9 @@ def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Pro
     """
     lab = LabEndpoints.of(plan, intent)
     grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent, besides))
-    for one in grids:
-        if not one.size:
-            asked = f"family '{one.family}', which the scenario asks for, has no cells"
+    for grid in grids:
+        if not grid.size:
+            asked = f"family '{grid.family}', which the scenario asks for, has no cells"
             raise _empty(plan, asked)
     if not grids:
         raise _empty(plan, "the scenario asks for no cells at all")
@@ -149,7 +149,7 @@ def asked_of(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> tu
     """
     left_out = () if intent.services_node else services_node_families()
     asked = {*plan.families, *besides}.difference(left_out)
-    return tuple(one for one in families() if one in asked)
+    return tuple(family for family in families() if family in asked)
 
 
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:

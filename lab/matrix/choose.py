@@ -92,8 +92,8 @@ def _nobody(
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
     ends = [*there]
-    known = {one.name for one in ends}
-    near = list(dict.fromkeys(one.name for one in ends if _is(one, name)))[:_NEAR]
+    known = {end.name for end in ends}
+    near = list(dict.fromkeys(end.name for end in ends if _is(end, name)))[:_NEAR]
     near = near or get_close_matches(name, known, n=_NEAR)
     meant = " or ".join(f"'{one}'" for one in near)
     hint = f"did you mean {meant}? " if near else ""

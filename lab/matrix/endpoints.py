@@ -278,11 +278,16 @@ class LabEndpoints:
     def of(cls, plan: Plan, intent: Intent) -> LabEndpoints:
         """The endpoints of a lab from its plan and Intent."""
         hosted = {
-            one.name: [
-                (pod, Endpoint(pod.name, "pod", one.os, one.name, bare(pod.address), PROBE_PORT))
-                for pod in one.pods
+            machine.name: [
+                (
+                    pod,
+                    Endpoint(
+                        pod.name, "pod", machine.os, machine.name, bare(pod.address), PROBE_PORT
+                    ),
+                )
+                for pod in machine.pods
             ]
-            for one in intent.machines
+            for machine in intent.machines
         }
         every_pod = {pod.name: endpoint for pods in hosted.values() for pod, endpoint in pods}
         nodes = tuple(
@@ -362,7 +367,7 @@ class LabEndpoints:
 
     def asked_protocols(self, protocols: Iterable[Protocol]) -> Iterator[Protocol]:
         """The protocols among ``protocols`` that the scenario asks for."""
-        return (one for one in protocols if one in self.plan.protocols)
+        return (protocol for protocol in protocols if protocol in self.plan.protocols)
 
     def nodes_and_services_node(self) -> tuple[tuple[Endpoint, ...], Endpoint]:
         """The nodes that probe the services node, and that node; without one, any node."""

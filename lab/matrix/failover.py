@@ -24,7 +24,7 @@ class Turn:
     @property
     def longest(self) -> float:
         """The longest outage, in seconds."""
-        return max((one.seconds for one in self.silences), default=0.0)
+        return max((silence.seconds for silence in self.silences), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Failover:
     def silence(self, turn: Turn, *, outward: bool) -> Silence | None:
         """The longest outage from behind the gateways (``outward``), or toward them."""
         behind = [
-            one
-            for one in turn.silences
-            if (one.source.rpartition("-p")[0] in self.before) == outward
+            silence
+            for silence in turn.silences
+            if (silence.source.rpartition("-p")[0] in self.before) == outward
         ]
         return max(behind, key=lambda one: one.seconds, default=None)
 
@@ -92,7 +92,7 @@ def beats(intent: Intent, lost: str) -> tuple[Beat, ...]:
 
     Every pair is probed in both directions, with the first pod of each node.
     """
-    behind = [one.node for one in intent.gateways if one.holder == lost]
+    behind = [gateway.node for gateway in intent.gateways if gateway.holder == lost]
     linux = [
         machine
         for machine in intent.machines

@@ -16,13 +16,16 @@ class Obstructions:
     def __init__(self, intent: Intent) -> None:
         self.pods = intent.obstacles()
         self._plane = intent.control_plane()
-        self._nodes = {pod.name: one.name for one in intent.machines for pod in one.pods}
+        self._nodes = {
+            pod.name: machine.name for machine in intent.machines for pod in machine.pods
+        }
         self._behind = {
-            service.name: tuple(one.pod for one in service.backends) for service in intent.headless
+            service.name: tuple(backend.pod for backend in service.backends)
+            for service in intent.headless
         }
         self._at = {
             (service.name, machine.name): tuple(
-                one.pod for one in service.backends if one.node == machine.name
+                backend.pod for backend in service.backends if backend.node == machine.name
             )
             for machine in intent.machines
             if machine.translation

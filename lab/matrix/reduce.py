@@ -80,7 +80,7 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
         small = _smaller(small, (_with_services(small, special=rest),), cell_id, meaning)
     for at_once in _shares(len(small.nodes)):
         for some in _portions(tuple(reversed(small.nodes)), at_once):
-            fewer_nodes = tuple(one for one in small.nodes if one not in some)
+            fewer_nodes = tuple(node for node in small.nodes if node not in some)
             small = _smaller(small, (small.replace(nodes=fewer_nodes),), cell_id, meaning)
     for group in small.nodes:
         fewer = (_with_pods(small, group, pods) for pods in range(group.pods or 0))
@@ -156,7 +156,9 @@ def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:
             sizes=(cell.size,),
             min_throughput=scenario.matrix.min_throughput,
         ),
-        exceptions=tuple(one for one in scenario.exceptions if speaks_of(one.when, cell)),
+        exceptions=tuple(
+            exception for exception in scenario.exceptions if speaks_of(exception.when, cell)
+        ),
     )
 
 
@@ -166,7 +168,7 @@ def _with_services(scenario: Scenario, **changes: object) -> Scenario:
 
 def _with_pods(scenario: Scenario, group: NodeGroup, pods: int) -> Scenario:
     nodes = tuple(
-        one.replace(pods=pods) if one.name == group.name else one for one in scenario.nodes
+        node.replace(pods=pods) if node.name == group.name else node for node in scenario.nodes
     )
     return scenario.replace(nodes=nodes)
 

@@ -101,7 +101,9 @@ class _Sampler:
         self._grid = grid
         self._askers = list(grid.askers.values())
         self._asked = list(grid.asked.values())
-        self._kinds = [len({grid.targets[one].kind for one in places}) for places in self._asked]
+        self._kinds = [
+            len({grid.targets[place].kind for place in places}) for places in self._asked
+        ]
         self._deep = max(len(grid.variants), len(grid.small))
         self._chance = Random(f"{grid.family}/{seed}").random  # noqa: S311  a sample, no secret
         self._starts = [self._chance() for _ in range(self.pairs)]
@@ -294,8 +296,10 @@ def coverage(product: Product, choice: Choice, asked: Sequence[Cell]) -> Coverag
     """How much of the product the cells in ``asked`` cover."""
     nodes = _nodes(product)
     pairs = {pair for grid in product.grids for pair in _node_pairs(grid, nodes)}
-    systems = {one for grid in product.grids for one in _systems(grid)}
-    askers = {one.name for grid in product.grids for one in grid.sources if one.kind == "pod"}
+    systems = {system for grid in product.grids for system in _systems(grid)}
+    askers = {
+        source.name for grid in product.grids for source in grid.sources if source.kind == "pod"
+    }
     return Coverage(
         strategy=choice.strategy_for(product),
         seed=choice.seed,
@@ -311,8 +315,8 @@ def coverage(product: Product, choice: Choice, asked: Sequence[Cell]) -> Coverag
 
 
 def _nodes(product: Product) -> frozenset[str]:
-    asking = {one.node for grid in product.grids for one in grid.sources if one.node}
-    asked = {one.group for grid in product.grids for one in grid.targets if one.on_node}
+    asking = {source.node for grid in product.grids for source in grid.sources if source.node}
+    asked = {target.group for grid in product.grids for target in grid.targets if target.on_node}
     return frozenset(asking | asked)
 
 

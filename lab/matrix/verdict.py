@@ -219,4 +219,4 @@ class RunResult:
         if self.interrupted or (self.failover and not self.failover.well):
             return False
         cells = all(result.verdict in GREEN for result in self.results)
-        return cells and all(one.verdict == "pass" for one in self.workloads)
+        return cells and all(workload.verdict == "pass" for workload in self.workloads)

@@ -38,7 +38,9 @@ class WorkloadResult:
 
 def nodes(intent: Intent) -> tuple[MachineIntent, ...]:
     """The nodes that pods can run on."""
-    return tuple(one for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
+    return tuple(
+        machine for machine in intent.machines if machine.kubelet and machine.kubelet.pod_cidr
+    )
 
 
 def wanted(intent: Intent) -> tuple[tuple[str, Check], ...]:

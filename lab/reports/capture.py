@@ -124,13 +124,13 @@ def to_json(lab: str, captured: Captured, directory: Path) -> dict[str, Any]:
         "hops": [_row_json(captured, row) for row in captured.trace.rows],
         "errors": [
             {
-                "at": str(one.tap),
-                "from": one.inside.flow.source,
-                "says": icmp_words(one.error),
-                "about": str(one.error.flow) if one.error.flow else None,
-                "milliseconds": (one.frame.at - captured.trace.began) / 1e6,
+                "at": str(error.tap),
+                "from": error.inside.flow.source,
+                "says": icmp_words(error.error),
+                "about": str(error.error.flow) if error.error.flow else None,
+                "milliseconds": (error.frame.at - captured.trace.began) / 1e6,
             }
-            for one in captured.trace.errors
+            for error in captured.trace.errors
         ],
         "unanswered_arp": [
             {"at": str(one.tap), "address": one.address, "times": one.times}

@@ -282,12 +282,12 @@ def to_json(found: RunDifference) -> dict[str, Any]:
     patterns = {
         kind: [
             {
-                "sentence": one.sentence,
-                "where": list(one.where),
-                "cause": one.cause,
-                "cells": list(one.cells),
+                "sentence": pattern.sentence,
+                "where": list(pattern.where),
+                "cause": pattern.cause,
+                "cells": list(pattern.cells),
             }
-            for one in patterns
+            for pattern in patterns
         ]
         for kind, patterns in found.patterns.items()
     }

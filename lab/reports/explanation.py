@@ -117,7 +117,7 @@ def _deviates(finding: Finding) -> bool:
 def _listed(title: str, findings: Sequence[Finding]) -> Iterator[str]:
     if findings:
         yield f"  {title}:"
-        yield from (f"    {one.line}" for one in findings)
+        yield from (f"    {finding.line}" for finding in findings)
 
 
 def _answer(explanation: Explanation) -> str:
@@ -218,7 +218,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "unrecorded": [place or CLUSTER_NAME for place in explanation.unrecorded],
         "expected": asdict(explanation.expectation),
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
-        "further": [finding_json(lab, one) for one in explanation.explained.findings[1:]],
+        "further": [finding_json(lab, finding) for finding in explanation.explained.findings[1:]],
         "where": explanation.bracket.sentence if explanation.bracket else "",
         "marginal": [finding_json(lab, one) for one in explanation.marginal],
         "kernel": list(explanation.bracket.dropped()) if explanation.bracket else [],

@@ -78,7 +78,7 @@ def throughputs(run: RunResult, slowest: int = 3) -> Measured:
 def _measured(
     run: RunResult, measure: Callable[[CellResult], float | None]
 ) -> list[tuple[float, CellResult]]:
-    found = [(value, one) for one in run.results if (value := measure(one)) is not None]
+    found = [(value, result) for result in run.results if (value := measure(result)) is not None]
     return sorted(found, key=lambda pair: pair[0])
 
 

@@ -42,21 +42,23 @@ def graph_of(title: str, picture: Picture) -> Graph:
     machines = (*picture.machines, *picture.hypervisors)
     ids = {name: f"n{number}" for number, name in enumerate(_names(picture, machines))}
     boxes = [
-        GraphBox(ids[f"segment {one.name}"], (one.name, one.cidr, f"MTU {one.mtu}"), True)
-        for one in picture.segments
+        GraphBox(
+            ids[f"segment {segment.name}"], (segment.name, segment.cidr, f"MTU {segment.mtu}"), True
+        )
+        for segment in picture.segments
     ]
-    boxes += [GraphBox(ids[one.name], tuple(_lines(one))) for one in machines]
+    boxes += [GraphBox(ids[machine.name], tuple(_lines(machine))) for machine in machines]
     edges = tuple(
-        (ids[one.name], ids[f"segment {at.segment}"], at.address)
-        for one in machines
-        for at in one.attachments
+        (ids[machine.name], ids[f"segment {at.segment}"], at.address)
+        for machine in machines
+        for at in machine.attachments
     )
     return Graph(title, tuple(boxes), edges, tuple(_rows(picture, ids)))
 
 
 def _names(picture: Picture, machines: Sequence[DrawnMachine]) -> Iterator[str]:
-    yield from (f"segment {one.name}" for one in picture.segments)
-    yield from (one.name for one in machines)
+    yield from (f"segment {segment.name}" for segment in picture.segments)
+    yield from (machine.name for machine in machines)
 
 
 def _lines(machine: DrawnMachine) -> Iterator[str]:
@@ -74,16 +76,16 @@ def _lines(machine: DrawnMachine) -> Iterator[str]:
 def _rows(picture: Picture, ids: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """The rows: outside, its segments, routers, the nodes' segment, nodes, hypervisors."""
     rows = arrange(picture)
-    inner = {at.segment for _, nodes in rows.hosts for one in nodes for at in one.attachments}
+    inner = {at.segment for _, nodes in rows.hosts for node in nodes for at in node.attachments}
     beneath = {at.segment for host in picture.hypervisors for at in host.attachments} - inner
-    segments = [one.name for one in picture.segments]
+    segments = [segment.name for segment in picture.segments]
     drawn: tuple[tuple[str, ...], ...] = (
         tuple(one.name for one in rows.outside),
         tuple(f"segment {name}" for name in segments if name not in inner | beneath),
-        tuple(one.name for one in rows.routers),
+        tuple(router.name for router in rows.routers),
         tuple(f"segment {name}" for name in segments if name in inner),
-        tuple(one.name for _, nodes in rows.hosts for one in nodes),
-        tuple(one.name for one in picture.hypervisors),
+        tuple(node.name for _, nodes in rows.hosts for node in nodes),
+        tuple(hypervisor.name for hypervisor in picture.hypervisors),
         tuple(f"segment {name}" for name in segments if name in beneath),
     )
     yield from (tuple(ids[name] for name in row) for row in drawn if row)

@@ -145,7 +145,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     document: dict[str, object] = {
         "families": [*terms()],
         "verdicts": VERDICTS,
-        "plurals": [verdict_words(one) for one in VERDICTS],
+        "plurals": [verdict_words(verdict) for verdict in VERDICTS],
         "protocols": PROTOCOLS,
         "sizes": SIZES,
         "columns": COLUMNS,

@@ -105,19 +105,21 @@ class Night:
     @property
     def alone(self) -> tuple[str, ...]:
         """The tested scenarios for which no earlier night has a complete run."""
-        tested = (one.scenario for one in self.scenarios if one.run and one.tested)
+        tested = (
+            scenario.scenario for scenario in self.scenarios if scenario.run and scenario.tested
+        )
         return tuple(name for name in tested if name not in self.before)
 
     @property
     def green(self) -> bool:
         """Whether every scenario that the provider can run is green."""
-        fit = [one for one in self.scenarios if not one.unfit]
+        fit = [scenario for scenario in self.scenarios if not scenario.unfit]
         return bool(fit) and all(one.outcome == "green" for one in fit)
 
     @property
     def exit_code(self) -> int:
         """3 if a lab broke, was refused or did not run; 1 if cells failed; else 0."""
-        outcomes = {one.outcome for one in self.scenarios if not one.unfit}
+        outcomes = {scenario.outcome for scenario in self.scenarios if not scenario.unfit}
         if not outcomes or outcomes - {"green", "red"}:
             return BROKEN
         return CELLS if "red" in outcomes else WELL
@@ -132,12 +134,12 @@ def judge(
     there is none. ``stopped``: whether the night was stopped meanwhile. ``left``: whether something
     of the lab is left.
     """
-    ended = {one.stage: one for one in stages}
+    ended = {stage.stage: stage for stage in stages}
     if left:
         return "broken", f"the lab could not be taken down: {_said(ended.get('down'))}"
     if stopped:
         return "stopped", "the night ended before this finished"
-    late = next((one for one in stages if one.code is None), None)
+    late = next((stage for stage in stages if stage.code is None), None)
     if late:
         last = f"; its last output: {late.words}" if late.words else ""
         return "broken", f"'{late.stage}' was not done in time{last}"
@@ -174,8 +176,8 @@ def summary_json(night: Night) -> dict[str, Any]:
         "exit_code": night.exit_code,
         "before": night.usual_before,
         "scenarios": [
-            {**_scenario_json(one), "before": night.before.get(one.scenario)}
-            for one in night.scenarios
+            {**_scenario_json(scenario), "before": night.before.get(scenario.scenario)}
+            for scenario in night.scenarios
         ],
         "changes": {
             name: {TITLES[kind]: len(changes) for kind, changes in one.changes.items()}
@@ -211,8 +213,12 @@ def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
 
 def headline(night: Night) -> str:
     """The night in one sentence."""
-    unfit = [one.scenario for one in night.scenarios if one.unfit]
-    bad = [one for one in night.scenarios if one.outcome != "green" and not one.unfit]
+    unfit = [scenario.scenario for scenario in night.scenarios if scenario.unfit]
+    bad = [
+        scenario
+        for scenario in night.scenarios
+        if scenario.outcome != "green" and not scenario.unfit
+    ]
     if not bad and len(unfit) == len(night.scenarios):
         return f"No scenario can run on {night.provider}."
     if not bad and unfit:
@@ -231,11 +237,19 @@ def headline(night: Night) -> str:
 def plain_lines(night: Night) -> list[str]:
     """The summary as lines of text."""
     rows = [("scenario", "result", "cells", "time", "")]
-    for one in night.scenarios:
-        cells = f"{len(one.run.results):,}" if one.run else "-"
-        if one.run and one.run.coverage:
-            cells = one.run.coverage.figures
-        rows.append((one.scenario, one.outcome, cells, f"{one.seconds:.0f} s", one.detail))
+    for scenario in night.scenarios:
+        cells = f"{len(scenario.run.results):,}" if scenario.run else "-"
+        if scenario.run and scenario.run.coverage:
+            cells = scenario.run.coverage.figures
+        rows.append(
+            (
+                scenario.scenario,
+                scenario.outcome,
+                cells,
+                f"{scenario.seconds:.0f} s",
+                scenario.detail,
+            )
+        )
     lines = [f"Night {night.name} on {night.provider}: {headline(night)}", "", *table_lines(rows)]
     return [*map(one_line, lines), "", *comparison_lines(night)]
 
@@ -271,12 +285,12 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
     JUnit XML of its run, if there is one.
     """
     root = ET.Element("testsuites", {"name": "hybridlab"})
-    for one in scenarios:
-        suite = _suite(one, documents.get(one.scenario))
-        if one.outcome not in {"green", "red"}:
-            _add_error(suite, one)
+    for scenario in scenarios:
+        suite = _suite(scenario, documents.get(scenario.scenario))
+        if scenario.outcome not in {"green", "red"}:
+            _add_error(suite, scenario)
         for case in suite.iter("testcase"):
-            case.set("classname", f"{one.suite}.{case.get('classname') or one.lab}")
+            case.set("classname", f"{scenario.suite}.{case.get('classname') or scenario.lab}")
         root.append(suite)
     for count in _COUNTS:
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
@@ -308,10 +322,12 @@ CHANGES = 50
 
 def night_to_html(night: Night) -> str:
     """The index page of a night. Only the templates are read from files; every text is escaped."""
-    counts = {one.scenario: counted(one.run) for one in night.scenarios if one.run}
+    counts = {
+        scenario.scenario: counted(scenario.run) for scenario in night.scenarios if scenario.run
+    }
     totals: Counter[Verdict] = Counter()
-    for found in counts.values():
-        totals.update(dict(found))
+    for count in counts.values():
+        totals.update(dict(count))
     return render(
         "night.html.j2",
         night=night,

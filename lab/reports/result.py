@@ -192,7 +192,7 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
 
 def _places(run: RunResult) -> dict[Finding, int]:
     """The index of each distinct finding."""
-    findings = dict.fromkeys(one.finding for one in run.results if one.finding)
+    findings = dict.fromkeys(result.finding for result in run.results if result.finding)
     return {finding: number for number, finding in enumerate(findings)}
 
 
@@ -218,12 +218,12 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[s
         "interrupted": run.interrupted,
         "counts": counts(run),
         "coverage": asdict(run.coverage) if run.coverage else None,
-        "nodes": [asdict(one) for one in run.nodes],
-        "workloads": [asdict(one) for one in run.workloads],
+        "nodes": [asdict(node) for node in run.nodes],
+        "workloads": [asdict(workload) for workload in run.workloads],
         "failover": _failover_json(run.failover),
         "hosts": dict(run.hosts),
         "picture": _adapter(Picture).dump_python(picture_of(intent)),
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
     }
 
 

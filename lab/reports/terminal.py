@@ -130,11 +130,11 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
         common = [f"  all of them: {every}"] if every else []
         yield [_red_heading(causes), *common, *_red_lines(run.lab, causes)]
     if marginal := Counter(
-        one.finding.line for one in run.results if one.finding and one.verdict == "pass"
+        result.finding.line for result in run.results if result.finding and result.verdict == "pass"
     ):
         lines = (f"  * {line}: {quantity(n, 'cell')}" for line, n in marginal.most_common())
         yield ["Marginal: passed where some packets are dropped", *lines]
-    if workloads := [one for one in run.workloads if one.verdict != "pass"]:
+    if workloads := [workload for workload in run.workloads if workload.verdict != "pass"]:
         yield [
             f"Not as expected: {quantity(len(workloads), 'workload check')}",
             *_workload_lines(workloads),
@@ -164,18 +164,18 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
 def _workload_lines(workloads: Sequence[WorkloadResult]) -> Iterator[str]:
     """A line for each check; one for all that a node could not run for the same reason."""
     alike: dict[tuple[str, str, str], list[WorkloadResult]] = {}
-    for one in workloads:
-        key = (one.node, one.verdict, one.detail)
-        alike.setdefault(key, []).append(one)
+    for workload in workloads:
+        key = (workload.node, workload.verdict, workload.detail)
+        alike.setdefault(key, []).append(workload)
     for (node, verdict, detail), checks in alike.items():
         title = checks[0].id if len(checks) == 1 else f"{quantity(len(checks), 'check')} on {node}"
         yield f"  * {title}: {verdict}: {detail}"
 
 
 def _red_heading(causes: Sequence[Cause]) -> str:
-    named = [one for one in causes if one.line]
-    unnamed = sum(len(one.cells) for one in causes if not one.line)
-    text = f"Not as expected: {quantity(sum(len(one.cells) for one in causes), 'cell')}"
+    named = [cause for cause in causes if cause.line]
+    unnamed = sum(len(cause.cells) for cause in causes if not cause.line)
+    text = f"Not as expected: {quantity(sum(len(cause.cells) for cause in causes), 'cell')}"
     if named:
         text += f"; {quantity(len(named), 'cause')} found"
         text += f", none for {quantity(unnamed, 'cell')}" if unnamed else ""
@@ -183,7 +183,7 @@ def _red_heading(causes: Sequence[Cause]) -> str:
 
 
 def _red_lines(lab: str, causes: Sequence[Cause]) -> Iterator[str]:
-    named = [one for one in causes if one.line]
+    named = [cause for cause in causes if cause.line]
     for cause in named[:MOST_PLACED]:
         yield f"  * {cause.sentence}"
         for label, where in zip_longest(("where:",), cause.where, fillvalue=""):

@@ -114,18 +114,20 @@ class Rows:
 
 def arrange(picture: Picture) -> Rows:
     """Put every machine and segment of the picture on its row."""
-    nodes = tuple(one for one in picture.machines if one.kind in _ROOTED)
+    nodes = tuple(machine for machine in picture.machines if machine.kind in _ROOTED)
     inner = {each.segment for node in nodes for each in node.attachments}
-    beneath = {each.segment for one in picture.hypervisors for each in one.attachments}
-    others = [one for one in picture.machines if one.kind not in _ROOTED]
+    beneath = {
+        each.segment for hypervisor in picture.hypervisors for each in hypervisor.attachments
+    }
+    others = [machine for machine in picture.machines if machine.kind not in _ROOTED]
     routers = tuple(one for one in others if inner & {at.segment for at in one.attachments})
     hosts: list[tuple[DrawnMachine | None, tuple[DrawnMachine, ...]]] = [
         (host, tuple(node for node in nodes if node.host == host.name))
         for host in picture.hypervisors
     ]
-    words = "; ".join(_segment(one) for one in picture.segments if one.name in inner)
+    words = "; ".join(_segment(segment) for segment in picture.segments if segment.name in inner)
     if len(picture.hypervisors) > 1:
-        between = next(one for one in picture.segments if one.name in beneath)
+        between = next(segment for segment in picture.segments if segment.name in beneath)
         words += f"; carried by {picture.hypervisors[0].tunnel} on {_segment(between)}"
     return Rows(
         outside=tuple(one for one in others if one not in routers),

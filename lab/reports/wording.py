@@ -106,7 +106,7 @@ def failover_words(found: Failover) -> str:
 
 
 def _workloads(run: RunResult) -> str:
-    passed = sum(1 for one in run.workloads if one.verdict == "pass")
+    passed = sum(1 for workload in run.workloads if workload.verdict == "pass")
     return f"{passed} of {quantity(len(run.workloads), 'workload check')} passed"
 
 
@@ -198,7 +198,7 @@ def latency_ms(result: CellResult) -> float | None:
 
 def throughput_of(result: CellResult) -> float | None:
     """Bits a second of the last attempt that measured them; None when none did."""
-    measured = (one.throughput for one in reversed(result.attempts))
+    measured = (attempt.throughput for attempt in reversed(result.attempts))
     return next((one for one in measured if one is not None), None)
 
 

@@ -276,7 +276,7 @@ def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
 
 def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
     """Whether the plan may choose pod ranges of the group's nodes from this range."""
-    written = [one.pod_cidr for one in scenario.nodes if one.pod_cidr]
+    written = [node.pod_cidr for node in scenario.nodes if node.pod_cidr]
     chosen = group.kubelet and not group.pod_cidr and scenario.kubernetes.pod_cidr.overlaps(to)
     return chosen and not any(to.subnet_of(one) for one in written)
 

@@ -200,7 +200,7 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
     """Special Services without a special property, and properties that exclude each other."""
     for key, service in _each(scenario):
         name = quoted(service.name)
-        if not any(one.special and one.special(service) for one in terms().values()):
+        if not any(term.special and term.special(service) for term in terms().values()):
             what = f"{name} has no special property"
             hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
             yield Problem(key, what, f"{hint}, or move it to shared", at_key=True)
@@ -267,11 +267,11 @@ def ports(scenario: Scenario) -> Iterator[Problem]:
                 what = f"{quoted(service.name)} has a port {quoted(port.name)} already"
                 yield Problem((*at, "name"), what, "give it another name")
             names.add(port.name)
-            twice = [one for one in port.protocols if (port.port, one) in numbers]
+            twice = [protocol for protocol in port.protocols if (port.port, protocol) in numbers]
             if twice:
                 what = f"{quoted(service.name)} has {twice[0].upper()} port {port.port} already"
                 yield Problem((*at, "port"), what, "use another number, or another protocol")
-            numbers.update((port.port, one) for one in port.protocols)
+            numbers.update((port.port, protocol) for protocol in port.protocols)
             yield from _target(at, port)
 
 
@@ -303,11 +303,17 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
             elif number in NODE_PORTS_TAKEN:
                 what = f"port {number} of every node is for {NODE_PORTS_TAKEN[number]}"
                 yield Problem(at, what, "use another")
-            others = [taken[number, one] for one in port.protocols if (number, one) in taken]
+            others = [
+                taken[number, protocol]
+                for protocol in port.protocols
+                if (number, protocol) in taken
+            ]
             if others:
                 what = f"node port {number} is taken by the Service {quoted(others[0])}"
                 yield Problem(at, what, "use another, or leave it out: the plan chooses one")
-            taken.update(dict.fromkeys(((number, one) for one in port.protocols), service.name))
+            taken.update(
+                dict.fromkeys(((number, protocol) for protocol in port.protocols), service.name)
+            )
 
 
 def asked_families(scenario: Scenario) -> Iterator[Problem]:

@@ -409,7 +409,7 @@ def to_yaml(spec: Spec) -> str:
     """The scenario file of a spec, with the spec string in a comment at the top."""
     pods = _PODS_PER_NODE * (spec.controllers + spec.computes)
     on = quantity(spec.hypervisors, "hypervisor")
-    listed = "".join(f"  - {{{', '.join(_node(*one, spec))}}}\n" for one in _nodes(spec))
+    listed = "".join(f"  - {{{', '.join(_node(*node, spec))}}}\n" for node in _nodes(spec))
     return f"""# Made from the spec string {spec.written}
 name: {spec.name}
 summary: Kubeinit's {spec.name}, {quantity(spec.controllers, "controller")}, \

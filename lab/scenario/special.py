@@ -115,6 +115,6 @@ class SpecialService(Section):
 def has_own_ports(ports: Sequence[Port | ServicePort]) -> bool:
     """Whether a Service has ports other than the usual one."""
     return len(ports) > 1 or any(
-        (one.port, one.target_port, one.protocols) != (SERVICE_PORT, POD_PORT, PROTOCOLS)
-        for one in ports
+        (port.port, port.target_port, port.protocols) != (SERVICE_PORT, POD_PORT, PROTOCOLS)
+        for port in ports
     )

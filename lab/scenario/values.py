@@ -195,7 +195,7 @@ def rate(value: object) -> int:
 
 def written_rate(bits: int) -> str:
     """The rate as one would write it: in the largest unit that it is a whole number of."""
-    unit = next(one for one in reversed(RATE_UNITS) if not bits % RATE_UNITS[one])
+    unit = next(unit for unit in reversed(RATE_UNITS) if not bits % RATE_UNITS[unit])
     return f"{bits // RATE_UNITS[unit]}{unit}"
 
 

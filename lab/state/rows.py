@@ -141,7 +141,9 @@ def columns_of(kind: type[Any]) -> str:
 def values_of(row: Any) -> tuple[Any, ...]:
     """The values of a row for the database; see :func:`row_of`."""
     values = (getattr(row, column.name) for column in fields(row))
-    return tuple(json.dumps(dict(one)) if isinstance(one, Mapping) else one for one in values)
+    return tuple(
+        json.dumps(dict(value)) if isinstance(value, Mapping) else value for value in values
+    )
 
 
 class DamagedRowError(ValueError):

@@ -259,7 +259,7 @@ class Store:
         """Record that a fault is about to be injected; return its number."""
         doing = f"recording fault '{name}' of the lab '{lab}'"
         with self.change(doing):
-            number = max((one.number for one in self.faults(lab)), default=0) + 1
+            number = max((fault.number for fault in self.faults(lab)), default=0) + 1
             self._write(
                 doing,
                 f"INSERT INTO faults (lab, {_FAULTS}) "  # noqa: S608  the same

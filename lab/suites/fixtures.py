@@ -96,7 +96,10 @@ class HeldLab:
     def pods(self) -> tuple[str, ...]:
         """Names of the probe pods."""
         return tuple(
-            pod.name for one in self.intent.machines for pod in one.pods if pod.role == "probe"
+            pod.name
+            for machine in self.intent.machines
+            for pod in machine.pods
+            if pod.role == "probe"
         )
 
     @_own_frames_hidden
@@ -105,7 +108,7 @@ class HeldLab:
 
         Raises UsageError, with the nearest name, if there is none.
         """
-        machines = {one.name: one for one in self.intent.machines}
+        machines = {machine.name: machine for machine in self.intent.machines}
         found = machines[self._known("machine", name, machines)]
         return LabPlace(name, found.os, found.address(), self._machine(name))
 
@@ -115,7 +118,9 @@ class HeldLab:
 
         Raises UsageError, with the nearest name, if there is none.
         """
-        pods = {pod.name: (one, pod) for one in self.intent.machines for pod in one.pods}
+        pods = {
+            pod.name: (machine, pod) for machine in self.intent.machines for pod in machine.pods
+        }
         host, pod = pods[self._known("pod", name, pods)]
         return LabPlace(name, host.os, pod.address.partition("/")[0], self._machine(name))
 
@@ -148,7 +153,7 @@ class HeldLab:
             time.monotonic,
             lambda cell: f"lab test {shlex.quote(self.name)} -k {shlex.quote(cell.id)}",
         )
-        return next((one for one in results if one.verdict not in GREEN), results[0])
+        return next((result for result in results if result.verdict not in GREEN), results[0])
 
     def _machine(self, name: str) -> Machine:
         return self.suite.provider.machine(self.suite.handle, self.intent, name)

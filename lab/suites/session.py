@@ -360,7 +360,7 @@ class LabSession:
     def _check_workloads(self, results: tuple[CellResult, ...]) -> tuple[CellResult, ...]:
         """Make the workload checks of the cluster; the results of cells do not change."""
         assert self.cluster is not None
-        self.workloads = {one.id: one for one in self.cluster.workloads()}
+        self.workloads = {workload.id: workload for workload in self.cluster.workloads()}
         return results
 
     def _unless_interrupted(
@@ -587,7 +587,7 @@ class FailoverTest:
         lab = self._lab
         now = resolve_gateways(lab.provider, lab.handle, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
-        asked = {one.name: [pod.name for pod in one.pods] for one in wanted.machines}
+        asked = {machine.name: [pod.name for pod in machine.pods] for machine in wanted.machines}
         answers = lab.provider.observe(lab.handle, wanted, asked, Deadline(_LOOK_SECONDS))
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]

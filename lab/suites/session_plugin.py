@@ -71,9 +71,9 @@ def is_watched(config: pytest.Config) -> bool:
     if any(config.getoption(name, False) for name in _STEPS):
         return True
     return any(
-        one.function.__module__.partition(".")[0] not in _OF_FUNCTIONS
+        hookimpl.function.__module__.partition(".")[0] not in _OF_FUNCTIONS
         for name in _CALLS
-        for one in getattr(config.hook, name).get_hookimpls()
+        for hookimpl in getattr(config.hook, name).get_hookimpls()
     )
 
 

@@ -76,7 +76,7 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
     known = _Known.of(intent, observed)
     return replace(
         intent,
-        machines=tuple(known.machine(one) for one in foreseen(intent).machines),
+        machines=tuple(known.machine(machine) for machine in foreseen(intent).machines),
         headless=tuple(
             replace(one, backends=known.backends(one.backends)) for one in intent.headless
         ),
@@ -85,8 +85,15 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
 
 def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
     """The inverse of :func:`bound_as`: the observation that leads to ``bound``."""
-    planned = {pod for one in foreseen(intent).machines for pod in one.pods if pod.role == "dns"}
-    renewed = [(one.name, pod) for one in bound.machines for pod in one.pods if pod not in planned]
+    planned = {
+        pod for machine in foreseen(intent).machines for pod in machine.pods if pod.role == "dns"
+    }
+    renewed = [
+        (machine.name, pod)
+        for machine in bound.machines
+        for pod in machine.pods
+        if pod not in planned
+    ]
     pods, dns = (
         tuple(
             ObservedPod(pod.name, node, None, "Pending", False, "", pod.obstacle)
@@ -97,7 +104,7 @@ def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
         )
         for is_dns in (False, True)
     )
-    ends = {one.name: one.tunnel for one in bound.machines if one.tunnel}
+    ends = {machine.name: machine.tunnel for machine in bound.machines if machine.tunnel}
     return ClusterObserved(
         pods=pods,
         dns=dns,
@@ -228,7 +235,7 @@ class _Known:
         return replace(
             machine,
             pods=pods,
-            routes=tuple(self._led(one) for one in _routes(machine, pods)),
+            routes=tuple(self._led(route) for route in _routes(machine, pods)),
             tunnel=replace(
                 tunnel,
                 mac=self.tunnels.get(tunnel.mac, tunnel.mac),
@@ -237,9 +244,13 @@ class _Known:
             if tunnel
             else None,
             neighbours=tuple(
-                Neighbour(self._end(one.address), self.tunnels.get(one.mac, one.mac), one.device)
-                for one in machine.neighbours
-                if one.device == device
+                Neighbour(
+                    self._end(neighbour.address),
+                    self.tunnels.get(neighbour.mac, neighbour.mac),
+                    neighbour.device,
+                )
+                for neighbour in machine.neighbours
+                if neighbour.device == device
             ),
             forwarding=tuple(
                 ForwardingEntry(self.tunnels.get(one.mac, one.mac), one.device, one.remote)
@@ -247,12 +258,13 @@ class _Known:
             ),
             # a Linux node answers ARP for all addresses that it routes to its pods, without entries
             proxies=tuple(
-                ProxyNeighbour(self.renewed.get(one.address, one.address), one.device)
-                for one in machine.proxies
+                ProxyNeighbour(self.renewed.get(proxy.address, proxy.address), proxy.device)
+                for proxy in machine.proxies
                 if machine.os != "linux"
             ),
             translation=replace(
-                translation, services=tuple(self._service(one) for one in translation.services)
+                translation,
+                services=tuple(self._service(service) for service in translation.services),
             )
             if translation
             else None,
@@ -327,5 +339,5 @@ def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
         yield from machine.routes
         return
     planned = {pod.port for pod in machine.pods}
-    yield from (one for one in machine.routes if one.device not in planned)
+    yield from (route for route in machine.routes if route.device not in planned)
     yield from (route_to(pod, machine.address()) for pod in pods if pod.port)

@@ -16,12 +16,12 @@ def tables(machine: MachineIntent, device: str) -> Iterator[str]:
     Routes that a daemon learns are left to it: one set by hand would stay when the daemon
     withdraws.
     """
-    static = (one for one in machine.routes if one.by is None)
+    static = (route for route in machine.routes if route.by is None)
     ordered = sorted(static, key=lambda one: one.via is not None)
     yield from (replace_route(one) for one in ordered if one.device == device)
-    for one in machine.neighbours:
-        if one.device == device:
-            yield replace_neighbour(one.address, one.mac, device)
+    for neighbour in machine.neighbours:
+        if neighbour.device == device:
+            yield replace_neighbour(neighbour.address, neighbour.mac, device)
     for proxy in machine.proxies:
         if proxy.device == device:
             yield f"ip neighbour add proxy {proxy.address} dev {device}"

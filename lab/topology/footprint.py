@@ -47,11 +47,11 @@ class Footprint:
 
     def has_port(self, name: str) -> bool:
         """Whether a device of this name leads to a pod."""
-        return any(fnmatchcase(name, one) for one in self.ports)
+        return any(fnmatchcase(name, port) for port in self.ports)
 
     def has_table(self, name: str) -> bool:
         """Whether the add-on owns the nftables table of this name."""
-        return any(fnmatchcase(name, one) for one in self.tables)
+        return any(fnmatchcase(name, table) for table in self.tables)
 
 
 class NetworkAddon:

@@ -23,7 +23,8 @@ def prefix(gateway: Gateway) -> str:
 def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
     """The Intent with these holders, by the gateway's node; other gateways are unchanged."""
     gateways = tuple(
-        replace(one, holder=holders.get(one.node, one.holder)) for one in intent.gateways
+        replace(gateway, holder=holders.get(gateway.node, gateway.holder))
+        for gateway in intent.gateways
     )
     named = {machine.name: machine for machine in intent.machines}
     return replace(
@@ -68,14 +69,14 @@ def _settled(
         replace(
             card,
             virtual=tuple(
-                one.address
-                for one in gateways
-                if one.holder == machine.name and one.device == card.name
+                gateway.address
+                for gateway in gateways
+                if gateway.holder == machine.name and gateway.device == card.name
             ),
         )
         for card in machine.interfaces
     )
-    behind = {prefix(one) for one in gateways}
+    behind = {prefix(gateway) for gateway in gateways}
     own = tuple(
         route for route in machine.routes if route.by is None or route.destination not in behind
     )
@@ -99,5 +100,5 @@ def moving_addresses(intent: Intent, machine: MachineIntent) -> frozenset[str]:
 
     A virtual switch has those of its machine.
     """
-    virtual = frozenset(bare(one.address) for one in intent.gateways)
+    virtual = frozenset(bare(gateway.address) for gateway in intent.gateways)
     return virtual | own_addresses(machine) if machine.chassis else virtual

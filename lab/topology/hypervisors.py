@@ -47,7 +47,9 @@ def spread(plan: Plan, intent: Intent) -> Intent:
         intent,
         segments=(*intent.segments, between),
         machines=tuple(_plugged(machine, where) for machine in intent.machines),
-        hypervisors=tuple(_hypervisor(plan, intent, one, where) for one in plan.hypervisors),
+        hypervisors=tuple(
+            _hypervisor(plan, intent, hypervisor, where) for hypervisor in plan.hypervisors
+        ),
     )
 
 
@@ -64,10 +66,10 @@ def on_real_ones(intent: Intent) -> Intent:
     numbers = {one.name: number for number, one in enumerate(intent.hypervisors, start=1)}
     places = {machine: numbers[host] for machine, host in intent.hosts()}
     machines = tuple(
-        _by_number(one, places.get(one.name), cluster=intent.kubernetes is not None)
-        for one in intent.machines
+        _by_number(machine, places.get(machine.name), cluster=intent.kubernetes is not None)
+        for machine in intent.machines
     )
-    segments = tuple(one for one in intent.segments if one.name != SEGMENT)
+    segments = tuple(segment for segment in intent.segments if segment.name != SEGMENT)
     return replace(
         intent,
         segments=segments,
@@ -79,7 +81,7 @@ def on_real_ones(intent: Intent) -> Intent:
 
 def _by_number(machine: MachineIntent, place: int | None, *, cluster: bool) -> MachineIntent:
     hardware = machine.hardware
-    kept = (one for one in machine.daemons if not cluster or one.name != BALANCER)
+    kept = (daemon for daemon in machine.daemons if not cluster or daemon.name != BALANCER)
     if place is not None:
         hardware = replace(hardware, hypervisor=None, place=place)
     return replace(
@@ -101,7 +103,11 @@ def _plugged(machine: MachineIntent, where: Mapping[str, str]) -> MachineIntent:
 def _hypervisor(
     plan: Plan, intent: Intent, own: PlannedHypervisor, where: Mapping[str, str]
 ) -> MachineIntent:
-    others = {one.name: one for one in plan.hypervisors if one.name != own.name}
+    others = {
+        hypervisor.name: hypervisor
+        for hypervisor in plan.hypervisors
+        if hypervisor.name != own.name
+    }
     cards = [
         (machine.name, card)
         for machine in intent.machines

@@ -116,7 +116,7 @@ class KernelWalk:
             self._hop("endpoint", machine, f"machine {machine.name}", packet)
             return self._in(machine, packet, arrived_by=None)
         self._hop("endpoint", machine, f"pod {pod.name}", packet, _POD_CARD, pod.name)
-        neighbours = {one.address for one in pod.neighbours}
+        neighbours = {neighbour.address for neighbour in pod.neighbours}
         nearby = packet.target in neighbours or pod_with(machine, packet.target) is not None
         on_link = nearby and covers(network_of(pod.address), packet.target)
         next_hop = packet.target if on_link else pod.gateway
@@ -249,7 +249,11 @@ class KernelWalk:
         self, machine: MachineIntent, tunnel: Tunnel, packet: Packet, next_hop: str
     ) -> Packet:
         self._neighbour(machine, next_hop, tunnel.name, packet)
-        ends = {one.address: one.mac for one in machine.neighbours if one.device == tunnel.name}
+        ends = {
+            neighbour.address: neighbour.mac
+            for neighbour in machine.neighbours
+            if neighbour.device == tunnel.name
+        }
         there, end = self._through(machine, tunnel, ends.get(next_hop, ""), packet, next_hop)
         return self._in(there, packet, arrived_by=end)
 
@@ -323,7 +327,7 @@ class KernelWalk:
         packet: Packet,
     ) -> None:
         """A frame's way through the switches of both machines' hypervisors, if they have any."""
-        known = {one.name: one for one in self.intent.hypervisors}
+        known = {hypervisor.name: hypervisor for hypervisor in self.intent.hypervisors}
         here, there = (known.get(card.host or "") for _, card in (sender, receiver))
         if here is None or there is None:
             return

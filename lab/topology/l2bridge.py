@@ -33,7 +33,8 @@ def node(
     routed.
     """
     asked = tuple(
-        Route(str(one.to), machines.UPLINK, str(one.via), asked=True) for one in planned.routes
+        Route(str(route.to), machines.UPLINK, str(route.via), asked=True)
+        for route in planned.routes
     )
     theirs = {route.destination for route in asked}
     windows = planned.os == "windows"
@@ -45,7 +46,7 @@ def node(
             gateway_offset=WINCNI_GATEWAY_OFFSET if windows else LINUX_GATEWAY_OFFSET,
             mtu=plan.node_mtu,
             not_masqueraded=not_masqueraded,
-            routes=(*(one for one in routes if one.destination not in theirs), *asked),
+            routes=(*(route for route in routes if route.destination not in theirs), *asked),
             answers_for_pods=windows,
         ),
     )

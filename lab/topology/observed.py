@@ -123,10 +123,10 @@ def from_text(text: str) -> ClusterObserved:
     from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
 
     found = TypeAdapter(ClusterObserved).validate_json(text, strict=True)
-    for one in (*found.pods, *found.dns):
-        _check(_NAME, one.name, one.node)
-        if not one.obstacle:
-            ip_address(one.address or "")
+    for pod in (*found.pods, *found.dns):
+        _check(_NAME, pod.name, pod.node)
+        if not pod.obstacle:
+            ip_address(pod.address or "")
     for link in found.links:
         _check(_NAME, link.pod)
         _check(_MAC, link.mac or None)
@@ -148,7 +148,7 @@ def _check(form: re.Pattern[str], *texts: str | None) -> None:
 def read_pod(found: Mapping[str, Any]) -> ObservedPod:
     """Parse a pod from the API's JSON."""
     status = found.get("status") or {}
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     return ObservedPod(
         name=found["metadata"]["name"],
         node=found.get("spec", {}).get("nodeName"),

@@ -84,7 +84,8 @@ def _node(plan: Plan, planned: PlannedNode) -> MachineIntent:
         plain,
         forwards=plain.forwards and planned.os == "linux",  # else it is not a gateway
         interfaces=tuple(
-            replace(one, name=EXTERNAL_BRIDGE, card=one.name) for one in plain.interfaces
+            replace(interface, name=EXTERNAL_BRIDGE, card=interface.name)
+            for interface in plain.interfaces
         ),
         bridge=Bridge(
             MANAGEMENT_DEVICE,
@@ -93,9 +94,9 @@ def _node(plan: Plan, planned: PlannedNode) -> MachineIntent:
             mtu,
             INTEGRATION_BRIDGE,
         ),
-        routes=(*(_moved(one) for one in plain.routes), *inward),
+        routes=(*(_moved(route) for route in plain.routes), *inward),
         neighbours=(
-            *(_moved(one) for one in plain.neighbours),
+            *(_moved(neighbour) for neighbour in plain.neighbours),
             Neighbour(str(router), mac(router), MANAGEMENT_DEVICE),
         ),
         pods=tuple(

@@ -109,7 +109,7 @@ def _balancer(
 
 
 def _ends(backends: tuple[Backend, ...], port: ServicePort) -> str:
-    return ",".join(f"{one.address}:{port.target_port}" for one in backends)
+    return ",".join(f"{backend.address}:{port.target_port}" for backend in backends)
 
 
 def balancer_name(service: ProxiedService, protocol: Protocol) -> str:
@@ -149,7 +149,9 @@ def add(intent: Intent) -> Intent:
     network = intent.logical
     assert network is not None, "asked for a logical network alone"
     remote = f"tcp:{_address(intent.machine(network.central))}:{network.southbound}"
-    services = next((one.translation.services for one in intent.machines if one.translation), ())
+    services = next(
+        (machine.translation.services for machine in intent.machines if machine.translation), ()
+    )
     machines = []
     for machine in intent.machines:
         daemons: tuple[Daemon, ...] = ()
@@ -321,9 +323,10 @@ def _tunnel_neighbours(machine: MachineIntent) -> Iterator[str]:
     """
     yield "#!/bin/sh\nset -eu\novs-appctl --timeout=60 tnl/neigh/aging 3600 > /dev/null\n"
     cards = [card.name for card in machine.interfaces if card.card]
-    for one in machine.neighbours:
-        if one.device in cards:
-            yield f"ovs-appctl --timeout=60 tnl/neigh/set {one.device} {one.address} {one.mac}\n"
+    for neighbour in machine.neighbours:
+        if neighbour.device in cards:
+            ends = f"{neighbour.device} {neighbour.address} {neighbour.mac}"
+            yield f"ovs-appctl --timeout=60 tnl/neigh/set {ends}\n"
 
 
 def _controller(chassis: Chassis, remote: str) -> Daemon:

@@ -158,7 +158,7 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
             case "bridge" if not before == after == "port":
                 found.append(_station("bridge", hop, "in" if before == "port" else "out"))
             case "tunnel":
-                enters = [one.kind for one in hops[number + 1 : number + 2]] == ["entry"]
+                enters = [hop.kind for hop in hops[number + 1 : number + 2]] == ["entry"]
                 kind: StationKind = "port" if "switch" in {before, after} else "tunnel"
                 found.append(_station(kind, hop, "out" if enters else "in"))
             case "card":

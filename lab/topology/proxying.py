@@ -30,7 +30,7 @@ class ProxyChoice:
 
 def local(service: ProxiedService, node: str) -> tuple[Backend, ...]:
     """The backends on the node."""
-    return tuple(one for one in service.backends if one.node == node)
+    return tuple(backend for backend in service.backends if backend.node == node)
 
 
 def inside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
@@ -75,7 +75,7 @@ def choice(
     translation = machine.translation
     if translation is None:
         return None
-    found = next((one for one in translation.services if one.address == target), None)
+    found = next((service for service in translation.services if service.address == target), None)
     if found is not None:
         return _by_address(machine.name, translation, found, port_of(found, protocol, port), source)
     if target in own_addresses(machine):
@@ -87,7 +87,7 @@ def choice(
 
 def port_of(service: ProxiedService, protocol: Protocol, number: int) -> ServicePort | None:
     """The Service's port with this number and protocol."""
-    fitting = (one for one in service.ports if one.port == number and protocol in one.protocols)
+    fitting = (port for port in service.ports if port.port == number and protocol in port.protocols)
     return next(fitting, None)
 
 

@@ -180,7 +180,9 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     topology = topologies().get(kind)
     if topology is None:
         known = ", ".join(topologies())
-        meant = [one.kind for one in topologies().values() if kind.lower() in one.also]
+        meant = [
+            topology.kind for topology in topologies().values() if kind.lower() in topology.also
+        ]
         yield Problem(
             ("topology", "kind"),
             f"{quoted(kind)} is not a topology kind",
@@ -197,7 +199,9 @@ def check(scenario: Scenario) -> Iterator[Problem]:
                 f"leave the node out, or use a topology that {group.os.capitalize()} can do",
             )
         if group.routes and not topology.static_routes:
-            able = " or ".join(one.kind for one in topologies().values() if one.static_routes)
+            able = " or ".join(
+                topology.kind for topology in topologies().values() if topology.static_routes
+            )
             yield Problem(
                 ("nodes", index, "routes"),
                 f'nodes of topology "{kind}" have no static routes of their own',

@@ -27,7 +27,9 @@ def leaving(machine: MachineIntent, address: str) -> Route | None:
     Connected networks count as routes without ``via``.
     """
     fitting = [
-        one for one in (*machine.routes, *connected(machine)) if covers(one.destination, address)
+        route
+        for route in (*machine.routes, *connected(machine))
+        if covers(route.destination, address)
     ]
     return max(fitting, key=lambda one: _network(one.destination).prefixlen, default=None)
 
@@ -53,7 +55,7 @@ def holder(intent: Intent, segment: str, address: str) -> tuple[MachineIntent, s
             if card.segment != segment:
                 continue
             owned = {bare(text) for text in card.held}
-            proxied = {one.address for one in machine.proxies if one.device == card.name}
+            proxied = {proxy.address for proxy in machine.proxies if proxy.device == card.name}
             if address in owned | proxied:
                 return machine, card.name
     return None
@@ -66,7 +68,7 @@ def pod_with(machine: MachineIntent, address: str) -> Pod | None:
 
 def card_of(machine: MachineIntent, device: str) -> Interface | None:
     """The machine's interface with this name."""
-    return next((one for one in machine.interfaces if one.name == device), None)
+    return next((interface for interface in machine.interfaces if interface.name == device), None)
 
 
 def address_of(machine: MachineIntent, device: str, next_hop: str) -> str:

@@ -33,7 +33,7 @@ def equip(plan: Plan, intent: Intent) -> Intent:
     resolver = Resolver(front.address, (front.domain,), _NODE_NDOTS)
     return replace(
         intent,
-        machines=tuple(_equipped(one, plan, front, resolver) for one in intent.machines),
+        machines=tuple(_equipped(machine, plan, front, resolver) for machine in intent.machines),
         services_node=front,
     )
 
@@ -44,7 +44,7 @@ def _front(plan: Plan, node: PlannedNode) -> ServicesNode:
         machine=node.name,
         address=str(node.address),
         api_port=API_PORT,
-        api_servers=tuple(one.name for one in plan.control_planes()),
+        api_servers=tuple(plane.name for plane in plan.control_planes()),
         domain=plan.node_domain,
         names=tuple(
             (f"{name}.{plan.node_domain}.", str(address)) for name, address in named.items()
@@ -59,7 +59,7 @@ def _equipped(
         return machine
     if machine.name != front.machine:
         return replace(machine, resolver=resolver)
-    servers = [(one.name, str(one.address)) for one in plan.control_planes()]
+    servers = [(plane.name, str(plane.address)) for plane in plan.control_planes()]
     daemons = (_haproxy(front, servers), _dnsmasq(front))
     return replace(machine, resolver=resolver, daemons=(*machine.daemons, *daemons))
 

@@ -76,9 +76,9 @@ def keepalived_daemon(
         Seconds between two advertisements; a backup takes over after three missing ones.
 
     """
-    first = all(one.holder == machine for one in gateways)
+    first = all(gateway.holder == machine for gateway in gateways)
     state = "MASTER" if first else "BACKUP"
-    awaited = (rf"\({one.node}\) Entering {state} STATE" for one in gateways)
+    awaited = (rf"\({gateway.node}\) Entering {state} STATE" for gateway in gateways)
     lines = _configuration(machine, gateways, addresses, advert_seconds)
     ready = Ready(
         r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in awaited),
@@ -206,7 +206,7 @@ def build(plan: Plan) -> Intent:
         segments=(cluster, Segment(SEGMENT, str(network), plan.node_mtu), outside),
         gateways=tuple(_gateways(plan)),
     )
-    first = {one.node: one.candidates[0] for one in intent.gateways}
+    first = {gateway.node: gateway.candidates[0] for gateway in intent.gateways}
     return _with_daemons(plan, gateways.held(intent, first))
 
 
@@ -254,7 +254,7 @@ def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineInte
         ),
         neighbours=(
             Neighbour(router, mac(network[GATEWAY_OFFSET]), CARD),
-            *(one for one in node.neighbours if one.address != lost),
+            *(neighbour for neighbour in node.neighbours if neighbour.address != lost),
         ),
     )
     if behind and planned.pod_cidr:
@@ -328,8 +328,8 @@ def _router(plan: Plan, network: IPv4Network) -> MachineIntent:
         router,
         interfaces=(card, *router.interfaces[1:]),
         neighbours=(
-            *(Neighbour(one.addresses[0].split("/")[0], one.mac, card.name) for one in nodes),
-            *(one for one in router.neighbours if one.address not in cluster),
+            *(Neighbour(node.addresses[0].split("/")[0], node.mac, card.name) for node in nodes),
+            *(neighbour for neighbour in router.neighbours if neighbour.address not in cluster),
         ),
     )
 
@@ -380,7 +380,7 @@ def _speaker(name: str, addresses: Mapping[str, str]) -> Speaker:
 def _daemons(
     plan: Plan, intent: Intent, machine: MachineIntent, addresses: Mapping[str, str]
 ) -> Iterator[Daemon]:
-    mine = tuple(one for one in intent.gateways if machine.name in one.candidates)
+    mine = tuple(gateway for gateway in intent.gateways if machine.name in gateway.candidates)
     if mine:
         seconds = parameter(plan, "advert_seconds")
         yield keepalived_daemon(machine.name, mine, addresses, seconds)

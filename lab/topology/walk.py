@@ -53,7 +53,7 @@ class LogicalWalk(KernelWalk):
     # Pipelines of the logical network
 
     def _entered(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> Packet:
-        switch = next(one for one in self.network.switches if port in one.ports)
+        switch = next(switch for switch in self.network.switches if port in switch.ports)
         self._logical(machine, port, packet)
         if packet.answer:
             if packet.target == self.network.hairpin:
@@ -71,7 +71,7 @@ class LogicalWalk(KernelWalk):
     def _balanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
         """The packet to a backend of its Service; the same packet if it is for none."""
         services = machine.translation.services if machine.translation else ()
-        service = next((one for one in services if one.address == packet.target), None)
+        service = next((service for service in services if service.address == packet.target), None)
         if service is None:
             return packet
         self._hop("service", machine, f"Service {service.name}", packet)
@@ -100,7 +100,7 @@ class LogicalWalk(KernelWalk):
             if covers(other.subnet, packet.target):
                 return other, _with_address(other, packet.target)
         route = next(
-            (one for one in self.network.routes if covers(one.source, packet.source)), None
+            (route for route in self.network.routes if covers(route.source, packet.source)), None
         )
         if route is None:
             raise Ends(f"{self.network.router} has no route to {packet.target}")
@@ -116,7 +116,7 @@ class LogicalWalk(KernelWalk):
         if there.bridge and port.device == there.bridge.name:
             self._bridge(there, packet)
             return self._in(there, packet, arrived_by=port.device)
-        return self._to_pod(there, next(one for one in there.pods if one.name == port.name), packet)
+        return self._to_pod(there, next(pod for pod in there.pods if pod.name == port.name), packet)
 
     def _logical(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> None:
         self._hop("logical-port", machine, f"logical port {port.name}", packet, port.device)
@@ -199,8 +199,8 @@ class LogicalWalk(KernelWalk):
     def _leaves(self, translation: Translation, packet: Packet) -> bool:
         """Whether to masquerade, for any node's pod: Windows nodes' pods leave by other nodes."""
         pods = translation.not_masqueraded
-        return any(covers(one, packet.source) for one in pods) and not any(
-            covers(one, packet.target) for one in pods
+        return any(covers(pod, packet.source) for pod in pods) and not any(
+            covers(pod, packet.target) for pod in pods
         )
 
 
@@ -216,7 +216,7 @@ def _with_address(switch: LogicalSwitch, address: str) -> LogicalPort:
 
 
 def _switched_card(machine: MachineIntent) -> Interface | None:
-    return next((one for one in machine.interfaces if one.card), None)
+    return next((interface for interface in machine.interfaces if interface.card), None)
 
 
 def walk(intent: Intent, flow: Flow) -> tuple[Path, ...]:

@@ -54,7 +54,7 @@ def _policies(owner: Object, kind: str) -> Iterator[Object]:
 
 
 def _subnets(network: Object) -> list[Object]:
-    return [one for one in network.get("Subnets") or () if isinstance(one, Mapping)]
+    return [subnet for subnet in network.get("Subnets") or () if isinstance(subnet, Mapping)]
 
 
 def bridges(networks: Iterable[Object], mtus: Mapping[str, int]) -> tuple[Bridge, ...]:
@@ -63,9 +63,9 @@ def bridges(networks: Iterable[Object], mtus: Mapping[str, int]) -> tuple[Bridge
     for network in networks:
         if str(network.get("Type", "")).lower() in _BRIDGES:
             addresses = tuple(
-                f"{one['GatewayAddress']}/{_length(one.get('AddressPrefix'))}"
-                for one in _subnets(network)
-                if one.get("GatewayAddress")
+                f"{subnet['GatewayAddress']}/{_length(subnet.get('AddressPrefix'))}"
+                for subnet in _subnets(network)
+                if subnet.get("GatewayAddress")
             )
             name = str(network.get("Name", ""))
             found.append(Bridge(name, "", addresses, mtus.get(name, 0)))
@@ -144,7 +144,7 @@ def _pod(endpoint: Object) -> PodFacts:
     alive = not endpoint.get("IsRemoteEndpoint") and endpoint.get("State", 3) in _ATTACHED
     gateway = endpoint.get("GatewayAddress")
     servers = str(endpoint.get("DNSServerList") or "").split(",")
-    search = tuple(one for one in str(endpoint.get("DNSSuffix") or "").split(",") if one)
+    search = tuple(word for word in str(endpoint.get("DNSSuffix") or "").split(",") if word)
     card = LinkFacts(
         name=str(endpoint.get("ID", "")),
         kind="hns",
@@ -174,7 +174,8 @@ def translations(
     without an address, is a NodePort.
     """
     addresses = {
-        str(one.get("ID", "")).lower(): str(one.get("IPAddress") or "") for one in endpoints
+        str(endpoint.get("ID", "")).lower(): str(endpoint.get("IPAddress") or "")
+        for endpoint in endpoints
     }
     nodes = set(own)
     found = [it for one in policy_lists for it in _balancers(one, addresses, nodes)]
@@ -189,15 +190,15 @@ def translations(
 
 def _balancers(listed: Object, addresses: Mapping[str, str], own: set[str]) -> Iterator[Translated]:
     ends = [
-        addresses.get(str(one).rpartition("/")[2].lower(), "")
-        for one in listed.get("References") or ()
+        addresses.get(str(reference).rpartition("/")[2].lower(), "")
+        for reference in listed.get("References") or ()
     ]
     for policy in _policies(listed, "ELB"):
         protocol = _PROTOCOLS.get(policy.get("Protocol", 0))
         if protocol is None:
             continue
         inner = int(policy.get("InternalPort", 0))
-        backends = tuple(End(one, inner) for one in sorted(set(ends)) if one)
+        backends = tuple(End(end, inner) for end in sorted(set(ends)) if end)
         for address in policy.get("VIPs") or (None,):
             node_port = address is None or str(address) in own or not address
             yield Translated(
@@ -310,7 +311,7 @@ def _behind(adapters: Iterable[Object]) -> dict[str, str]:
     The virtual one has the same MAC; its name need not be ``vEthernet (NAME)``, which a container's
     adapter may have (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
     """
-    listed = [(str(one["name"]), mac(one.get("mac"))) for one in adapters]
+    listed = [(str(adapter["name"]), mac(adapter.get("mac"))) for adapter in adapters]
     cards = {own: name for name, own in listed if own and not name.startswith(_VIRTUAL)}
     return {name: cards[own] for name, own in listed if name.startswith(_VIRTUAL) and own in cards}
 
@@ -356,42 +357,44 @@ def _routes(
     entries: Iterable[Object], interfaces: Iterable[Object], behind: Mapping[str, str]
 ) -> Iterator[Route]:
     """The best route of each destination, by its own metric plus its interface's."""
-    metrics = {str(one["name"]): int(one.get("metric") or 0) for one in interfaces}
+    metrics = {
+        str(interface["name"]): int(interface.get("metric") or 0) for interface in interfaces
+    }
     best: dict[str, tuple[int, Route]] = {}
-    for one in entries:
-        destination, device = str(one["destination"]), str(one["name"])
+    for entry in entries:
+        destination, device = str(entry["destination"]), str(entry["name"])
         if destination in _EVERYWHERE or destination.startswith("127."):
             continue
-        via = str(one.get("via") or _ANYWHERE)
+        via = str(entry.get("via") or _ANYWHERE)
         route = Route(
             "default" if destination == _DEFAULT else destination,
             _inner(device, behind),
             None if via == _ANYWHERE else via,
         )
-        metric = int(one.get("metric") or 0) + metrics.get(device, 0)
+        metric = int(entry.get("metric") or 0) + metrics.get(device, 0)
         if destination not in best or metric < best[destination][0]:
             best[destination] = (metric, route)
     yield from (route for _, route in best.values())
 
 
 def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[SeenNeighbour]:
-    for one in entries:
-        address, owner = str(one["address"]), mac(one.get("mac"))
+    for entry in entries:
+        address, owner = str(entry["address"]), mac(entry.get("mac"))
         if address.startswith(("224.", "239.")) or address == "255.255.255.255":
             continue
         unknown = owner in {"", "00:00:00:00:00:00"}
         yield SeenNeighbour(
-            Neighbour(address, "" if unknown else owner, _inner(str(one["name"]), behind)),
-            str(one.get("state", "")).upper(),
+            Neighbour(address, "" if unknown else owner, _inner(str(entry["name"]), behind)),
+            str(entry.get("state", "")).upper(),
         )
 
 
 def _forwards(interfaces: Iterable[Object]) -> bool | None:
     """Whether any of HNS' own interfaces forwards; None if there is none."""
     said = [
-        str(one.get("forwarding", "")).lower() == "enabled"
-        for one in interfaces
-        if str(one.get("name", "")).startswith(_VIRTUAL)
+        str(interface.get("forwarding", "")).lower() == "enabled"
+        for interface in interfaces
+        if str(interface.get("name", "")).startswith(_VIRTUAL)
     ]
     return any(said) if said else None
 
@@ -420,15 +423,15 @@ def _ports(rule: Object, action: str) -> Iterator[tuple[str, int, int]]:
     if not does or str(rule.get("enabled", "")).lower() != "true":
         return
     for port in rule.get("ports") or ():
-        numbers = [int(one) for one in str(port).split("-") if one.isdecimal()]
+        numbers = [int(word) for word in str(port).split("-") if word.isdecimal()]
         if numbers:
             yield str(rule.get("protocol", "")).lower(), numbers[0], numbers[-1]
 
 
 def _listening(entries: Iterable[Object]) -> Iterator[tuple[str, int]]:
-    for one in entries:
-        if not str(one.get("address", "")).startswith(("127.", "::1")):
-            yield str(one["protocol"]), int(one["port"])
+    for entry in entries:
+        if not str(entry.get("address", "")).startswith(("127.", "::1")):
+            yield str(entry["protocol"]), int(entry["port"])
 
 
 def _units(read: _Reading) -> Iterator[Unit]:
@@ -444,8 +447,8 @@ def _units(read: _Reading) -> Iterator[Unit]:
 
 
 def _counters(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[Counter]:
-    for one in entries:
-        name = _inner(str(one["name"]), behind)
-        for key, value in one.items():
+    for entry in entries:
+        name = _inner(str(entry["name"]), behind)
+        for key, value in entry.items():
             if key != "name" and value:
                 yield Counter(f"{name} {key.replace('_', ' ')}", int(value))

@@ -69,7 +69,9 @@ def run(name: str, image: GoldenImage | None, logs: Path, lab: OpenLab | None) -
 
     ``name``: name of the image. ``logs``: directory of the console logs of builds.
     """
-    nodes = [one.name for one in lab.intent.machines if one.os == "windows"] if lab else []
+    nodes = (
+        [machine.name for machine in lab.intent.machines if machine.os == "windows"] if lab else []
+    )
     for check in CHECKS:
         if check.where == "console":
             log = logs / f"{name}.log"
@@ -129,8 +131,10 @@ def describe(check: WindowsCheck) -> str:
 def report(answers: Iterator[Answer], tell: list[str]) -> str:
     """The text of the file to send; one line per answer is appended to ``tell``."""
     parts = []
-    for one in answers:
-        line = f"{one.check.number:2} {one.verdict}: {one.check.title}"
-        tell.append(f"{line} ({one.of})" if one.of else line)
-        parts.append(f"{describe(one.check)}\n{one.verdict} {one.of}\n\n```\n{one.said}\n```\n")
+    for answer in answers:
+        line = f"{answer.check.number:2} {answer.verdict}: {answer.check.title}"
+        tell.append(f"{line} ({answer.of})" if answer.of else line)
+        parts.append(
+            f"{describe(answer.check)}\n{answer.verdict} {answer.of}\n\n```\n{answer.said}\n```\n"
+        )
     return "\n".join(("# First Windows", "", *tell, "", *parts))

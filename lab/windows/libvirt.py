@@ -77,7 +77,7 @@ def clone_settings(recipe: MachineRecipe, image: Windows) -> CloneSettings:
         administrator_password=keyring.password(lab, machine.name),
         authorized_key=keyring.client_public(lab),
         management_address=recipe.management_address,
-        cards=(first, *(clone_card(machine, one) for one in machine.interfaces)),
+        cards=(first, *(clone_card(machine, interface) for interface in machine.interfaces)),
         time_server=image.time_server,
         region=image.region,
     )
@@ -85,12 +85,12 @@ def clone_settings(recipe: MachineRecipe, image: Windows) -> CloneSettings:
 
 def clone_card(machine: MachineIntent, interface: Interface) -> CloneCard:
     """The settings of a node's card for the clone. Pure."""
-    routes = (one for one in machine.routes if one.destination == "default")
+    routes = (route for route in machine.routes if route.destination == "default")
     return CloneCard(
         name=interface.name,
         mac=interface.mac,
         address=interface.addresses[0] if interface.addresses else None,
-        gateway=next((one.via for one in routes if one.device == interface.name), None),
+        gateway=next((route.via for route in routes if route.device == interface.name), None),
         dns=(),
         mtu=interface.mtu,
     )

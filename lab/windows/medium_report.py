@@ -21,7 +21,7 @@ _MEGA, _GIGA = 1e6, 1e9
 def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
     """The contents of the medium, and the recipes that can use it."""
     builds = dict.fromkeys(version(image) for image in medium.images)
-    spoken = dict.fromkeys(one for image in medium.images for one in image.languages)
+    spoken = dict.fromkeys(language for image in medium.images for language in image.languages)
     made_for = dict.fromkeys(image.architecture for image in medium.images)
     yield f"medium     {medium.label}, {_size(medium.bytes)}"
     yield f"channel    {_CHANNELS[medium.channel]}"

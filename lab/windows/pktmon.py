@@ -154,7 +154,7 @@ class PacketMonitor:
             self._held.enter_context(lock)
             deadline = self.deadline()
             names = self._read(filter_names, deadline, "filter", "list")
-            if foreign := [one for one in names if not _OURS.fullmatch(one)]:
+            if foreign := [name for name in names if not _OURS.fullmatch(name)]:
                 raise _error(f"somebody else has filters there: {', '.join(foreign)}")
             if names:
                 self._cmd(_UNDO, deadline)
@@ -176,7 +176,7 @@ class PacketMonitor:
                 deadline = self.deadline()
                 if self._state == "on" or (self._state == "unknown" and self._is_ours(deadline)):
                     self._cmd(_UNDO, deadline)
-        told = tuple(one for one in drops if one.reason)
+        told = tuple(drop for drop in drops if drop.reason)
         if told != drops:
             self._troubles.append("pktmon counts drops without a reason")
         return KernelSaid(self.name, drops=told, trouble="; ".join(self._troubles))
@@ -190,7 +190,7 @@ class PacketMonitor:
 
     def _is_ours(self, deadline: Deadline) -> bool:
         names = self._read(filter_names, deadline, "filter", "list")
-        return bool(names) and all(_OURS.fullmatch(one) for one in names)
+        return bool(names) and all(_OURS.fullmatch(name) for name in names)
 
     def _read(self, parse: Callable[[str], T], deadline: Deadline, *words: str) -> T:
         done = self.shell().run(("pktmon.exe", *words), deadline)

@@ -37,7 +37,7 @@ def said_at_deadline(act: Callable[[Deadline], object], *words: str) -> str:
             act(Deadline(seconds))
         except DeadlineError as error:
             said = str(error)
-            if seconds >= _LONGEST or all(one in said for one in words):
+            if seconds >= _LONGEST or all(word in said for word in words):
                 return said
         else:
             raise AssertionError("it ended before its deadline")

@@ -209,8 +209,8 @@ class FakeKubelets:
         done = {"exitCode": 0, "reason": "Completed"}
         facts = {"image": "", "imageID": "", "restartCount": 0, "ready": False}
         statuses = [
-            {"name": one["name"], "state": {"terminated": done}, **facts}
-            for one in pod["spec"]["containers"]
+            {"name": container["name"], "state": {"terminated": done}, **facts}
+            for container in pod["spec"]["containers"]
         ]
         status = {"phase": "Succeeded", "containerStatuses": statuses}
         self._api.ask("PUT", f"{_path(pod)}/status", Deadline(CALL), {**pod, "status": status})

@@ -141,8 +141,8 @@ class ProxiedNode:
         # Wakes the thread that waits for connections, which closing alone would not.
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
-        for one in self._relays:
-            one.join()
+        for relay in self._relays:
+            relay.join()
         self._server.close()
         os.close(self._namespace)
 

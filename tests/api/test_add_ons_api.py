@@ -31,7 +31,7 @@ STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 REPOSITORIES = (
     "registry.k8s.io/coredns/coredns",
     "ghcr.io/flannel-io/flannel",
-    *(one.rpartition(":")[0] for name in add_on_versions() for one in add_on_images(name)),
+    *(image.rpartition(":")[0] for name in add_on_versions() for image in add_on_images(name)),
 )
 BUNDLE = Manifest(
     (("kubernetes", "1.36.3"),),
@@ -48,7 +48,7 @@ def documents(scenario: str) -> list[Any]:
     intent = compile_scenario(scenario, pods="kubernetes", real=True).intent
     waves = addon_waves(plan_cluster("drill", intent, BUNDLE), intent, BUNDLE)
     own = ("v1", "apps/v1", "rbac.authorization.k8s.io/v1")
-    made = [one for wave in waves for one in wave.documents]
+    made = [document for wave in waves for document in wave.documents]
     return [renamed(one) for one in made if one["apiVersion"] in own]
 
 

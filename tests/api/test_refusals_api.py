@@ -22,7 +22,7 @@ PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
 
 
 def test_versions_are_what_the_nodes_say(plane, api):
-    found = {one.node: one for one in node_versions(api, Deadline(SECONDS))}
+    found = {version.node: version for version in node_versions(api, Deadline(SECONDS))}
     assert found["win1"].kernel == "10.0.20348.2762"
     assert found["master"].kubelet == "v1.36.3"
     assert api.ask("GET", "/version", Deadline(SECONDS))["gitVersion"].startswith("v1.")
@@ -40,8 +40,8 @@ def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(api)
 @pytest.mark.usefixtures("deployed")
 def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(api, drawn):
     results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(SECONDS))
-    assert [(one.node, one.check) for one in results] == list(wanted(drawn.intent))
-    assert {one.verdict for one in results} == {"probe-error"}
+    assert [(result.node, result.check) for result in results] == list(wanted(drawn.intent))
+    assert {result.verdict for result in results} == {"probe-error"}
     left = api.listing(PODS, Deadline(SECONDS)).objects
     assert not [name for name in left if name.startswith("workload-")]
     secrets = api.listing(namespaced("secrets", NAMESPACE), Deadline(SECONDS)).objects
@@ -55,7 +55,7 @@ def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(deployed, api, p
         found = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(3.0))
         assert found[1].status == "error"
         results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(1.0))
-        assert {one.verdict for one in results} == {"probe-error"}
+        assert {result.verdict for result in results} == {"probe-error"}
         refused = "connection refused"
         with pytest.raises(LostError, match=refused):
             api.ask("GET", "/version", Deadline(SECONDS))

@@ -79,10 +79,10 @@ def test_endpoint_slices_are_as_the_intent_has_them(api, bound):
 def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(dns, special, bound):
     (service,) = bound.headless
     name = f"{service.name}.{NAMESPACE}.svc.{special.plan.domain}."
-    wanted = {one.address for one in service.backends}
+    wanted = {backend.address for backend in service.backends}
     assert set(str(dns.once_known(name).address).split(", ")) == wanted
-    for one in service.backends:
-        assert dns.once_known(f"{one.pod}.{name}").address == one.address
+    for backend in service.backends:
+        assert dns.once_known(f"{backend.pod}.{name}").address == backend.address
     assert dns.ask(f"worker1-p2.{name}").address is None
 
 
@@ -133,7 +133,8 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(name, proxied, b
     node = proxied(name)
     wait_for_rules(node, name, bound)
     found = {
-        (one.protocol, one.address, one.port): one for one in node.seen().translations.services
+        (service.protocol, service.address, service.port): service
+        for service in node.seen().translations.services
     }
     near = found["tcp", None, 30012]
     assert (len(near.backends), near.lost) == ((1, False) if name == "worker1" else (0, True))
@@ -163,7 +164,7 @@ def start_again(node: ProxiedNode) -> None:
     node.start_again()
     Deadline(SECONDS).wait(
         "waiting for kube-proxy's first work",
-        lambda: [one for one in node.seen().translations.services if one.port == 9],
+        lambda: [service for service in node.seen().translations.services if service.port == 9],
         until=lambda strays: not strays,
     )
 
@@ -198,7 +199,8 @@ def test_endpoints_that_come_and_go_are_followed(api, proxied):
 
     def told() -> object:
         found = {
-            (one.protocol, one.address, one.port): one for one in node.seen().translations.services
+            (service.protocol, service.address, service.port): service
+            for service in node.seen().translations.services
         }
         return (len(found[key].backends), found[key].lost) if key in found else None
 
@@ -208,7 +210,7 @@ def test_endpoints_that_come_and_go_are_followed(api, proxied):
     wait_for((1, False))
     label = "service.hybridlab.io/near-linux"
     pod = api.ask("GET", f"{OWN}/pods/worker1-p1", Deadline(CALL))
-    (own,) = [one for one in pod["metadata"]["labels"] if one.endswith("/near-linux")]
+    (own,) = [label for label in pod["metadata"]["labels"] if label.endswith("/near-linux")]
     assert label.rpartition("/")[2] in own
     for value, wanted in (("gone", (0, False)), ("backend", (1, False))):
         pod = api.ask("GET", f"{OWN}/pods/worker1-p1", Deadline(CALL))

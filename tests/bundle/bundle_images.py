@@ -94,7 +94,7 @@ def conformance_images(
 
     Both have the programs that the tests call, from Debian; upstream's agnhost has Alpine's.
     """
-    kubernetes = next(one for one in read_pins().modules if one.name == "kubernetes")
+    kubernetes = next(module for module in read_pins().modules if module.name == "kubernetes")
     porter = module_folder(kubernetes, deadline) / "test/images/agnhost/porter"
     keys = (Entry(f"/{name}", source=porter / name) for name in ("localhost.crt", "localhost.key"))
     around = clients(deadline)
@@ -140,7 +140,7 @@ def _calico_node(versions: dict[str, str], ours: Path, programs: Path, deadline:
     BIRD is Debian's 1.6, which confd's templates are for. It lacks ``krt_tunnel``, a feature
     of Calico's fork for IP-in-IP tunnels; the templates here do not use it.
     """
-    calico = next(one for one in read_pins().modules if one.name == "calico")
+    calico = next(module for module in read_pins().modules if module.name == "calico")
     module = module_folder(calico, deadline)
     roots = unpacked(programs / "unpacked", deadline)
     bird, runit = roots["bird"], roots["runit"]

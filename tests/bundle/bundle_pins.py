@@ -89,7 +89,7 @@ class Pins:
 
     def chosen(self, parts: frozenset[str]) -> tuple[Build, ...]:
         """Return the builds that ``parts`` need; images are made from programs."""
-        wanted = parts.union(*(_NEEDS.get(one, ()) for one in parts))
+        wanted = parts.union(*(_NEEDS.get(part, ()) for part in parts))
         return tuple(build for build in self.builds if build.part in wanted)
 
 
@@ -101,7 +101,7 @@ def read_pins(path: Path = HERE / "pins.toml") -> Pins:
     modules = {
         name: Module(
             name,
-            tuple(one.format_map(versions) for one in row["requires"]),
+            tuple(require.format_map(versions) for require in row["requires"]),
             row.get("staging", "").format_map(versions),
             tuple(row.get("sums", ())),
             row.get("copies", ""),
@@ -110,7 +110,7 @@ def read_pins(path: Path = HERE / "pins.toml") -> Pins:
         for name, row in data["modules"].items()
     }
     variables = {
-        name: tuple(one.format_map(versions) for one in lines)
+        name: tuple(line.format_map(versions) for line in lines)
         for name, lines in data["variables"].items()
     }
     builds = tuple(

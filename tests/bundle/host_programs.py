@@ -57,7 +57,7 @@ def packet_filters(deadline: Deadline) -> tuple[Entry, ...]:
     of its own maps for foreign ones, and empties the maps at a restart and at each hourly sync.
     """
     forms = {"nft": "xtables-nft-multi", "legacy": "xtables-legacy-multi"}
-    programs = {f"/usr/sbin/{one}": Path("/usr/sbin") / one for one in (*forms.values(), "nft")}
+    programs = {f"/usr/sbin/{form}": Path("/usr/sbin") / form for form in (*forms.values(), "nft")}
     programs["/usr/sbin/conntrack"] = Path("/usr/sbin/conntrack")
     extensions = Path("/usr/lib/x86_64-linux-gnu/xtables")
     programs |= {str(path): path for path in sorted(extensions.glob("*.so"))}

@@ -52,16 +52,21 @@ def _ask(build: Build, folder: Path) -> None:
 
 def _go_mod(module: Module, folder: Path) -> str:
     """Text of a go.mod before ``go mod tidy``."""
-    theirs = [_their_go_mod(one, folder) for one in module.requires]
-    version = max((one["Go"] for one in theirs), key=lambda v: [int(n) for n in v.split(".")])
+    theirs = [_their_go_mod(require, folder) for require in module.requires]
+    version = max((their["Go"] for their in theirs), key=lambda v: [int(n) for n in v.split(".")])
     lines = [f"module hybridlab.test/bundle/{module.name}", "", f"go {version}", ""]
-    lines += [f"godebug {d['Key']}={d['Value']}" for one in theirs for d in one["Godebug"] or ()]
-    lines += ["require {} {}".format(*one.split("@")) for one in module.requires]
+    lines += [
+        f"godebug {d['Key']}={d['Value']}" for their in theirs for d in their["Godebug"] or ()
+    ]
+    lines += ["require {} {}".format(*require.split("@")) for require in module.requires]
     if module.staging:
-        replaced = [r["Old"]["Path"] for one in theirs for r in one["Replace"] or ()]
+        replaced = [r["Old"]["Path"] for their in theirs for r in their["Replace"] or ()]
         staged = sorted(path for path in set(replaced) if path.startswith("k8s.io/"))
         required = {
-            r["Path"] for one in theirs for r in one["Require"] or () if r["Version"] == "v0.0.0"
+            r["Path"]
+            for their in theirs
+            for r in their["Require"] or ()
+            if r["Version"] == "v0.0.0"
         }
         lines += [f"require {path} {module.staging}" for path in staged if path in required]
         lines += [f"replace {path} => {path} {module.staging}" for path in staged]

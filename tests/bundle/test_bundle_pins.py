@@ -17,8 +17,8 @@ def test_versions_told_to_kubernetes_agree():
 def test_a_module_is_pinned_at_the_versions_of_the_pins(module):
     pinned = (module.folder / "go.mod").read_text()
     sums = (module.folder / "go.sum").read_text()
-    for one in module.requires:
-        path, version = one.split("@")
+    for require in module.requires:
+        path, version = require.split("@")
         assert f"{path} {version}" in pinned
         assert f"{path} {version} h1:" in sums
     assert pinned.count(f" {module.staging}\n") > 20 if module.staging else "=>" not in pinned

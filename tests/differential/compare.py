@@ -118,7 +118,7 @@ def print_differences(
     kinds: Counter[str] = Counter()
 
     def compared(rows: Iterable[dict]) -> list[dict]:
-        kept = [{key: one[key] for key in one if key not in ignored} for one in rows]
+        kept = [{key: row[key] for key in row if key not in ignored} for row in rows]
         return kept if ordered else sorted(kept, key=lambda row: json.dumps(row, sort_keys=True))
 
     for one, other in zip(old, new, strict=True):
@@ -141,7 +141,7 @@ def main() -> int:
     parser.add_argument("--ignore", default="", help="fields of rows, with spaces between")
     parser.add_argument("--unordered", action="store_true", help="the order of rows may differ")
     asked = parser.parse_args()
-    recorded = sorted(one.name.partition(".")[0] for one in (ROOT / RECORDED).glob("*.xz"))
+    recorded = sorted(path.name.partition(".")[0] for path in (ROOT / RECORDED).glob("*.xz"))
     names = asked.scenarios or recorded
     with checked_out(asked.old) as tree, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         groups = [names[first::_GROUPS] for first in range(min(_GROUPS, len(names)))]

@@ -61,7 +61,7 @@ class Projection:
         others = {machine: observed, (other := rng.choice(sorted(self._facts))): self._facts[other]}
         explainer = Explainer(self._intent, {**others, machine: observed})
         yield from (_row("lab", one) for one in explainer.everything())
-        near = [one for one in self._cells if machine in {one.source.node, one.target.node}]
+        near = [cell for cell in self._cells if machine in {cell.source.node, cell.target.node}]
         cell = rng.choice(near or self._cells)
         works = expect(cell, self._limits).works
         for finding in explainer.explain(flow_of(cell), works=works).findings:
@@ -89,25 +89,25 @@ class Projection:
         except LabError as error:  # a command that failed in one of the two
             yield {"from": "state", "machine": machine, "place": place, "observed": error.cause}
             return
-        for one in differences:
+        for difference in differences:
             yield {
                 "from": "state",
                 "machine": machine,
                 "place": place,
-                "object": one.object,
-                "wanted": one.intended,
-                "observed": one.observed,
-                "kind": f"{one.change} {one.section}",
-                "device": one.device,
-                "see": one.shows,
-                "fix": one.mends,
+                "object": difference.object,
+                "wanted": difference.intended,
+                "observed": difference.observed,
+                "kind": f"{difference.change} {difference.section}",
+                "device": difference.device,
+                "see": difference.shows,
+                "fix": difference.mends,
             }
 
     def _observed(self, machine: str, place: str, texts: Texts) -> NodeFacts:
         healthy = self._facts[machine]
         if place == machine:
             return replace(_node(texts), pods=healthy.pods)
-        others = [one for one in healthy.pods or () if one.name != place]
+        others = [pod for pod in healthy.pods or () if pod.name != place]
         try:
             return replace(healthy, pods=(_pod(place, texts), *others))
         except LabError:  # a command that failed

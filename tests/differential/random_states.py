@@ -90,12 +90,12 @@ class RandomState:
     # Objects
 
     def devices(self) -> list[str]:
-        return [one["ifname"] for one in self.entries(LINKS[0]) if one["ifname"] != "lo"]
+        return [entry["ifname"] for entry in self.entries(LINKS[0]) if entry["ifname"] != "lo"]
 
     def change_link(self, name: str, change: Callable[[Entry], Entry]) -> None:
         for command in (*LINKS, PORTS):
             entries = self.entries(command)
-            changed = [change(one) if one.get("ifname") == name else one for one in entries]
+            changed = [change(entry) if entry.get("ifname") == name else entry for entry in entries]
             if changed != entries:
                 self.write(command, changed)
 
@@ -104,7 +104,7 @@ class RandomState:
 
 
 def _with_flags(entry: Entry, gone: Iterable[str], added: Iterable[str] = ()) -> Entry:
-    flags = [one for one in entry.get("flags", ()) if one not in gone]
+    flags = [flag for flag in entry.get("flags", ()) if flag not in gone]
     return {**entry, "flags": [*flags, *(one for one in added if one not in flags)]}
 
 
@@ -120,12 +120,18 @@ def link_down(state: RandomState) -> str | None:
 def link_gone(state: RandomState) -> str | None:
     name = state.rng.choice(state.devices())
     for command in (*LINKS, PORTS, FORWARDING):
-        state.write(command, [one for one in state.entries(command) if one.get("ifname") != name])
+        state.write(
+            command, [entry for entry in state.entries(command) if entry.get("ifname") != name]
+        )
     for command in (ROUTES, NEIGHBOURS, PROXIES, QUEUES):
-        state.write(command, [one for one in state.entries(command) if one.get("dev") != name])
+        state.write(
+            command, [entry for entry in state.entries(command) if entry.get("dev") != name]
+        )
     for command in (ROUTE_LINES, NEIGHBOUR_LINES, PROXY_LINES, FORWARDING_LINES, QUEUE_LINES):
         there = re.compile(rf"\bdev {re.escape(name)}\b")
-        state.write_lines(command, [one for one in state.lines(command) if not there.search(one)])
+        state.write_lines(
+            command, [line for line in state.lines(command) if not there.search(line)]
+        )
     return f"{name} gone"
 
 
@@ -158,7 +164,7 @@ def link_flag(state: RandomState) -> str | None:
 
 def link_like_another(state: RandomState) -> str | None:
     """The MAC of another machine's neighbour."""
-    macs = [one["lladdr"] for one in state.entries(NEIGHBOURS) if one.get("lladdr")]
+    macs = [entry["lladdr"] for entry in state.entries(NEIGHBOURS) if entry.get("lladdr")]
     if not macs:
         return None
     name, mac = state.rng.choice(state.devices()), state.rng.choice(macs)
@@ -167,7 +173,7 @@ def link_like_another(state: RandomState) -> str | None:
 
 
 def port_changed(state: RandomState) -> str | None:
-    ports = [one for one in state.entries(LINKS[0]) if one.get("master")]
+    ports = [entry for entry in state.entries(LINKS[0]) if entry.get("master")]
     if not ports:
         return None
     name = state.rng.choice(ports)["ifname"]
@@ -175,7 +181,7 @@ def port_changed(state: RandomState) -> str | None:
         state.change_link(
             name, lambda one: {key: value for key, value in one.items() if key != "master"}
         )
-        state.write(PORTS, [one for one in state.entries(PORTS) if one.get("ifname") != name])
+        state.write(PORTS, [entry for entry in state.entries(PORTS) if entry.get("ifname") != name])
         return f"{name} in no bridge"
     key = state.rng.choice(("hairpin", "isolated", "learning", "flood", "neigh_suppress"))
 
@@ -195,7 +201,7 @@ def port_changed(state: RandomState) -> str | None:
 
 def device_setting(state: RandomState) -> str | None:
     """What a tunnel or a bridge is made with: VNI, port, local address, learning, ageing."""
-    kinds = {one["ifname"]: one.get("linkinfo", {}) for one in state.entries(LINKS[0])}
+    kinds = {entry["ifname"]: entry.get("linkinfo", {}) for entry in state.entries(LINKS[0])}
     made = {name: info["info_data"] for name, info in kinds.items() if info.get("info_data")}
     if not made:
         return None
@@ -258,7 +264,7 @@ def _route_words(entry: Entry) -> str:
     words += ["scope", "link"] if entry.get("scope") == "link" else []
     words += ["src", entry["prefsrc"]] if "prefsrc" in entry else []
     words += ["metric", str(entry["metric"])] if "metric" in entry else []
-    words += [one for one in entry.get("flags", ()) if one in {"onlink", "linkdown"}]
+    words += [flag for flag in entry.get("flags", ()) if flag in {"onlink", "linkdown"}]
     return " ".join(words)
 
 
@@ -285,7 +291,7 @@ def route(state: RandomState) -> str | None:
     elif how == "metric":
         new = {**entries[place], "metric": 50}
     elif how == "onlink":
-        flags = [one for one in entries[place].get("flags", ()) if one != "onlink"]
+        flags = [flag for flag in entries[place].get("flags", ()) if flag != "onlink"]
         without = "onlink" in entries[place].get("flags", ())
         new = {**entries[place], "flags": flags if without else [*flags, "onlink"]}
     lines = state.lines(ROUTE_LINES)
@@ -305,8 +311,8 @@ def route(state: RandomState) -> str | None:
 
 
 def neighbour(state: RandomState) -> str | None:
-    entries = [one for one in state.entries(NEIGHBOURS) if one.get("state")]
-    lasting = [one for one in entries if "PERMANENT" in one["state"]]
+    entries = [entry for entry in state.entries(NEIGHBOURS) if entry.get("state")]
+    lasting = [entry for entry in entries if "PERMANENT" in entry["state"]]
     how = state.rng.choice(("gone", "mac", "failed", "added"))
     mac = f"0e:00:00:00:0f:{state.rng.randrange(256):02x}"
     if how == "added" or not lasting:
@@ -322,12 +328,12 @@ def neighbour(state: RandomState) -> str | None:
         new = {**old, "lladdr": mac}
         if how == "failed":
             new = {"dst": old["dst"], "dev": old["dev"], "state": ["FAILED"]}
-    kept = [one for one in entries if one is not old]
+    kept = [entry for entry in entries if entry is not old]
     state.write(NEIGHBOURS, kept if how == "gone" and old else [*kept, new])
     lines = state.lines(NEIGHBOUR_LINES)
     if old:
         begin = f"{old['dst']} dev {old['dev']} "
-        lines = [one for one in lines if not one.startswith(begin)]
+        lines = [line for line in lines if not line.startswith(begin)]
     if not (how == "gone" and old):
         link = f"lladdr {new['lladdr']} " if "lladdr" in new else ""
         lines.append(f"{new['dst']} dev {new['dev']} {link}{new['state'][0]} ")
@@ -340,7 +346,7 @@ def proxy(state: RandomState) -> str | None:
     if entries and state.rng.random() < 0.5:
         gone = entries.pop(state.rng.randrange(len(entries)))
         begin = f"{gone['dst']} dev {gone['dev']}"
-        lines = [one for one in lines if not one.startswith(begin)]
+        lines = [line for line in lines if not line.startswith(begin)]
         said = f"no proxy {begin}"
     else:
         new = {"dst": state.address(), "dev": state.rng.choice(state.devices())}
@@ -354,7 +360,7 @@ def proxy(state: RandomState) -> str | None:
 
 def forwarding(state: RandomState) -> str | None:
     entries, lines = state.entries(FORWARDING), state.lines(FORWARDING_LINES)
-    remote = [one for one in entries if "dst" in one]
+    remote = [entry for entry in entries if "dst" in entry]
     how = state.rng.choice(("gone", "end", "added"))
     if not remote:
         return None
@@ -366,8 +372,8 @@ def forwarding(state: RandomState) -> str | None:
         new = {}
     words = f"{old['mac']} dev {old['ifname']} dst {old['dst']} "
     if how != "added":
-        entries = [one for one in entries if one is not old]
-        lines = [one for one in lines if not one.startswith(words)]
+        entries = [entry for entry in entries if entry is not old]
+        lines = [line for line in lines if not line.startswith(words)]
     if new:
         entries.append(new)
         lines.append(f"{new['mac']} dev {new['ifname']} dst {new['dst']} self permanent")
@@ -385,7 +391,7 @@ def setting(state: RandomState) -> str | None:
     """A setting, in every command that reads it."""
     commands = state.find(SETTINGS)
     lines = [line for command in commands for line in state.lines(command)]
-    some = [one for one in lines if _DECISIVE.search(one)] if state.rng.random() < 0.7 else lines
+    some = [line for line in lines if _DECISIVE.search(line)] if state.rng.random() < 0.7 else lines
     if not some:
         return None
     line = state.rng.choice(some)
@@ -413,9 +419,9 @@ def socket(state: RandomState) -> str | None:
     gone = state.rng.choice(lines)
     for command in SOCKETS:
         kept = [
-            one
-            for one in state.lines(command)
-            if (one.split()[:1], one.split()[4:5]) != (gone[:1], gone[4:5])
+            line
+            for line in state.lines(command)
+            if (line.split()[:1], line.split()[4:5]) != (gone[:1], gone[4:5])
         ]
         state.write_lines(command, kept)
     return f"no socket {gone[0]} {gone[4]}"
@@ -431,10 +437,10 @@ def queue(state: RandomState) -> str | None:
             ("fq_codel", {}, "limit 10240p flows 1024"),
         )
     )
-    entries = [one for one in state.entries(QUEUES) if one.get("dev") != name]
+    entries = [entry for entry in state.entries(QUEUES) if entry.get("dev") != name]
     head = {"kind": kind, "handle": "8001:", "dev": name, "root": True, "refcnt": 2}
     state.write(QUEUES, [*entries, {**head, "options": options, "drops": 0}])
-    lines = [one for one in state.lines(QUEUE_LINES) if f" dev {name} " not in one]
+    lines = [line for line in state.lines(QUEUE_LINES) if f" dev {name} " not in line]
     state.write_lines(QUEUE_LINES, [*lines, f"qdisc {kind} 8001: dev {name} root refcnt 2 {text}"])
     return f"queue {kind} {text} of {name}"
 
@@ -535,7 +541,7 @@ def new_table(state: RandomState) -> str | None:
 
 def new_rule(state: RandomState) -> str | None:
     entries, lines = _rules(state), state.lines(RULE_LINES)
-    chains = [one["chain"] for one in entries if "chain" in one]
+    chains = [entry["chain"] for entry in entries if "chain" in entry]
     if not chains:
         return None
     chain = state.rng.choice(chains)
@@ -587,13 +593,13 @@ def rule_address(state: RandomState) -> str | None:
     old, new = state.rng.choice(addresses), f"10.99.0.{state.rng.randrange(1, 255)}"
     entries = json.loads(joined.replace(f'"{old}"', f'"{new}"'))
     pattern = re.compile(rf"(?<![\d.]){re.escape(old)}(?![\d./])")
-    _write_rules(state, entries, [pattern.sub(new, one) for one in lines])
+    _write_rules(state, entries, [pattern.sub(new, line) for line in lines])
     return f"rules: {old} is {new}"
 
 
 def table_gone(state: RandomState) -> str | None:
     entries, lines = _rules(state), state.lines(RULE_LINES)
-    tables = [one["table"] for one in entries if "table" in one]
+    tables = [entry["table"] for entry in entries if "table" in entry]
     if not tables:
         return None
     table = state.rng.choice(tables)
@@ -608,7 +614,7 @@ def table_gone(state: RandomState) -> str | None:
         inside |= line.startswith(f"table {family} {name} {{")
         kept += [] if inside else [line]
         inside &= line != "}"
-    _write_rules(state, [one for one in entries if not is_of_it(one)], kept)
+    _write_rules(state, [entry for entry in entries if not is_of_it(entry)], kept)
     return f"no table {family} {name}"
 
 

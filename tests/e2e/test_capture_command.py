@@ -25,7 +25,7 @@ def captures(lab: Lab) -> list[Path]:
 
 def inside(lab: Lab) -> set[str]:
     """Processes of the lab's pid namespace: its holder, what answers, and who is at work."""
-    holder = next(one for one in list_holders() if one.directory.is_relative_to(lab.state))
+    holder = next(holder for holder in list_holders() if holder.directory.is_relative_to(lab.state))
     own = Path(f"/proc/{holder.pid}/ns/pid").readlink()
     return {
         path.parent.parent.name for path in Path("/proc").glob("[0-9]*/ns/pid") if at(path, own)
@@ -58,7 +58,7 @@ def test_capture_shows_the_path_and_writes_its_files(lab, tmp_path):
     found = json.loads(done.stdout)
     assert (found["last"], found["missing"]) == ("worker1 eth0", "worker1 flannel.4096")
     assert found["kind"] == "question-lost"
-    assert [one["file"] for one in found["hops"]] == names[:-1]
+    assert [hop["file"] for hop in found["hops"]] == names[:-1]
     assert sorted(path.name for path in own.iterdir()) == names
     lab.run(*words, "--output", str(own), code=2)
 

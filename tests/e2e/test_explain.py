@@ -35,7 +35,7 @@ def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab):
     assert "(wrong-vni)" in (directory / "junit.xml").read_text(encoding="utf-8")
     assert "(wrong-vni): " in (directory / "report.html").read_text(encoding="utf-8")
     result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
-    assert {one["fault"] for one in result["findings"]} == {"wrong-vni"}
+    assert {finding["fault"] for finding in result["findings"]} == {"wrong-vni"}
 
     lab.run("heal", "overlay")
     lab.run("explain", "overlay", "master-p1", "worker1-p1")
@@ -75,7 +75,7 @@ def test_of_two_faults_both_are_named_once_in_every_report(lab):
     lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
     lab.run("fault", "overlay", "pod-link-down", "--node", "worker2", "--peer", "worker2-p1")
     told = lab.run("test", "overlay", "-m", "pod-pod and tcp and small", code=1).stdout
-    (heading,) = (one for one in told.splitlines() if one.startswith("Not as expected"))
+    (heading,) = (line for line in told.splitlines() if line.startswith("Not as expected"))
     assert heading.endswith("; 2 causes found")
     (directory,) = (lab.state / "labs/overlay/runs").iterdir()
     page = (directory / "report.html").read_text(encoding="utf-8")
@@ -132,5 +132,5 @@ def test_a_state_that_cannot_be_read_is_no_difference(lab, tmp_path, script):
     document = json.loads(told.stdout)
     assert (told.returncode, document["finding"], document["well"]) == (3, None, False)
     assert {"master", "worker1"} <= {
-        place for one in document["silences"] for place in one["places"]
+        place for silence in document["silences"] for place in silence["places"]
     }

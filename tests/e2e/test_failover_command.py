@@ -57,7 +57,7 @@ def cut_off(lab: Lab) -> list[str]:
     """Machines that are written down as off their networks, wholly; others may hold the lab."""
     said, _ = lab.start("status", "upstream-vrrp", "--json").communicate(timeout=30)
     faults = json.loads(said)["faults"]
-    return [one["node"] for one in faults if one["name"] == "cut-off" and one["whole"]]
+    return [fault["node"] for fault in faults if fault["name"] == "cut-off" and fault["whole"]]
 
 
 def test_a_lab_without_a_gateway_is_refused_before_anything_is_probed(lab):

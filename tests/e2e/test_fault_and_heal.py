@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 def faults_of(lab: Lab) -> list[tuple[str, str, bool]]:
     document = json.loads(lab.run("status", "overlay", "--json").stdout)
-    return [(one["name"], one["node"], one["whole"]) for one in document["faults"]]
+    return [(fault["name"], fault["node"], fault["whole"]) for fault in document["faults"]]
 
 
 def test_a_fault_breaks_the_lab_and_heal_mends_it(lab):
@@ -166,7 +166,7 @@ def test_a_slow_link_is_below_the_floor_with_its_figure_until_it_is_healed(lab, 
     assert "TCP stream" in green
     lab.run("fault", "floor", "slow-link", "2mbit", "--node", "worker")
     red = json.loads(lab.run("test", "floor", "-m", "throughput", "--json", code=1).stdout)
-    (slow,) = [one for one in red["cells"] if one["verdict"] != "pass"]
+    (slow,) = [cell for cell in red["cells"] if cell["verdict"] != "pass"]
     assert slow["id"] == "throughput/worker-p1/control-p1/tcp-stream"
     assert re.fullmatch(
         r"the stream carried [12]\.\d Mbit/s, not 20 Mbit/s or more", slow["detail"]

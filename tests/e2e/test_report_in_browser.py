@@ -264,10 +264,11 @@ def test_the_heading_of_services_on_several_nodes_is_not_cut(browse):
     run = made_run("healthy")
     shared = [
         replace(
-            one, cell=replace(one.cell, target=replace(one.cell.target, name="to-all", node=None))
+            result,
+            cell=replace(result.cell, target=replace(result.cell.target, name="to-all", node=None)),
         )
-        for one in run.results
-        if one.cell.family == "pod-service"
+        for result in run.results
+        if result.cell.family == "pod-service"
     ][:1]
     page = browse(
         replace(run, results=(*run.results, *shared)),

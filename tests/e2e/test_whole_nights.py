@@ -45,7 +45,7 @@ def test_second_night_says_cell_by_cell_what_the_first_did_not_have(lab, tmp_pat
     broken.write_text("name: broken\n")
     words = (str(scenario_that_fails(lab, tmp_path)), str(broken), "--jobs", "2")
     night = json.loads(lab.run(*EMBEDDED, *words, "--output", str(second), "--json", code=3).stdout)
-    assert {one["scenario"]: one["outcome"] for one in night["scenarios"]} == {
+    assert {scenario["scenario"]: scenario["outcome"] for scenario in night["scenarios"]} == {
         "overlay": "red",
         "broken": "refused",
     }

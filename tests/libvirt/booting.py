@@ -213,7 +213,7 @@ def run_to_its_end(connected: Any, disk: Path, folder: Path) -> str:
         f"<log file='{console}'/></serial><memballoon model='none'/></devices></domain>",
         2,  # VIR_DOMAIN_START_AUTODESTROY
     )
-    names = lambda: [one.name() for one in connected.listAllDomains()]  # noqa: E731
+    names = lambda: [listalldomain.name() for listalldomain in connected.listAllDomains()]  # noqa: E731
     try:
         Deadline(120.0).wait(
             "waiting for the installed system to end",

@@ -131,11 +131,11 @@ class Drill(RealLab):
                 for path in Path("/sys/class/net").glob(f"h[lx]{token[:8]}-*")
             ),
             *(f"disks of {token}" for token in self.tokens if (LABS / token).exists()),
-            *(f"saved memory {one.name}" for one in SAVES.glob(f"{self.name}-*")),
+            *(f"saved memory {path.name}" for path in SAVES.glob(f"{self.name}-*")),
             *(
-                f"files {one}"
-                for one in _paths(self.state / "labs" / self.name)
-                if not _may_stay(one)
+                f"files {path}"
+                for path in _paths(self.state / "labs" / self.name)
+                if not _may_stay(path)
             ),
         }
 

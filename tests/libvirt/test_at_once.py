@@ -23,9 +23,9 @@ def await_running(connected: Any, lab: Drill) -> None:
     Deadline(60).wait(
         "waiting for a machine of the lab",
         lambda: [
-            one.name()
-            for one in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
-            if one.name().startswith(f"{lab.name}-")
+            listalldomain.name()
+            for listalldomain in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
+            if listalldomain.name().startswith(f"{lab.name}-")
         ],
     )
 

@@ -89,7 +89,7 @@ host.probe_acceleration(connection.connect(hypervisor), hypervisor)
 
 def test_killed_trial_leaves_no_guest(connected):
     def guests() -> set[str]:
-        names = {one.name() for one in connected.listAllDomains()}
+        names = {listalldomain.name() for listalldomain in connected.listAllDomains()}
         return {name for name in names if name.startswith("hybridlab-trial-")} - before
 
     before: set[str] = set()

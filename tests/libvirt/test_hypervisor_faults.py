@@ -128,9 +128,10 @@ def started_domain(connected: Any, lab: Drill) -> Any:
 
     def look() -> Any:
         found = (
-            one
-            for one in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
-            if one.name().startswith(f"{lab.name}-") and one.name().endswith("-node")
+            listalldomain
+            for listalldomain in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
+            if listalldomain.name().startswith(f"{lab.name}-")
+            and listalldomain.name().endswith("-node")
         )
         return next(found, None)
 

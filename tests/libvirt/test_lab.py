@@ -39,7 +39,11 @@ def lab(connected, tmp_path_factory):
 
 
 def domains(connected: Any, lab: RealLab) -> list[Any]:
-    return [one for one in connected.listAllDomains() if str(lab.state) in one.XMLDesc()]
+    return [
+        listalldomain
+        for listalldomain in connected.listAllDomains()
+        if str(lab.state) in listalldomain.XMLDesc()
+    ]
 
 
 def matrix(lab: RealLab) -> dict[str, int]:
@@ -128,7 +132,7 @@ def test_a_blocked_tunnel_turns_its_cells_and_up_again_does_not_hide_it(lab):
 def test_a_suspended_lab_goes_on_where_it_was(lab, connected):
     boot = lab.run("ssh", "small", "worker", "--", "cat", "/proc/sys/kernel/random/boot_id").stdout
     assert "suspended: 4 machines" in lab.run("suspend", "small").stdout
-    assert not [one for one in domains(connected, lab) if one.isActive()]
+    assert not [domain for domain in domains(connected, lab) if domain.isActive()]
     assert "is suspended" in lab.run("status", "small", code=3).stdout
     assert "already suspended" in lab.run("suspend", "small").stdout
     story = lab.up().stderr
@@ -170,7 +174,7 @@ def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab):
 
 
 def test_a_machine_that_was_removed_by_hand_alone_is_made_again(lab, connected):
-    (gone,) = (one for one in domains(connected, lab) if one.name().endswith("-client"))
+    (gone,) = (domain for domain in domains(connected, lab) if domain.name().endswith("-client"))
     gone.destroy()
     gone.undefine()
     assert "client is missing" in lab.run("status", "small", code=3).stdout

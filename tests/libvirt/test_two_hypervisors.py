@@ -46,7 +46,7 @@ class Lab(RealLab):
 
 def inventory(path: Path, hypervisors: Sequence[Hypervisor], management: str = "") -> Path:
     """Write an inventory of the hypervisors."""
-    entries = "\n".join(one.entry() for one in hypervisors)
+    entries = "\n".join(hypervisor.entry() for hypervisor in hypervisors)
     given = f'[management]\ncidr = "{management}"\n\n' if management else ""
     path.write_text(given + entries, encoding="utf-8")
     return path
@@ -103,7 +103,7 @@ def lab(tmp_path, two_hypervisors):
     yield made
     if (made.state / "labs" / NAME).exists():
         made.said("down", NAME)
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]
 
 
 @pytest.fixture(scope="class")
@@ -113,7 +113,7 @@ def standing(tmp_path_factory, two_hypervisors):
     made.said(*made.up_words())
     yield made
     made.said("down", NAME)
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]
 
 
 class TestOneLab:
@@ -136,7 +136,7 @@ class TestOneLab:
             )
 
     def test_each_hypervisor_has_the_image_once(self, standing, two_hypervisors):
-        assert [len(images(one)) for one in two_hypervisors] == [1, 1]
+        assert [len(images(hypervisor)) for hypervisor in two_hypervisors] == [1, 1]
         assert "copying" not in standing.said(*standing.up_words())
 
     def test_a_lost_tunnel_is_told_and_mended_without_a_boot(self, standing, two_hypervisors):
@@ -192,7 +192,7 @@ def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(tmp_path, two_hy
     lab.said("heal", KUBEINIT)
     lab.said("test", KUBEINIT, "-m", "node-names")
     lab.said("down", KUBEINIT)
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]
 
 
 def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(lab, two_hypervisors):
@@ -219,7 +219,7 @@ def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(tmp_path, tw
         lab.said("down", NAME)
     finally:
         second.run("ip", "link", "delete", "office0")
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]
 
 
 NETWORKS, MACHINES = "  step 3 of 6: networks", "  step 4 of 6: machines"
@@ -229,7 +229,7 @@ NETWORKS, MACHINES = "  step 3 of 6: networks", "  step 4 of 6: machines"
 def test_up_that_was_killed_leaves_nothing_after_down(lab, two_hypervisors, story):
     assert lab.killed_after(lab.up_words(), story)[-1].startswith(story)
     lab.said("down", NAME)
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]
 
 
 def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(lab, two_hypervisors):
@@ -238,21 +238,21 @@ def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(lab, t
     )
     Deadline(120).wait(
         "waiting for guests on both",
-        lambda: [virsh(one, "list", "--name") for one in two_hypervisors],
+        lambda: [virsh(hypervisor, "list", "--name") for hypervisor in two_hypervisors],
         until=all,
         every=0.2,
     )
     running.kill()
     running.wait()
     lab.said("down", NAME)
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]
 
 
 def test_what_a_lost_state_directory_knew_of_is_collected_from_both(lab, two_hypervisors):
     lab.killed_after(lab.up_words(), MACHINES)
-    assert all(found(one) for one in two_hypervisors)
+    assert all(found(hypervisor) for hypervisor in two_hypervisors)
     shutil.rmtree(lab.state)
     said = lab.said("gc", "--yes")
     assert "removing lab 'two': " in said
     assert "is in no journal" in said
-    assert [found(one) for one in two_hypervisors] == [set(), set()]
+    assert [found(hypervisor) for hypervisor in two_hypervisors] == [set(), set()]

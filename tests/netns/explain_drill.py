@@ -127,7 +127,7 @@ def failures(opened: OpenLab, chosen: Sequence[Cell]) -> list[Cell]:
         return opened.provider.probe(opened.handle, opened.intent, probes, settings, lambda _: None)
 
     results = run(chosen, opened.limits, send, time.monotonic, lambda one: one.id, pace=QUICK)
-    red = [one for one in results if one.verdict not in GREEN]
+    red = [result for result in results if result.verdict not in GREEN]
     twice = [one.cell for one in red if one.verdict != "flaky"]
     return twice or [one.cell for one in red]
 
@@ -142,7 +142,7 @@ def explain_again(opened: OpenLab, cell: Cell) -> Explanation:
 
 def concerned(opened: OpenLab, put: Put) -> set[str]:
     """The machine and the peer, with the nodes of pods, and the machines on hypervisors."""
-    pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
+    pods = {pod.name: machine.name for machine in opened.intent.machines for pod in machine.pods}
     names = {put.node, pods.get(put.peer, put.peer)} - {""}
     return names | {machine for machine, host in opened.intent.hosts() if host in names}
 
@@ -155,17 +155,17 @@ def touches(cell: Cell, names: set[str]) -> int:
 
 def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cell]:
     """``SAMPLE`` cells of each family that involve the machines, those between them first."""
-    names = set[str]().union(*(concerned(opened, one) for one in puts))
-    peers = {one.peer for one in puts}
+    names = set[str]().union(*(concerned(opened, put) for put in puts))
+    peers = {put.peer for put in puts}
     families: dict[str, list[Cell]] = {}
     for cell in every_cell(opened):
         if touches(cell, names) or "router" in names:
             families.setdefault(cell.family, []).append(cell)
     chosen: list[Cell] = []
-    for there in families.values():
-        rng.shuffle(there)
-        there.sort(key=lambda one: touches(one, names) < 2 and not peers & set(one.backends))
-        chosen += [*there[: SAMPLE // 2], *rng.sample(there, min(len(there), SAMPLE // 2))]
+    for family in families.values():
+        rng.shuffle(family)
+        family.sort(key=lambda one: touches(one, names) < 2 and not peers & set(one.backends))
+        chosen += [*family[: SAMPLE // 2], *rng.sample(family, min(len(family), SAMPLE // 2))]
     return list(dict.fromkeys(chosen))
 
 
@@ -181,10 +181,10 @@ def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
 
 def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
     """Every fault that is possible on the scenario's hypervisors, once."""
-    there = {one.name for one in opened.intent.hypervisors}
+    there = {hypervisor.name for hypervisor in opened.intent.hypervisors}
     found = []
     for fault in applicable(opened):
-        sites = [one for one in registry.sites(fault, opened.intent) if one.node in there]
+        sites = [site for site in registry.sites(fault, opened.intent) if site.node in there]
         if sites:
             site = rng.choice(sites)
             found.append(Put(fault, site.node, rng.choice(site.peers) if site.peers else ""))
@@ -212,7 +212,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
     said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
-    named = told is not None and any(names(told, one) for one in puts)
+    named = told is not None and any(names(told, put) for put in puts)
     return Score(tuple(puts), cell.id, said, named, healed, seconds, unfixed)
 
 
@@ -246,7 +246,7 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
     ]
     names = concerned(opened, put)
     pods = [one for one in leaving if one.family == "pod-pod"]
-    between = [one for one in pods if touches(one, names) > 1]
+    between = [pod for pod in pods if touches(pod, names) > 1]
     plain = pods + [one for one in leaving if one.family == "pod-node"]
     asking = [one for one in leaving if one.family == "pod-service" and one.source.node in near]
     return between or plain or asking
@@ -254,7 +254,7 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
 
 def ends(opened: OpenLab, cell: Cell) -> set[str]:
     """The machines of the source and of possible backends."""
-    pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
+    pods = {pod.name: machine.name for machine in opened.intent.machines for pod in machine.pods}
     answering = {pods.get(name, name) for name in cell.backends} or {cell.target.node}
     return {cell.source.node, *answering} - {"", None}
 
@@ -287,7 +287,7 @@ def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
 
 
 def applicable(opened: OpenLab) -> list[Fault]:
-    return [one for one in registry.faults().values() if registry.sites(one, opened.intent)]
+    return [fault for fault in registry.faults().values() if registry.sites(fault, opened.intent)]
 
 
 @dataclass(frozen=True)
@@ -314,8 +314,8 @@ def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] 
     for _ in () if only else range(PAIRS):
         pairs.append(drilled_pair(opened, there, rng))
         print_score(pairs[-1])
-    good = sum(one.good for one in scores)
-    both = sum(one.good for one in pairs)
+    good = sum(score.good for score in scores)
+    both = sum(pair.good for pair in pairs)
     for alarm in alarms:
         print(f"  FALSE ALARM {alarm}", flush=True)
     took = [one.seconds for one in (*scores, *pairs)] or [0.0]
@@ -360,8 +360,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; its lab is down", flush=True)
         return 130
-    green = all(one.green for one in results)
-    print("\n" + "\n".join(one.line for one in results))
+    green = all(result.green for result in results)
+    print("\n" + "\n".join(result.line for result in results))
     print("all named, no false alarm" if green else "NOT all named, or a false alarm")
     return 0 if green else 1
 

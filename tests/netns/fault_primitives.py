@@ -40,7 +40,7 @@ class RandomFault:
 def run_at(opened: OpenLab, place: str, command: str) -> Completed:
     """Run a command line in a machine or pod; with its node's programs in one of a cluster."""
     words: tuple[str, ...] = ("sh", "-c", command)
-    nodes = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
+    nodes = {pod.name: machine.name for machine in opened.intent.machines for pod in machine.pods}
     if opened.intent.kubernetes and place in nodes:
         words, place = (ENTER_POD, place, *words), nodes[place]
     machine = opened.provider.machine(opened.handle, opened.intent, place)
@@ -86,12 +86,12 @@ class Site:
         if self.pod:
             return ["eth0"]
         made = (self.machine.bridge, self.machine.tunnel)
-        there = [one.port for one in self.machine.pods] + [one.name for one in made if one]
+        there = [pod.port for pod in self.machine.pods] + [one.name for one in made if one]
         return [*there, "eth0"]
 
     def other_pod(self) -> Pod:
-        pods = [one for each in self.opened.intent.machines for one in each.pods]
-        return self.rng.choice([one for one in pods if one != self.pod])
+        pods = [pod for each in self.opened.intent.machines for pod in each.pods]
+        return self.rng.choice([pod for pod in pods if pod != self.pod])
 
 
 Make = Callable[[Site], RandomFault | None]

@@ -252,7 +252,7 @@ def link(site: Site) -> RandomFault | None:
             (f"{put} multicast off", f"{put} multicast on"),
         )
     )
-    if do.endswith(" down") and device not in {one.port for one in machine.pods}:
+    if do.endswith(" down") and device not in {pod.port for pod in machine.pods}:
         return None  # this would remove its routes, too
     if device == "eth0" and not site.pod and "mtu" not in do:
         return None  # the fabric's own entries would not come back
@@ -309,9 +309,9 @@ def neighbour(site: Site) -> RandomFault | None:
 def own_neighbour(site: Site) -> RandomFault | None:
     """One of the lab's own entries, which is gone or has another MAC."""
     lines = [
-        one
-        for one in site.read("ip -4 neighbour show nud permanent").splitlines()
-        if "lladdr" in one
+        line
+        for line in site.read("ip -4 neighbour show nud permanent").splitlines()
+        if "lladdr" in line
     ]
     if not lines or site.kubernetes:
         return None
@@ -335,7 +335,9 @@ def forwarding(site: Site) -> RandomFault | None:
     if machine.tunnel and rng.random() < 0.5:
         name = machine.tunnel.name
         lines = [
-            one for one in site.read(f"bridge fdb show dev {name}").splitlines() if " dst " in one
+            line
+            for line in site.read(f"bridge fdb show dev {name}").splitlines()
+            if " dst " in line
         ]
         if not lines or site.kubernetes:
             return None

@@ -84,7 +84,7 @@ def _services(nodes: list[Node]) -> tuple[ProxiedService, ...]:
         )
         for number, (name, address, node) in enumerate(pods)
     ]
-    every = tuple(Backend(*one) for one in pods[:3])
+    every = tuple(Backend(*pod) for pod in pods[:3])
     shared = ProxiedService("shared", "10.96.200.1", _port(32000), every)
     empty = ProxiedService("empty", "10.96.200.2", _port(32001), ())
     return (*single, shared, empty)

@@ -49,7 +49,7 @@ Judged = Literal["named", "right machine", "wrongly accused", "nothing"]
 
 def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
     """One fault at a random place of the lab."""
-    there = [one for one in opened.intent.machines if one.pods]
+    there = [machine for machine in opened.intent.machines if machine.pods]
     kinds = (*FILTERS, *NETWORKS, *(CLUSTERS if opened.intent.kubernetes else ()))
     while True:
         machine = rng.choice(there)
@@ -78,13 +78,15 @@ def run_in(opened: OpenLab, place: str, command: str) -> bool:
 
 def near(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> list[Cell]:
     """Cells of every family that involve the places or their machines."""
-    ends = {one.place for one in faults} | {one.machine for one in faults}
+    ends = {fault.place for fault in faults} | {fault.machine for fault in faults}
     families: dict[str, list[Cell]] = {}
     for cell in every_cell(opened):
         if ends & {cell.source.name, cell.target.name, cell.source.node, cell.target.node}:
             families.setdefault(cell.family, []).append(cell)
     return [
-        cell for there in families.values() for cell in rng.sample(there, min(len(there), SAMPLE))
+        cell
+        for family in families.values()
+        for cell in rng.sample(family, min(len(family), SAMPLE))
     ]
 
 
@@ -271,7 +273,7 @@ _KEPT = (
 
 def is_as_before(opened: OpenLab, faults: Sequence[RandomFault], before: Sequence[str]) -> bool:
     """Whether undoing the faults has left nothing else behind in their places."""
-    return before == [run_at(opened, one.place, _KEPT).stdout for one in faults]
+    return before == [run_at(opened, fault.place, _KEPT).stdout for fault in faults]
 
 
 _LOOKS = 3
@@ -335,7 +337,7 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Ta
         if rng.random() < 0.2:
             faults.append(compose(opened, rng))
         begun = time.monotonic()
-        before = [run_at(opened, one.place, _KEPT).stdout for one in faults]
+        before = [run_at(opened, fault.place, _KEPT).stdout for fault in faults]
         how = pair(opened, faults, rng) if len(faults) > 1 else single(opened, faults[0], rng)
         try:
             found = list(how)

@@ -121,9 +121,9 @@ class RecordingProvider(NetnsProvider):
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         outcomes = super().probe(lab, intent, probes, settings, progress)
-        for one in probes:
-            entries = self.recording.outcomes.setdefault(probe_key(one), [])
-            entries.append(asdict(outcomes[one.key]))
+        for probe in probes:
+            entries = self.recording.outcomes.setdefault(probe_key(probe), [])
+            entries.append(asdict(outcomes[probe.key]))
         return outcomes
 
     def capture(  # noqa: PLR0913, PLR0917  the interface's signature
@@ -292,7 +292,7 @@ class ScenarioRecorder:
 
     def _choose(self, cells: Sequence[Cell]) -> Cell:
         """A cell with small packets, if there is one: their frames are kept."""
-        small = [one for one in cells if one.size == "small" and not one.min_throughput]
+        small = [cell for cell in cells if cell.size == "small" and not cell.min_throughput]
         return self.rng.choice(small or cells)
 
 

@@ -47,7 +47,11 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running):
     lost = running.intent.machine("worker2")
     assert lost.translation
     block = str(lost.translation.local_cidr)
-    others = [one.name for one in running.intent.machines if one.speaker and one.name != lost.name]
+    others = [
+        machine.name
+        for machine in running.intent.machines
+        if machine.speaker and machine.name != lost.name
+    ]
     failover.plug(running.entry, running.intent, lost.name, plugged=False)
     try:
         deadline = Deadline(HOLD_SECONDS + NOTICE_SECONDS)

@@ -99,7 +99,7 @@ def test_what_is_lost_is_last_seen_where_the_fault_is(running, case):
         running.run(change.undo)
     assert found.verdict == "fail"
     seen = (found.conclusion.last, found.conclusion.missing)
-    wanted = [one if " " in one else f"worker1 {one}" for one in points.split(", ")]
+    wanted = [word if " " in word else f"worker1 {word}" for word in points.split(", ")]
     assert [point and str(point.tap) for point in seen] == wanted, found.conclusion
     assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
@@ -176,7 +176,7 @@ def test_tshark_finds_the_probe_in_every_file(running, tmp_path):
     )
     layers = [one["_source"]["layers"] for one in json.loads(done.stdout)]
     assert len(layers) == len(found.matched.passed)
-    asked = [one for one in layers if one["frame.comment"] == ["the probe's question"]]
+    asked = [layer for layer in layers if layer["frame.comment"] == ["the probe's question"]]
     seen_at = [one["frame.interface_name"][0] for one in asked]
     assert seen_at == [f"{row.tap.place}:{row.tap.device}" for row in found.trace.there]
     assert asked[0]["udp.dstport"] == ["80"]

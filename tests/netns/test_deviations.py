@@ -34,7 +34,7 @@ def running(new_lab):
 
 def found(running: Running, *places: str) -> list[tuple[str, StateDifference]]:
     there = running.provider.deviations(running.lab, running.intent, places, Deadline(60))
-    return [(name, one) for name, differences in there.items() for one in differences]
+    return [(name, difference) for name, differences in there.items() for difference in differences]
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -113,7 +113,7 @@ def test_heal_ends_when_every_route_is_learned_again(opened):
 def elsewhere(opened: OpenLab) -> tuple[Finding, ...]:
     """What is wrong in the whole lab."""
     intent = as_it_is(opened)
-    asked = {one.name: () for one in intent.machines}
+    asked = {machine.name: () for machine in intent.machines}
     seen = opened.provider.observe(opened.handle, intent, asked, Deadline(30))
     return Explainer(intent, seen).elsewhere()
 

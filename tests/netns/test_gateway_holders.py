@@ -43,9 +43,9 @@ def test_a_failover_and_another_one_back(running, capsys):
         assert found.lost == found.before["node009"]
         assert found.lost not in found.away.holders.values()
         assert found.back.holders == found.away.holders, "nobody preempts"
-        for one in found.away.silences:
-            assert ADVERT_SECONDS < one.seconds < 15.0, one
-            assert 0 < one.answered < one.sent, one
+        for silence in found.away.silences:
+            assert ADVERT_SECONDS < silence.seconds < 15.0, silence
+            assert 0 < silence.answered < silence.sent, silence
         assert holders(running) == set(found.back.holders.values())
     assert capsys.readouterr().err.count("failover: ") == 4
     assert differences(running) == ()
@@ -64,7 +64,7 @@ def test_an_address_on_two_machines_is_told_and_the_plan_stays(running):
     other = next(name for name in first.candidates if name != first.holder)
     running.shell(other, f"ip address add {first.address} dev {first.device}")
     try:
-        kinds = {one.kind for one in differences(running)}
+        kinds = {difference.kind for difference in differences(running)}
         seen = held(running)[first.node]
         planned = resolve_gateways(running.provider, running.lab, running.intent).gateways[0].holder
     finally:

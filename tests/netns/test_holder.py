@@ -32,7 +32,7 @@ def lab(new_lab):
 
 def test_marks_tell_lab_token_directory_and_age(lab):
     entry = holders.start_holder(lab, sys.executable)
-    (mark,) = [one for one in NetnsProvider().marks() if one.token == lab.token]
+    (mark,) = [mark for mark in NetnsProvider().marks() if mark.token == lab.token]
     assert (mark.lab, mark.directory) == (lab.name, lab.directory)
     assert mark.object == f"process {entry.pid} (holder)"
     assert 0 <= mark.age_seconds < 60
@@ -192,7 +192,7 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab, new_lab):
     later = LabHandle(lab.name, lab.directory, new_lab("token").token)
     for one in (lab, elsewhere, later, later):
         provider.steps(one, intent)[0].run()
-    there = [one.token for one in list_holders() if one.lab == lab.name]
+    there = [holder.token for holder in list_holders() if holder.lab == lab.name]
     assert there == [elsewhere.token, later.token]
     provider.destroy(elsewhere)
     provider.destroy(later)
@@ -200,7 +200,7 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab, new_lab):
 
 def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab):
     holders.start_holder(lab, sys.executable)
-    looks = iter([(), tuple(one for one in list_holders() if one.token == lab.token)])
+    looks = iter([(), tuple(holder for holder in list_holders() if holder.token == lab.token)])
     (found,) = holders.end_all_holders(lambda: next(looks))
     assert found.gone()
 
@@ -216,7 +216,7 @@ def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab):
 )
 def test_a_need_that_no_lab_can_have_is_no_trap_for_others(lab, note, monkeypatch):
     entry = holders.start_holder(lab, sys.executable)
-    own = [one for one in list_holders() if one.token == lab.token]
+    own = [holder for holder in list_holders() if holder.token == lab.token]
     monkeypatch.setattr(preflight, "list_holders", lambda: own)
     command = ["sh", "-c", f"{note} {preflight.NEED_FILE}"]
     entry.call("x", lambda _: subprocess.run(command, check=True).returncode, Deadline(5))

@@ -89,7 +89,7 @@ def tables(running: Running) -> set[str]:
 def test_the_rule_that_drops_a_probe_is_named(lab, place, rule, said):
     with dropping(lab, place, rule):
         words = traced(lab)
-    assert [one for one in words if said in one and one.startswith(f"{place}: table inet mine")]
+    assert [word for word in words if said in word and word.startswith(f"{place}: table inet mine")]
     assert tables(lab) == MADE
 
 

@@ -49,8 +49,8 @@ def test_every_api_server_answers_behind_the_api_address(running, source):
     asked = " ".join(["http://10.0.0.253:6443/"] * 64)
     said = running.shell(source, f"curl --silent --fail --max-time 5 {asked}").splitlines()
     answers = [json.loads(line) for line in said]
-    assert {one["endpoint"] for one in answers} == {f"controller-0{n}" for n in (1, 2, 3)}
-    assert {one["client"].partition(":")[0] for one in answers} == {"10.0.0.253"}
+    assert {answer["endpoint"] for answer in answers} == {f"controller-0{n}" for n in (1, 2, 3)}
+    assert {answer["client"].partition(":")[0] for answer in answers} == {"10.0.0.253"}
 
 
 def test_an_api_server_that_is_down_is_left_out_and_taken_in_again(running):
@@ -160,7 +160,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(
-    ("broken", "mended", "kind", "what"), FAULTS, ids=[one[2] + "-" + one[3] for one in FAULTS]
+    ("broken", "mended", "kind", "what"),
+    FAULTS,
+    ids=[fault[2] + "-" + fault[3] for fault in FAULTS],
 )
 def test_what_is_wrong_on_a_hypervisor_is_told(running, broken, mended, kind, what):
     lines = {

@@ -106,7 +106,7 @@ def test_other_users_labs_are_not_seen(new_lab, monkeypatch):
 def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab, step):
     lab = new_lab("life")
     _kill(_stopped(LIFE, lab, step))
-    assert [one for one in list_holders() if one.token == lab.token]
+    assert [holder for holder in list_holders() if holder.token == lab.token]
     assert len(NetnsProvider().destroy(lab)) == 1
     assert NetnsProvider().destroy(lab) == ()
 

@@ -52,7 +52,7 @@ BROKEN = _broken()
 @pytest.mark.parametrize("name", shipped())
 def test_a_healthy_lab_shows_no_difference(bring_up, name):
     running = bring_up(scenario_intent(name), name=f"seen-{name}")
-    assert [str(one) for one in differences(running)] == []
+    assert [str(difference) for difference in differences(running)] == []
     running.provider.destroy(running.lab)
 
 
@@ -82,5 +82,5 @@ def test_counters_that_rise_name_the_hop(small):
     small.ask("worker1-p1", "10.244.1.2", 8080)
     after = seen(small)["worker2"]
     bash(small, "worker1", _tunnel())
-    assert "Udp NoPorts" in {one.name for one in rises(before, after)}
+    assert "Udp NoPorts" in {rise.name for rise in rises(before, after)}
     assert differences(small) == ()

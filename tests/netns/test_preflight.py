@@ -19,9 +19,9 @@ ANY = LabHandle("any", Path("/nowhere"), "0" * 16)
 def test_this_machine_is_fit():
     NetnsProvider().preflight(ANY, cluster("overlay"))
     assert "works; needed for every machine and pod" in {
-        one.seen for one in preflight.try_abilities(tunnels=True, switches=True)
+        ability.seen for ability in preflight.try_abilities(tunnels=True, switches=True)
     }
-    names = {one.check for one in preflight.try_abilities(tunnels=False)}
+    names = {ability.check for ability in preflight.try_abilities(tunnels=False)}
     assert {"namespaces", "veth", "bridge", "hairpin mode", "nftables"} <= names
     assert "vxlan" not in names
 
@@ -62,7 +62,7 @@ def test_a_neighbour_table_too_small(monkeypatch):
 def test_a_running_lab_is_counted_in(bring_up, monkeypatch):
     running = bring_up(cluster("overlay"))
     # The labs of other tests come and go meanwhile; a hundred of this one are above any change.
-    (own,) = [one for one in list_holders() if one.directory == running.lab.directory]
+    (own,) = [holder for holder in list_holders() if holder.directory == running.lab.directory]
     monkeypatch.setattr(preflight, "list_holders", list)
     before = preflight.machine_room().neighbours_used
     monkeypatch.setattr(preflight, "list_holders", lambda: [own] * 100)

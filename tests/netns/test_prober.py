@@ -80,7 +80,7 @@ def test_a_full_queue_of_one_source_does_not_hold_up_the_others(world):
         outcomes = world.probe([*stuck, *silent], in_flight=32)
     finally:
         world.run("ip netns exec a tc qdisc delete dev eth0 root")
-    assert {one.status for one in outcomes.values()} == {"timeout"}
+    assert {outcome.status for outcome in outcomes.values()} == {"timeout"}
     assert time.monotonic() - began < 20  # one after another they take 50 s
 
 
@@ -269,7 +269,9 @@ def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(world, mo
         """Whether each socket that asks the responder has an answer that is not read."""
         rows = Path("/proc/thread-self/net/udp").read_text(encoding="ascii").splitlines()[1:]
         fields = [row.split() for row in rows]
-        return [not one[4].endswith(":00000000") for one in fields if one[2].endswith(":1F96")]
+        return [
+            not field[4].endswith(":00000000") for field in fields if field[2].endswith(":1F96")
+        ]
 
     def probe_and_stall() -> set[str]:
         server = int(Path("/run/third.pid").read_text(encoding="ascii"))

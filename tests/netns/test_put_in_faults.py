@@ -61,7 +61,7 @@ def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running, name):
     running.run(change.undo)
     running.run(change.do[: len(change.do) // 2])
     running.run(change.undo)
-    assert [str(one) for one in differences(running, *machines)] == []
+    assert [str(difference) for difference in differences(running, *machines)] == []
 
 
 def rules(running: Running, node: str) -> list[str]:
@@ -90,4 +90,4 @@ def test_a_pod_whose_link_is_up_again_has_its_route_again(bring_up):
         change = fault.change(running.intent, site.node, site.peers[-1])
         running.run(change.do)
         running.run(change.undo)
-        assert [str(one) for one in differences(running, site.node)] == []
+        assert [str(difference) for difference in differences(running, site.node)] == []

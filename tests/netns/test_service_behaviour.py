@@ -58,7 +58,7 @@ class Changing:
         after["services"].run()
 
     def steps(self, intent: Intent):
-        return {one.name: one for one in self.running.provider.steps(self.running.lab, intent)}
+        return {step.name: step for step in self.running.provider.steps(self.running.lab, intent)}
 
     def answers(
         self, source: str, times: int = 1, address: str = WEB, port: int = 80, seconds: float = 10.0

@@ -43,7 +43,7 @@ def common():
     directory = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     names = ("", "providers/", "providers/netns/")
     modules = ["providers/netns/holder", "providers/netns/isolation"]
-    for name in (*(f"{one}__init__" for one in names), *modules):
+    for name in (*(f"{name}__init__" for name in names), *modules):
         target = directory / "lab" / f"{name}.py"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(PACKAGE / f"{name}.py", target)
@@ -134,7 +134,7 @@ def holder_of_nobody(python: str, common: Path, lab: LabHandle, name: str, direc
 
 
 def only_of_nobody(lab: LabHandle) -> int:
-    (found,) = [one for one in list_holders(all_users=True) if one.token == lab.token]
+    (found,) = [holder for holder in list_holders(all_users=True) if holder.token == lab.token]
     assert found.user == NOBODY
     return found.pid
 
@@ -352,12 +352,14 @@ def test_each_kind_of_holder_is_found_as_itself_alone(lab, tmp_path):
         first = holders.start_holder(lab, sys.executable)
         second = holders.start_holder(node, sys.executable, NODE_HOLDER)
         for kind, entry in ((LAB_HOLDER, first), (NODE_HOLDER, second)):
-            found = [one for one in list_holders(kind) if one.token == lab.token]
+            found = [holder for holder in list_holders(kind) if holder.token == lab.token]
             assert [one.pid for one in found] == [entry.pid]
     finally:
         holders.end_all_holders(
             lambda: [
-                one for one in list_holders(NODE_HOLDER, starting=True) if one.token == lab.token
+                holder
+                for holder in list_holders(NODE_HOLDER, starting=True)
+                if holder.token == lab.token
             ]
         )
         place.rmdir()

@@ -73,7 +73,8 @@ def test_what_a_machine_loses_it_may_still_answer(bring_up):
     intent = cluster("host-gateway", pods=1)
     drop = Drop("TEST", (f"{POD1}/32",))
     machines = tuple(
-        replace(one, drops=(drop,)) if one.name == "worker2" else one for one in intent.machines
+        replace(machine, drops=(drop,)) if machine.name == "worker2" else machine
+        for machine in intent.machines
     )
     running = bring_up(replace(intent, machines=machines), name="answering")
     for kind in ("tcp", "udp"):

@@ -226,7 +226,7 @@ def entering(pid: int, *, foreign: bool, words: Sequence[str]) -> list[str]:
 
 
 def _children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _deepest(pid: int) -> int:
@@ -251,5 +251,5 @@ def _inner_pid(pid: int, outer: int) -> int:
 def _numbers(pid: int) -> list[int]:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("NSpid:"):
-            return [int(one) for one in line.split()[1:]]
+            return [int(word) for word in line.split()[1:]]
     raise AssertionError(pid)

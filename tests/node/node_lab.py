@@ -61,9 +61,9 @@ def verdicts(results: Sequence[CellResult]) -> Counter[str]:
 def failed(results: Sequence[CellResult]) -> set[frozenset[str | None]]:
     """Pairs of nodes between whose pods cells have failed."""
     return {
-        frozenset((one.cell.source.node, one.cell.target.node))
-        for one in results
-        if one.verdict == "fail" and one.cell.family == "pod-pod"
+        frozenset((result.cell.source.node, result.cell.target.node))
+        for result in results
+        if result.verdict == "fail" and result.cell.family == "pod-pod"
     }
 
 

@@ -22,7 +22,7 @@ from lab.topology.intent import Intent
 
 
 def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]:
-    cell = next(one for one in lab.cells() if one.id == cell_id)
+    cell = next(cell for cell in lab.cells() if cell.id == cell_id)
     where = listening(lab.intent, cell)
     outcomes = []
 
@@ -63,7 +63,7 @@ class EnoughError(Exception):
 def test_an_agent_passes_packets_on_as_they_come(new_lab):
     lab = new_lab("overlay")
     lab.up()
-    cell = next(one for one in lab.cells() if one.id == "pod-pod/master-p1/worker1-p1/tcp-small")
+    cell = next(cell for cell in lab.cells() if cell.id == "pod-pod/master-p1/worker1-p1/tcp-small")
     parts: list[Taken] = []
 
     def hear(taken: Taken) -> None:
@@ -87,7 +87,7 @@ def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_
     lab.up()
     guest = lab.guest("worker1")
     guest.shell("nft 'table inet mine { chain c { type filter hook forward priority 5; drop; }; }'")
-    cell = next(one for one in lab.cells() if one.id == "pod-pod/master-p1/worker1-p1/tcp-small")
+    cell = next(cell for cell in lab.cells() if cell.id == "pod-pod/master-p1/worker1-p1/tcp-small")
     table, places = trace_table("tcp", [cell.target.address]), {"worker1": (), "worker1-p1": ()}
 
     def ask() -> None:
@@ -99,7 +99,9 @@ def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_
 
     said = lab.fleet.trace(lab.intent, places, table, ask, Deadline(SECONDS))
     assert [(one.place, one.trouble) for one in said] == [(place, "") for place in places]
-    assert [one for one in kernel_words(said) if "table inet mine chain c dropped" in one.sentence]
+    assert [
+        word for word in kernel_words(said) if "table inet mine chain c dropped" in word.sentence
+    ]
     assert TABLE not in tables()
 
     def kill() -> None:

@@ -52,7 +52,7 @@ def test_every_cell_passes(lab):
 
     results = run(lab.cells(), lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
     assert verdicts(results) == {"pass": len(lab.cells())}, [
-        (one.cell.id, one.detail) for one in results if one.verdict != "pass"
+        (result.cell.id, result.detail) for result in results if result.verdict != "pass"
     ][:5]
 
 
@@ -69,7 +69,11 @@ def test_pods_that_are_asked_by_exec_see_the_same(lab):
         results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
     finally:
         shutil.rmtree(DIRECTORY)
-    amiss = [(one.cell.id, one.verdict, one.detail) for one in results if one.verdict != "pass"]
+    amiss = [
+        (result.cell.id, result.verdict, result.detail)
+        for result in results
+        if result.verdict != "pass"
+    ]
     assert not amiss, amiss[:5]
 
 
@@ -149,7 +153,7 @@ def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
     *_, states = base.on_machines(handle, lab.intent, None, lambda: guests)
     states.run()
     assert found() == []
-    node, pod = (guests.fleet.machine(real, one) for one in places[:2])
+    node, pod = (guests.fleet.machine(real, place) for place in places[:2])
     for machine in (node, pod):
         machine.run(["nft", "table ip mine { chain c { drop; }; }"], Deadline(20))
     by_node = "/run/hybridlab/enter worker1-p1 sh -c 'nft delete table ip mine'"

@@ -31,8 +31,8 @@ def told(there: OpenLab) -> Explanation:
 )
 def test_a_fault_on_a_machine_is_named_and_healed(there, fault):
     sites = registry.sites(registry.faults()[fault], there.intent)
-    site = next(one for one in sites if one.node == "worker1")
-    peer = next((one for one in site.peers if one in {"worker2", "worker1-p1"}), "")
+    site = next(site for site in sites if site.node == "worker1")
+    peer = next((peer for peer in site.peers if peer in {"worker2", "worker1-p1"}), "")
     row = put_in(there, FaultRequest(fault, "worker1", peer), SAID.append)
     assert (row.node, row.peer, row.state) == ("worker1", peer, "done")
     try:

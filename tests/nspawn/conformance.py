@@ -54,8 +54,8 @@ def main() -> int:
             _judge(programs / "linux-amd64", kubeconfig, asked.focus, asked.output)
             seconds = time.monotonic() - began
         except subprocess.CalledProcessError as error:
-            for found in Path(folder).glob("labs/*/evidence/*"):
-                shutil.copy(found, asked.output)
+            for path in Path(folder).glob("labs/*/evidence/*"):
+                shutil.copy(path, asked.output)
             return int(error.returncode)
         finally:
             _lab(environment, "down", LAB)

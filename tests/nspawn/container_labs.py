@@ -76,17 +76,17 @@ class ContainerLabs(RealLab):
     def left(self) -> set[str]:
         """Everything of these labs on the machine, regardless of the journal."""
         found = {f"process {pid}" for pid in self._processes()}
-        found |= {f"disk {one}" for one in self.state.glob("labs/*/machines/*")}
+        found |= {f"disk {path}" for path in self.state.glob("labs/*/machines/*")}
         tokens = self._tokens()
-        found |= {f"control group {one}" for one in tokens & cgroups.tokens()}
-        found |= {f"mount {one}" for one in self._mounts()}
-        cables = {one.name for one in LINKS.iterdir()}
-        return found | {f"cable hl{one[:8]}" for one in tokens if f"hl{one[:8]}" in cables}
+        found |= {f"control group {token}" for token in tokens & cgroups.tokens()}
+        found |= {f"mount {mount}" for mount in self._mounts()}
+        cables = {path.name for path in LINKS.iterdir()}
+        return found | {f"cable hl{token[:8]}" for token in tokens if f"hl{token[:8]}" in cables}
 
     def _processes(self) -> Iterator[int]:
         """Processes whose command line has the state directory, or that have a mount of it."""
         wanted = os.fsencode(str(self.state))
-        for name in (one.name for one in Path("/proc").iterdir()):
+        for name in (path.name for path in Path("/proc").iterdir()):
             if not name.isdigit() or int(name) == os.getpid():
                 continue
             try:

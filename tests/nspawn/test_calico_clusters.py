@@ -56,7 +56,7 @@ def gone_and_back(labs: ContainerLabs, lab: str, node: str, scenario: str) -> st
 def without_calico() -> str:
     """Why no cluster of Calico's can be made here; empty where the bundle has its images."""
     why = missing_bundle()
-    images = {one.name.rpartition(":")[0] for made in store().all() for one in made.images}
+    images = {image.name.rpartition(":")[0] for made in store().all() for image in made.images}
     lacking = sorted(set(IMAGES) - images)
     return why or (f"no bundle has {', '.join(lacking)}" if lacking else "")
 

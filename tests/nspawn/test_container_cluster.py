@@ -145,7 +145,9 @@ def test_pods_that_cannot_run_are_named_and_all_other_cells_judged(lab, prevent,
         assert fix in said
         found = lab.run("report", "cluster", "--json").stdout
         verdicts = {
-            verdict: [one["id"] for one in json.loads(found)["cells"] if one["verdict"] == verdict]
+            verdict: [
+                cell["id"] for cell in json.loads(found)["cells"] if cell["verdict"] == verdict
+            ]
             for verdict in ("pass", "probe-error")
         }
         assert all("/worker-p" in one for one in verdicts["probe-error"])

@@ -85,8 +85,8 @@ def test_a_blob_that_is_cut_short_is_named_with_what_it_belongs_to(
     ready = prepared.place(cache, manifest)
     ready.rename(ready.with_name("aside"))
     try:
-        program = next(one for one in manifest.programs if one.name == "kubelet")
-        image = next(one for one in manifest.images if "kube-proxy" in one.name)
+        program = next(program for program in manifest.programs if program.name == "kubelet")
+        image = next(image for image in manifest.images if "kube-proxy" in image.name)
         blob, owner = {
             "program": (program.blob, "program 'kubelet' (linux)"),
             "image manifest": (image.manifest, f"image '{image.name}' (linux), its manifest"),

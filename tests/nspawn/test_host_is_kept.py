@@ -42,13 +42,13 @@ def attempted(lab, request):
 def opened_here() -> list[str]:
     """Block devices that the host's root may open, as ``major:minor``."""
     found = []
-    for one in sorted(Path("/sys/dev/block").iterdir()):
-        device = Path("/dev") / one.resolve().name
+    for path in sorted(Path("/sys/dev/block").iterdir()):
+        device = Path("/dev") / path.resolve().name
         try:
             os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK))
         except OSError:
             continue
-        found.append(one.name)
+        found.append(path.name)
     return found
 
 

@@ -49,8 +49,8 @@ def test_a_connection_that_is_cut_ends_the_command_and_is_never_run_again(shell,
     thread.start()
     Deadline(10).wait("waiting for it to begin", mark.exists)
     for pid in sshd.connections():
-        for one in (*children(pid), pid):
-            os.kill(one, signal.SIGKILL)
+        for child in (*children(pid), pid):
+            os.kill(child, signal.SIGKILL)
     thread.join(20)
     assert isinstance(trouble[0], ConnectionLostError)
     assert "the connection to 'guest1'" in str(trouble[0])

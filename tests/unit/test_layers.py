@@ -84,7 +84,7 @@ def roots_of(names: Iterable[str]) -> set[str]:
 
 
 def test_no_modules_import_each_other_in_a_circle(modules):
-    names = {module_name(one.path): one for one in modules}
+    names = {module_name(module.path): module for module in modules}
     later = {name: one.top & names.keys() - {name} for name, one in names.items()}
     try:
         TopologicalSorter(later).prepare()
@@ -100,7 +100,7 @@ def module_name(path: Path) -> str:
 def test_modules_import_only_what_their_place_in_the_flow_allows(modules):
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages | ROOMS == set(FLOW)
-    wrong = {str(one.path): found for one in modules if (found := forbidden(one))}
+    wrong = {str(module.path): found for module in modules if (found := forbidden(module))}
     assert not wrong
 
 

@@ -44,5 +44,5 @@ def test_a_mutation_without_tests_that_run_is_stale(tree):
 
 def test_every_mutation_of_the_list_names_tests_that_exist():
     root = mutate.ROOT
-    named = {test for one in mutate.read_mutations() for test in one.tests}
+    named = {test for mutation in mutate.read_mutations() for test in mutation.tests}
     assert [test for test in sorted(named) if not (root / test.partition("::")[0]).exists()] == []

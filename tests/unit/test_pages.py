@@ -22,7 +22,7 @@ REST_IS_A_COMMAND = frozenset({"exec", "ssh"})
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them of headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    plain = (re.sub(r"[^\w -]", "", one.lower()) for one in headings)
+    plain = (re.sub(r"[^\w -]", "", heading.lower()) for heading in headings)
     return {one.replace(" ", "-") for one in plain}
 
 
@@ -31,7 +31,7 @@ def links(page: Path) -> list[str]:
 
 
 def test_every_link_leads_to_a_file_and_a_heading():
-    for page, link in ((one, link) for one in PAGES for link in links(one)):
+    for page, link in ((source, link) for source in PAGES for link in links(source)):
         if "://" in link:
             continue
         path, _, anchor = link.partition("#")
@@ -63,7 +63,7 @@ def quoted_commands(page: Path) -> Iterator[list[str]]:
 
 @pytest.mark.room
 def test_every_quoted_command_exists_and_has_its_options():
-    for page, words in ((one, words) for one in PAGES for words in quoted_commands(one)):
+    for page, words in ((source, words) for source in PAGES for words in quoted_commands(source)):
         if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
             continue  # "lab COMMAND --help", "lab --version"
         found, rest = main_command.get_command(click.Context(main_command), words[0]), words[1:]

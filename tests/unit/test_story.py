@@ -69,7 +69,8 @@ def test_line_ends_and_tabs_stay_as_they_are():
 def test_words_of_strangers_in_a_summary_do_not_paint_the_terminal(stream):
     run = made_run("dead-node", families=("hairpin",))
     results = tuple(
-        replace(one, detail=f"{one.detail} {HOSTILE}", repeat="x\nforged") for one in run.results
+        replace(result, detail=f"{result.detail} {HOSTILE}", repeat="x\nforged")
+        for result in run.results
     )
     run = replace(run, results=results, lab=f"{HOSTILE}\nforged", banner=HOSTILE)
     show(run, HOSTILE, stream, {"TERM": "xterm"})

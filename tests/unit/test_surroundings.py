@@ -28,7 +28,10 @@ def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored():
 
 
 def test_every_installed_package_takes_the_python_of_debian_12():
-    needs = {one.name: one.metadata.get_all("Requires-Python", [""])[0] for one in distributions()}
+    needs = {
+        distribution.name: distribution.metadata.get_all("Requires-Python", [""])[0]
+        for distribution in distributions()
+    }
     assert "pytest" in needs
     refusing = {name: need for name, need in needs.items() if "3.11.2" not in SpecifierSet(need)}
     assert refusing == {}

@@ -138,7 +138,7 @@ class Node:
                 for path in given["paths"]
                 if any(f"{one}\\".startswith(f"{path}\\") for one in self.there)
             ],
-            "networks": [one["name"] for one in self.networks],
+            "networks": [network["name"] for network in self.networks],
             "registered": sorted(self.services),
         }
 
@@ -174,7 +174,7 @@ class Node:
         return changed
 
     def _node_files(self, given: Settings) -> tuple[bool, Settings]:
-        written = [one["path"] for one in given["files"] if self._put(one["path"], one["text"])]
+        written = [file["path"] for file in given["files"] if self._put(file["path"], file["text"])]
         return bool(written), {"written": written, "removed": []}
 
     def _node_service(self, given: Settings) -> tuple[bool, Settings]:
@@ -198,8 +198,8 @@ class Node:
         return True, {"joined": True, "said": ["This node has joined the cluster"]}
 
     def _hns_network(self, given: Settings) -> tuple[bool, Settings]:
-        wanted = [json.loads(one) for one in given["networks"]]
-        if {one["Name"] for one in wanted} <= {one["name"] for one in self.networks}:
+        wanted = [json.loads(network) for network in given["networks"]]
+        if {one["Name"] for one in wanted} <= {network["name"] for network in self.networks}:
             return False, {"made": True, "task": ""}
         assert self._sent("hns-make.ps1")
         self.tasks["hns-make"] = "Running"

@@ -81,12 +81,14 @@ def decided(topology: str, minor: str = "1.36") -> JoinPlan:
     assert intent.kubernetes is not None
     asked = replace(intent.kubernetes, version=minor)
     machines = tuple(
-        replace(one, kubelet=replace(one.kubelet, version=minor)) if one.kubelet else one
-        for one in intent.machines
+        replace(machine, kubelet=replace(machine.kubelet, version=minor))
+        if machine.kubelet
+        else machine
+        for machine in intent.machines
     )
     intent = replace(intent, kubernetes=asked, machines=machines)
     made = replace(plan_cluster("lab", intent, bundle), topology=topology)
-    node = next(one for one in made.nodes if one.os == "windows")
+    node = next(node for node in made.nodes if node.os == "windows")
     return JoinPlan(made, intent, node, bundle)
 
 
@@ -121,7 +123,7 @@ def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
     return {
         "steps": [
             *({one.name: image_steps.settings(one)} for one in of_image),
-            *({one.name: image_steps.settings(one)} for one in all_steps if one),
+            *({step.name: image_steps.settings(step)} for step in all_steps if step),
         ],
     }
 

@@ -81,16 +81,16 @@ def _call(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
 
 def _arguments(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
     name, where = str(call.name).lower(), line(call.node)
-    own = next((one for one in functions if one.name.lower() == name), None)
+    own = next((function for function in functions if function.name.lower() == name), None)
     if own:
-        known = {one.name.lower() for one in own.parameters}
-        wanted = {one.name.lower() for one in own.parameters if one.mandatory}
+        known = {parameter.name.lower() for parameter in own.parameters}
+        wanted = {parameter.name.lower() for parameter in own.parameters if parameter.mandatory}
     elif name in CMDLETS:
         known, wanted = set(CMDLETS[name]), set()
     else:
         yield f"{where}: '{call.name}' is no function of ours, and no cmdlet that we know"
         return
-    given = {one.lower() for one in call.parameters}
+    given = {parameter.lower() for parameter in call.parameters}
     for one in sorted(given - known - COMMON):
         yield f"{where}: '{call.name}' has no parameter -{one}"
     if not call.splats:
@@ -114,9 +114,11 @@ def _native(script: Script, call: Call) -> Iterator[str]:
     if call.name is None and (call.operator != "&" or _is_block(script, call)):
         return
     after = [
-        script.text(one.next_named_sibling)
-        for one in _upwards(call.node)
-        if one.parent and one.parent.type == "statement_list" and one.next_named_sibling
+        script.text(ancestor.next_named_sibling)
+        for ancestor in _upwards(call.node)
+        if ancestor.parent
+        and ancestor.parent.type == "statement_list"
+        and ancestor.next_named_sibling
     ]
     if not after or "$LASTEXITCODE" not in after[0]:
         yield f"{where}: a program whose exit code nobody reads: use Invoke-Native"
@@ -128,9 +130,9 @@ def _is_block(script: Script, call: Call) -> bool:
         return call.target is not None
     variable = script.text(call.target).lower()
     function = next(enclosing(call.node, "function_statement"), script.root)
-    for one in script.parameters(function):
-        if f"${one.name}".lower() == variable:
-            return one.kind == "scriptblock"
+    for parameter in script.parameters(function):
+        if f"${parameter.name}".lower() == variable:
+            return parameter.kind == "scriptblock"
     text = script.text(function).lower()
     return re.search(rf"{re.escape(variable)}\s*=\s*\[scriptblock\]", text) is not None
 
@@ -152,16 +154,19 @@ def _variables(script: Script) -> Iterator[str]:
         plain = name.split(":")[-1]
         if plain in AUTOMATIC - {"null"} and name != "global:lastexitcode":
             yield f"{line(node)}: ${name} is PowerShell's own: nobody may set it"
-        for one in script.parameters(scope):
+        for parameter in script.parameters(scope):
             written = script.text(node).lstrip("$")
-            if one.name != written and one.name.lower() == written.lower():
-                yield f"{line(node)}: ${written} is the parameter ${one.name}: case does not count"
+            if parameter.name != written and parameter.name.lower() == written.lower():
+                yield (
+                    f"{line(node)}: ${written} is the parameter ${parameter.name}: "
+                    "case does not count"
+                )
     for node in script.of("variable"):
         name = script.text(node).lstrip("$@").strip("{}").lower()
         if name.startswith("env:") or name in AUTOMATIC | PREFERENCES | {"global:lastexitcode"}:
             continue
         scopes = [script.root, *enclosing(node, "function_statement")]
-        known = set().union(*(assigned.get(one.id, set()) for one in scopes))
+        known = set().union(*(assigned.get(scope.id, set()) for scope in scopes))
         if name not in known and f"script:{name}" not in known:
             yield f"{line(node)}: ${name} is read and never set"
 
@@ -188,7 +193,7 @@ def _targets(script: Script) -> Iterator[tuple[Node, str]]:
             if node.type == "script_parameter" and one.type == "script_parameter_default":
                 break
     for node in script.of("foreach_statement"):
-        variable = next(one for one in node.named_children if one.type == "variable")
+        variable = next(child for child in node.named_children if child.type == "variable")
         yield variable, script.text(variable).lstrip("$").lower()
 
 

@@ -101,10 +101,10 @@ class Script:
             (child for child in node.named_children if child.type == "attribute_list"), None
         )
         kind, mandatory = None, False
-        for one in attributes.named_children if attributes else ():
-            if one.named_children and one.named_children[0].type == "type_literal":
-                kind = self.text(one)[1:-1].lower()
-            elif self.text(one).lower().startswith("[parameter(mandatory"):
+        for child in attributes.named_children if attributes else ():
+            if child.named_children and child.named_children[0].type == "type_literal":
+                kind = self.text(child)[1:-1].lower()
+            elif self.text(child).lower().startswith("[parameter(mandatory"):
                 mandatory = True
         return Parameter(self.text(variable)[1:], kind, mandatory)
 
@@ -134,10 +134,10 @@ class Script:
             if self.text(node.named_children[0]) != variable:
                 continue
             body = next(one for one in walk(node) if one.type == "hash_literal_body")
-            entries = (one for one in body.named_children if one.type == "hash_entry")
+            entries = (child for child in body.named_children if child.type == "hash_entry")
             return {
-                self.text(one.named_children[0]).strip("'"): self.text(one.named_children[-1])
-                for one in entries
+                self.text(entry.named_children[0]).strip("'"): self.text(entry.named_children[-1])
+                for entry in entries
             }
         raise KeyError(variable)
 

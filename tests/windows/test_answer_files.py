@@ -51,13 +51,13 @@ def test_every_golden_file_is_of_a_variant():
 
 def test_variants_cover_every_release_firmware_storage_channel_and_surface():
     settings = [variant.settings for variant in answers.INSTALLATIONS.values()]
-    assert {one.wanted.year for one in settings} == set(RELEASES)
-    assert {(one.firmware, one.storage) for one in settings} == {
+    assert {setting.wanted.year for setting in settings} == set(RELEASES)
+    assert {(setting.firmware, setting.storage) for setting in settings} == {
         (firmware, storage) for firmware in ("bios", "uefi") for storage in ("virtio", "sata")
     }
     channels = {variant.channel for variant in answers.INSTALLATIONS.values()}
     assert channels == {"evaluation", "volume", "retail", "unknown"}
-    assert {one.wanted.surface for one in settings} == {"core", "desktop"}
+    assert {setting.wanted.surface for setting in settings} == {"core", "desktop"}
 
 
 @example(words="one\u2028two\u00a0")
@@ -85,7 +85,10 @@ def test_answer_file_is_what_windows_reads(name):
     assert set(texts(document, "PlainText")) == {"false"}
     orders: dict[tuple[str, ...], list[str]] = {}
     for order in tree(document).iter("{*}Order"):
-        above = [one.get("pass") or one.get("name") or one.tag for one in order.iterancestors()]
+        above = [
+            ancestor.get("pass") or ancestor.get("name") or ancestor.tag
+            for ancestor in order.iterancestors()
+        ]
         orders.setdefault(tuple(above), []).append(order.text)
     for place, found in orders.items():
         assert found == [str(number + 1) for number in range(len(found))], place
@@ -93,8 +96,8 @@ def test_answer_file_is_what_windows_reads(name):
     lines = texts(document, "SynchronousCommand/CommandLine")
     assert max(map(len, paths)) <= 259
     assert max(map(len, lines)) <= 1024
-    assert not [one for one in paths if RESTARTS.search(one)]
-    assert not [one for one in paths + lines if re.search(r"\s>\s*COM\d", one)], "echo writes it"
+    assert not [path for path in paths if RESTARTS.search(path)]
+    assert not [path for path in paths + lines if re.search(r"\s>\s*COM\d", path)], "echo writes it"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -107,7 +110,7 @@ def test_answer_file_has_only_settings_and_values_that_windows_knows(name):
         for leaf in (one for one in component.iter("{*}*") if len(one) == 0):
             parents = [leaf, *leaf.iterancestors()]
             parents = parents[: parents.index(component)]
-            path = "/".join(etree.QName(one).localname for one in reversed(parents))
+            path = "/".join(etree.QName(parent).localname for parent in reversed(parents))
             assert re.fullmatch(known[*where, path], leaf.text or ""), path
         for parent in component.iter("{*}*"):
             once = [one.tag for one in parent if one.get(f"{WCM}action") != "add"]

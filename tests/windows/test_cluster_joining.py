@@ -100,7 +100,7 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, n
         assert node.services[service]["state"] == "Running"
     assert node.services["kube-proxy"]["depends"] == ["kubelet"]
     assert node.services["kubelet"]["depends"] == ["containerd"]
-    assert plan.network.name in {one["name"] for one in node.networks}
+    assert plan.network.name in {network["name"] for network in node.networks}
     node.changed.clear()
     through(way(topology))
     assert node.changed == []
@@ -276,7 +276,7 @@ def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(known, n
     node.networks.append({"name": "cbr0", "type": "L2Bridge", "prefix": "10.1.0.0/24"})
     through(way())
     assert "hns-clean" in node.steps
-    assert "cbr0" not in {one["name"] for one in node.networks}
+    assert "cbr0" not in {network["name"] for network in node.networks}
     assert node.boots == 1
 
 

@@ -42,7 +42,7 @@ def test_bundle_has_what_the_rules_ask_for_each_topology(topology):
     plan = decided(topology)
     lacking = [one for one in rules.missing(plan.manifest, plan.cluster) if "windows" in one]
     assert lacking == []
-    places = {one.source: one.target for one in plan.bundle().files}
+    places = {file.source: file.target for file in plan.bundle().files}
     assert places["bin/kubelet.exe"] == "C:\\k\\kubelet.exe"
     assert places["cni/host-local.exe"] == "C:\\opt\\cni\\bin\\host-local.exe"
     assert places["bin/containerd.exe"] == "C:\\Program Files\\containerd\\containerd.exe"
@@ -129,8 +129,8 @@ def test_host_gateways_other_bridge_is_sdnbridge_told_to_use_the_second_address(
 def test_host_gateways_routes_are_the_intents():
     plan = decided("host-gateway")
     routes = plan.intent.machine(plan.node.name).routes
-    wanted = {(one.destination, one.via) for one in routes if one.destination != "default"}
-    assert {(one.destination, one.via) for one in plan.routes().routes} == wanted
+    wanted = {(route.destination, route.via) for route in routes if route.destination != "default"}
+    assert {(route.destination, route.via) for route in plan.routes().routes} == wanted
     assert len(wanted) == 4
 
 
@@ -187,4 +187,6 @@ def test_all_is_ascii_and_no_command_line_holds_a_quote_or_the_token(topology, m
         one["command"] for step in made["steps"] for one in step.values() if "command" in one
     ]
     assert len(commands) == 2
-    assert not [one for one in commands if '"' in one or cluster_nodes.JOIN.token in one]
+    assert not [
+        command for command in commands if '"' in command or cluster_nodes.JOIN.token in command
+    ]

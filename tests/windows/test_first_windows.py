@@ -24,13 +24,13 @@ NAME = "windows-server-2022"
 
 
 def test_the_page_has_every_check_in_order():
-    assert [one.number for one in CHECKS] == list(range(1, 20))
-    assert PAGE.read_text().endswith("\n".join(describe(one) for one in CHECKS))
+    assert [check.number for check in CHECKS] == list(range(1, 20))
+    assert PAGE.read_text().endswith("\n".join(describe(check) for check in CHECKS))
 
 
 def lab(said: dict[int, str]) -> Any:
     """A lab whose Windows node answers checks by their number ("!" on stderr); others fail."""
-    answers = {encoded_command(one.command): said.get(one.number) for one in CHECKS}
+    answers = {encoded_command(check.command): said.get(check.number) for check in CHECKS}
 
     def asked(words: tuple[str, ...], _: object) -> Completed:
         answer = answers[words]

@@ -80,7 +80,7 @@ def test_medium_is_told_whole_and_places_hold_the_very_bytes_that_they_are_said_
     assert [boot.kind for boot in found.boots] == ["bios", "uefi"]
     places = [*(boot.extent for boot in found.boots), found.no_prompt]
     expected = [PLAIN.bios, PLAIN.uefi, PLAIN.uefi_no_prompt]
-    assert [content[one.offset : one.offset + one.length] for one in places] == expected
+    assert [content[place.offset : place.offset + place.length] for place in places] == expected
 
 
 @pytest.mark.parametrize("container", ["wim", "esd", "swm"])
@@ -90,7 +90,7 @@ def test_every_release_is_read_from_every_container(tmp_path, year, container):
     assert found.container == f"/sources/install.{container}"
     assert found.channel == "volume"
     assert choose(found, WantedImage(year, "datacenter", "desktop")).index == 4
-    assert not any(one.edition.endswith("Eval") for one in found.images)
+    assert not any(image.edition.endswith("Eval") for image in found.images)
 
 
 @pytest.mark.parametrize("platform", [0, 0xEF])
@@ -244,7 +244,7 @@ def test_wim_of_more_than_four_gib_is_read(large):
     assert large.stat().st_size > LARGE
     assert large.stat().st_blocks * 512 < 100 << 20, "it is sparse"
     found = read(large)
-    assert [one.index for one in found.images] == [1, 2, 3, 4]
+    assert [image.index for image in found.images] == [1, 2, 3, 4]
     assert found.container == "/sources/install.wim"
 
 
@@ -273,7 +273,7 @@ def test_medium_made_anew_without_udf_is_read_too(tmp_path, volume):
     made = tmp_path / "anew.iso"
     media_maker.save(iso, made)
     found = read(made)
-    assert [one.index for one in found.images] == [1, 2, 3, 4]
+    assert [image.index for image in found.images] == [1, 2, 3, 4]
     assert (found.channel, found.boots, found.no_prompt) == ("evaluation", (), None)
 
 
@@ -289,8 +289,8 @@ def test_command_shows_what_a_medium_holds_and_serves(windows, capfd):
         assert words in out
     told = json.loads(lab(capfd, "image", "inspect", "--json", str(windows))[1])
     assert told["path"] == str(windows)
-    assert [one["index"] for one in told["images"]] == [1, 2, 3, 4]
-    assert {one["recipe"]: one["refusal"] for one in told["uses"]}["windows-server-2022"] == ""
+    assert [image["index"] for image in told["images"]] == [1, 2, 3, 4]
+    assert {use["recipe"]: use["refusal"] for use in told["uses"]}["windows-server-2022"] == ""
 
 
 def test_command_refuses_what_is_no_medium_with_its_code(tmp_path, capfd):

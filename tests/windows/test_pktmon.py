@@ -84,13 +84,13 @@ class Pktmon:
     def _several(self, line: str) -> int:
         """``a & b``, or ``a && (b && c || (d & e))``, as cmd.exe runs them."""
         first, _, rest = line.partition(" && (")
-        code = [self._run(one) for one in first.split(" & ")][-1]
+        code = [self._run(word) for word in first.split(" & ")][-1]
         if code or not rest:
             return code
         then, _, otherwise = rest.rstrip(")").partition(" || (")
-        if not any(self._run(one) for one in then.split(" && ")):
+        if not any(self._run(word) for word in then.split(" && ")):
             return 0
-        return [self._run(one) for one in otherwise.split(" & ")][-1]
+        return [self._run(word) for word in otherwise.split(" & ")][-1]
 
     def _run(self, command: str) -> int:
         self.ran.append(command)
@@ -139,7 +139,7 @@ class Pktmon:
 
     def _counted(self) -> str:
         flows = {"Name": "Upper", "Type": "Flows", "Inbound": {"Packets": 6}, "Outbound": _NONE}
-        drops = [one.counter() for one in self.drops if any(map(one.matches, self.filters))]
+        drops = [drop.counter() for drop in self.drops if any(map(drop.matches, self.filters))]
         component = {"Name": "TCP/IPv4 - L3/L4", "Id": 49, "Counters": [flows, *drops]}
         return json.dumps([{"Group": "Ethernet", "Components": [component]}])
 
@@ -198,7 +198,7 @@ def test_a_system_in_another_language_is_understood_by_its_layout(pktmon, new_mo
     pktmon.none = "Paketfilter:\r\n    Keine"
     pktmon.counters = ("^", "Z\u00e4hler\r\n")
     said = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
-    assert ([one.count for one in said.drops], said.trouble) == ([3], "")
+    assert ([drop.count for drop in said.drops], said.trouble) == ([3], "")
 
 
 def test_what_a_killed_command_left_is_removed_by_the_next(pktmon, new_monitor):
@@ -207,7 +207,7 @@ def test_what_a_killed_command_left_is_removed_by_the_next(pktmon, new_monitor):
     killed._held.close()  # as the end of its process does
     assert (pktmon.running, len(pktmon.filters)) == (True, 1)
     said = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
-    assert ([one.count for one in said.drops], said.trouble) == ([3], "")
+    assert ([drop.count for drop in said.drops], said.trouble) == ([3], "")
     assert pktmon.clean()
 
 
@@ -290,7 +290,7 @@ class Provider:
 
     def capture(self, _lab: Any, _intent: Any, taps: Any, _limit: Any, during: Any, _: Any) -> Any:
         during()
-        return tuple(Taken(one, (), blind=one.place.startswith("win")) for one in taps)
+        return tuple(Taken(tap, (), blind=tap.place.startswith("win")) for tap in taps)
 
     def probe(self, *_: Any) -> Any:
         self._probed()

@@ -34,7 +34,9 @@ def test_sound_script_is_left_alone_and_needs_its_head_and_tail():
     assert findings(HEAD + BODY + TAIL) == []
     (said,) = findings(HEAD + BODY)
     assert "explicit exit" in said
-    missing = [one for one in findings(BODY + TAIL) if "not among the first statements" in one]
+    missing = [
+        finding for finding in findings(BODY + TAIL) if "not among the first statements" in finding
+    ]
     assert len(missing) == 3
 
 
@@ -47,14 +49,16 @@ def test_linter_finds_what_is_added(mistake):
 @pytest.mark.parametrize("module", [name for name in EVERY if name.endswith(".psm1")])
 def test_no_shared_function_is_there_for_nobody(module):
     called = {str(call.name).lower() for name in EVERY for call in load(name).calls}
-    assert [one.name for one in load(module).functions if one.name.lower() not in called] == []
+    assert [
+        function.name for function in load(module).functions if function.name.lower() not in called
+    ] == []
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_no_function_is_there_twice(name):
     own, shared = load(name), imported(name)
     functions = own.functions if own.name == shared.name else own.functions + shared.functions
-    found = [one.name.lower() for one in functions]
+    found = [function.name.lower() for function in functions]
     assert len(found) == len(set(found))
 
 

@@ -25,7 +25,9 @@ from lab.windows.images.settings import (
 from lab.windows.nodes import steps as cluster
 from lab.windows.nodes.network import flanneld_program
 
-IMAGE = [one for one in steps.ImageStep.__subclasses__() if one is not cluster.ClusterStep]
+IMAGE = [
+    subclass for subclass in steps.ImageStep.__subclasses__() if subclass is not cluster.ClusterStep
+]
 CLUSTER = cluster.ClusterStep.__subclasses__()
 SCRIPTS = {f"{step.name}.ps1": step for step in IMAGE} | {
     f"cluster/{step.name}.ps1": step for step in CLUSTER
@@ -63,7 +65,7 @@ def kind_of(hint):
 
 def kinds(of):
     hints = typing.get_type_hints(of)
-    return {one.name: kind_of(hints[one.name]) for one in dataclasses.fields(of)}
+    return {field.name: kind_of(hints[field.name]) for field in dataclasses.fields(of)}
 
 
 def shape(script, variable="$shape"):

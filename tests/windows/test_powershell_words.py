@@ -14,7 +14,7 @@ from lab.windows.images import monitor
 def forbidden():
     """The characters that ConvertTo-Plain takes out: a pattern that means the same in Python."""
     module = load("hybridlab.psm1")
-    function = next(one for one in module.functions if one.name == "ConvertTo-Plain")
+    function = next(function for function in module.functions if function.name == "ConvertTo-Plain")
     found = re.search(r"\$Text, '((?:[^']|'')+)'", module.text(function.node))
     assert found is not None
     return re.compile(found[1].replace("''", "'"))
@@ -72,7 +72,7 @@ def test_ports_open_only_where_all_is_done_and_ready_is_said_last():
     assert callers == {("hybridlab.psm1", "Write-Ready"), ("sysprep.ps1", "Invoke-Sysprep")}
     assert scripts == {"hybridlab.psm1", "sysprep.ps1"}
     module = load("hybridlab.psm1")
-    function = next(one for one in module.functions if one.name == "Write-Ready")
+    function = next(function for function in module.functions if function.name == "Write-Ready")
     text = module.text(function.node)
     order = ["Wait-Until", "'key'", "'certificate'", "Open-Port", "'ready'"]
     assert sorted(order, key=text.index) == order

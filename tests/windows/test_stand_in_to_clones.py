@@ -57,7 +57,7 @@ def record(lab: Product, node: str) -> list[dict[str, Any]]:
 
 
 def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [one for one in events if one["event"] == kind]
+    return [event for event in events if event["event"] == kind]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def _check_story(said: str) -> None:
     """Every phase was told, in its order."""
     at = 0
     phases = ("copy", "specialize", "oobe", "first-logon", "ready", "sysprep")
-    for phase in (*(f"{one}:" for one in phases), "built,"):
+    for phase in (*(f"{phase}:" for phase in phases), "built,"):
         assert phase in said[at:], f"{phase} is not in {said[at:]}"
         at = said.index(phase, at)
 
@@ -131,7 +131,7 @@ def _check_installation(own: list[dict[str, Any]], kind: str) -> None:
     (found,) = of(own, "drivers")
     assert {"viostor", "netkvm"} <= set(found["found"])
     assert [one["name"] for one in of(own, "step")] == [
-        one.name for one in golden_steps("2022", "")
+        step.name for step in golden_steps("2022", "")
     ]
     assert len(of(own, "restart")) == 2
     assert not of(own, "step-refused")

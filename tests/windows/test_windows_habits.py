@@ -64,13 +64,13 @@ def test_the_clock_is_right_whatever_zone_the_hypervisor_is_in(hours):
 
 def test_an_evaluation_is_rearmed_and_no_shell_gets_less_memory_than_windows_gives_it():
     """W7: askcore 2011, SkipRearm must not be left for the last sysprep. W15: 2147483647 MB."""
-    (seal,) = [one for one in golden_steps("2022", "") if isinstance(one, Sysprep)]
+    (seal,) = [step for step in golden_steps("2022", "") if isinstance(step, Sysprep)]
     assert not seal.skip_rearm
     assert not [name for name, one in DOCUMENTS.items() if b"<SkipRearm>1" in one]
     assert not [field for field in WsMan.__dataclass_fields__ if "memory" in field]
 
 
-@pytest.mark.parametrize("name", [one for one in DOCUMENTS if "virtio" in one])
+@pytest.mark.parametrize("name", [document for document in DOCUMENTS if "virtio" in document])
 def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name):
     """W8: the drivers are on the answer medium, which is the second CD."""
     paths = [

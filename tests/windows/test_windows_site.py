@@ -48,8 +48,8 @@ def objects(connected: Any, site: Path) -> set[str]:
 @pytest.fixture
 def folder(connected, tmp_path):
     """The directory of a build, which QEMU may look into."""
-    for one in (tmp_path, *tmp_path.parents[:2]):
-        one.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
     yield tmp_path / "site"
     installer.remove_site(connected, tmp_path / "site")
     assert objects(connected, tmp_path / "site") == set()
@@ -109,13 +109,17 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     )
     (name,) = objects(connected, folder)
     pool = connected.storagePoolLookupByName(name)
-    assert sorted(one.name() for one in pool.listAllVolumes()) == ["answers", "console", "disk"]
+    assert sorted(volume.name() for volume in pool.listAllVolumes()) == [
+        "answers",
+        "console",
+        "disk",
+    ]
     assert str(wanted.setup.path) in connected.lookupByName(name).XMLDesc()
     for _ in range(2):
         machine.take_answers()
     assert "/answers" not in connected.lookupByName(name).XMLDesc()
     pool.refresh()
-    assert "answers" not in {one.name() for one in pool.listAllVolumes()}
+    assert "answers" not in {volume.name() for volume in pool.listAllVolumes()}
     machine.remove()
     assert objects(connected, folder) == set()
 

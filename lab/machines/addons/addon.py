@@ -117,7 +117,7 @@ def _masquerading_unit(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[s
     pod addresses are known only at run time. The bridge is created before the first pod.
     """
     answering: list[str] = []
-    for device in dict.fromkeys(one.device for one in machine.proxies):
+    for device in dict.fromkeys(proxy.device for proxy in machine.proxies):
         if machine.bridge and device == machine.bridge.name:
             # bridge netfilter takes 1500 for a bridge that is created with another MTU
             made = f"link add name {device} type bridge"

@@ -157,7 +157,10 @@ def _nodes(cluster: Cluster, intent: Intent) -> tuple[MachineIntent, ...]:
 
 def _router(intent: Intent) -> MachineIntent | None:
     """The router that nodes peer with; None if they peer with each other."""
-    return next((one for one in intent.machines if one.kind == "router" and one.speaker), None)
+    return next(
+        (machine for machine in intent.machines if machine.kind == "router" and machine.speaker),
+        None,
+    )
 
 
 ACCOUNT = "calico-node"
@@ -173,10 +176,13 @@ def manifest_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> Wave
         (*administrator(ACCOUNT, NAMESPACE), *render("addons/calico_crds.yaml", group=_GROUP)),
         (
             *(
-                _crd_object("IPPool", one.name, pool_spec(cluster.topology, one))
-                for one in node_pools(cluster)
+                _crd_object("IPPool", pool.name, pool_spec(cluster.topology, pool))
+                for pool in node_pools(cluster)
             ),
-            *(_crd_object(_STORED.get(one.kind, one.kind), one.name, one.spec) for one in settings),
+            *(
+                _crd_object(_STORED.get(setting.kind, setting.kind), setting.name, setting.spec)
+                for setting in settings
+            ),
             *render(
                 "addons/calico.yaml",
                 cni_config=cni_config(cluster),
@@ -249,11 +255,11 @@ def operator_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> Wave
     settings = tuple(
         {
             "apiVersion": "projectcalico.org/v3",
-            "kind": one.kind,
-            "metadata": {"name": one.name},
-            "spec": one.spec,
+            "kind": setting.kind,
+            "metadata": {"name": setting.name},
+            "spec": setting.spec,
         }
-        for one in calico_settings(cluster, intent)
+        for setting in calico_settings(cluster, intent)
     )
     operator = (*administrator("tigera-operator", OPERATOR_NAMESPACE), *documents[:2])
     return (operator, documents[2:], settings)
@@ -315,7 +321,9 @@ class Calico(Addon):
 
     def unfit(self, intent: Intent) -> str:
         """Why the operator, which Windows nodes need, cannot assign the plan's pod addresses."""
-        nodes = sum(1 for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
+        nodes = sum(
+            1 for machine in intent.machines if machine.kubelet and machine.kubelet.pod_cidr
+        )
         if not _has_windows(intent) or nodes <= MOST_POOLS:
             return ""
         return (

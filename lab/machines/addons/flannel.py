@@ -72,7 +72,9 @@ def _backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
     """
     if cluster.topology == _ROUTED:
         return {"Type": "host-gw"}
-    machine, tunnel = next((one, one.tunnel) for one in intent.machines if one.tunnel)
+    machine, tunnel = next(
+        (machine, machine.tunnel) for machine in intent.machines if machine.tunnel
+    )
     found: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
     others = [route for route in machine.routes if route.destination != "default"]
     if others and all(route.device != tunnel.name for route in others):

@@ -57,7 +57,7 @@ def _gather_inside(entry: HolderEntry, deadline: Deadline) -> None:
 
     def look_around(_: object) -> tuple[tuple[str, ...], dict[str, str]]:
         own_files = sorted(Path("/run").glob("responder*"))
-        said = {one.name: one.read_text(encoding="utf-8", errors="replace") for one in own_files}
+        said = {file.name: file.read_text(encoding="utf-8", errors="replace") for file in own_files}
         return namespaces.list_names(), said
 
     names, texts = entry.call(
@@ -221,8 +221,8 @@ def _listen(order: Order, deadline: Deadline) -> None:
         return capture.take_packets(enter, order.taps, order.limit, tell, stop)
 
     for one in _until_stopped(order, deadline, take, list[Taken]):
-        for said in protocol.taken_lines(one):
-            _write(said)
+        for line in protocol.taken_lines(one):
+            _write(line)
 
 
 def _stream(order: Order, deadline: Deadline) -> None:

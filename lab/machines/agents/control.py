@@ -227,7 +227,7 @@ class NodeControl:
         """
         order = Order(_share(deadline), self._cluster, probes=tuple(probes), settings=settings)
         answer = self._send_order("probe", order, deadline, progress=progress)
-        found = {one.key: one for one in answer.outcomes}
+        found = {outcome.key: outcome for outcome in answer.outcomes}
         missing = [probe.key for probe in probes if probe.key not in found]
         if missing:
             raise BrokenError(
@@ -412,7 +412,7 @@ def _share(deadline: Deadline) -> float:
 
 def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]:
     """Join the parts that were reported for each tap."""
-    own = {tap: [one for one in parts if one.tap == tap] for tap in taps}
+    own = {tap: [part for part in parts if part.tap == tap] for tap in taps}
     return tuple(
         Taken(
             tap,

@@ -322,7 +322,7 @@ class _OutcomeReader:
             return "error", f"netexec in the pod failed to dial: {body[:80]!r}"
         if errors:
             return _by_words(str(errors[0]))
-        return self._read_answers(transfer, [str(one) for one in answers])
+        return self._read_answers(transfer, [str(answer) for answer in answers])
 
     def _read_answers(self, transfer: Transfer, answers: Sequence[str]) -> tuple[ProbeStatus, str]:
         if not answers:
@@ -446,7 +446,9 @@ class ExecProber:
         self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
     ) -> dict[int, Outcome]:
         skipped = {
-            one.key: Outcome.failed(one.key, "error", ONE_ADDRESS) for one in probes if one.every
+            probe.key: Outcome.failed(probe.key, "error", ONE_ADDRESS)
+            for probe in probes
+            if probe.every
         }
         probes = [probe for probe in probes if not probe.every]
         if not probes:

@@ -236,7 +236,7 @@ def with_dialects(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
 
 def with_names(outcome: Outcome, holders: Mapping[str, str]) -> Outcome:
     """The outcome with certificate fingerprints replaced by the names of their ``holders``."""
-    names = tuple(holders.get(one, one) for one in outcome.backends)
+    names = tuple(holders.get(backend, backend) for backend in outcome.backends)
     return outcome if names == outcome.backends else replace(outcome, backends=names)
 
 
@@ -311,7 +311,7 @@ class Fleet:
         in_dialects = with_dialects(intent, probes) if self._cluster else probes
         probers: dict[str, Prober] = {**self._controls, **self._others}
         campaign = Campaign(probers, place, settings)
-        if self._cluster and any(one.dialect == "throughput" for one in in_dialects):
+        if self._cluster and any(dialect.dialect == "throughput" for dialect in in_dialects):
             return self._stream_all(
                 intent, in_dialects, settings, partial(campaign.run, progress=progress)
             )
@@ -325,7 +325,7 @@ class Fleet:
         run: Callable[[Sequence[Probe]], Mapping[int, Outcome]],
     ) -> Mapping[int, Outcome]:
         """Run every probe while the agents receive the streams in their target pods."""
-        streams = {one.address for one in probes if one.dialect == "throughput"}
+        streams = {probe.address for probe in probes if probe.dialect == "throughput"}
         asked = {
             machine.name: [
                 pod.name for pod in machine.pods if pod.address.partition("/")[0] in streams
@@ -334,8 +334,8 @@ class Fleet:
             if machine.name in self._controls
         }
         in_dialects = [
-            replace(one, port=THROUGHPUT_PORT) if one.dialect == "throughput" else one
-            for one in probes
+            replace(probe, port=THROUGHPUT_PORT) if probe.dialect == "throughput" else probe
+            for probe in probes
         ]
         found: dict[int, Outcome] = {}
         deadline = Deadline(settings.longest(probes, _RECEIVER_SECONDS))
@@ -348,7 +348,7 @@ class Fleet:
             self._meanwhile(receiving, receive, lambda: found.update(run(in_dialects)), deadline)
         except LabError as error:
             why = f"cannot receive: {error.doing}: {error.happened}"
-            missing = (one.key for one in probes if one.key not in found)
+            missing = (probe.key for probe in probes if probe.key not in found)
             found |= {key: Outcome.failed(key, "error", why) for key in missing}
         return found
 

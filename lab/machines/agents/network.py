@@ -137,7 +137,7 @@ def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]
     name.
     """
     cards = [link for link in there if link.kind in _CARD_KINDS and link.mac]
-    found = {one.name: _card(one, cards) for one in machine.interfaces}
+    found = {interface.name: _card(interface, cards) for interface in machine.interfaces}
     taken = {link.name for link in there} - {link.name for link in found.values()}
     for interface in machine.interfaces:
         if interface.name in taken:
@@ -341,7 +341,7 @@ def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperati
     indexes = {link.name: link.index for link in there}
     return compile_machine(
         machine,
-        {one.name: indexes[one.name] for one in machine.interfaces},
+        {interface.name: indexes[interface.name] for interface in machine.interfaces},
         first_index(there),
     )
 
@@ -386,7 +386,7 @@ def _build(
         netlink.wait_for_carrier(operations, deadline)
         netlink.wait_for_links(
             machine.name,
-            {one.name for one in machine.interfaces},
+            {interface.name for interface in machine.interfaces},
             Deadline(min(_CARRIER_SECONDS, deadline.left())),
         )
 

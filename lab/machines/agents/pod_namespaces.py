@@ -84,7 +84,7 @@ def pod_processes() -> Iterator[PodProcess]:
 def _carried(environment: bytes) -> tuple[str, str] | None:
     if TOKEN_VARIABLE.encode() not in environment:
         return None
-    pairs = (one.partition(b"=") for one in environment.split(b"\0"))
+    pairs = (word.partition(b"=") for word in environment.split(b"\0"))
     found = {name: value.decode(errors="replace") for name, _, value in pairs}
     pod, token = found.get(POD_VARIABLE.encode()), found.get(TOKEN_VARIABLE.encode())
     return (pod, token) if pod and token else None
@@ -116,11 +116,11 @@ class PodNamespaces:
 
     def __enter__(self) -> Self:
         self._spaces[self._cluster.machine] = _open(_OWN)
-        for one in pod_processes():
-            if one.token in self._tokens and one.pod not in self._spaces:
+        for process in pod_processes():
+            if process.token in self._tokens and process.pod not in self._spaces:
                 with suppress(OSError):  # it has exited meanwhile
-                    self._spaces[one.pod] = _open(one.network)
-                    self._carriers[one.pod] = one
+                    self._spaces[process.pod] = _open(process.network)
+                    self._carriers[process.pod] = process
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,7 +165,7 @@ class PodNamespaces:
 
     def _plugged(self, name: str, card: Link, port: str) -> PodLink:
         routes = self._listed(name, list_default_routes)
-        gateway = next((one.via for one in routes if one.index == card.index), None)
+        gateway = next((route.via for route in routes if route.index == card.index), None)
         return PodLink(name, card.mac, port, card.mtu, gateway)
 
     def _listed(self, name: str, listing: Callable[[Socket], tuple[T, ...]]) -> tuple[T, ...]:
@@ -200,7 +200,7 @@ def run_here(doing: str, command: Sequence[str], deadline: Deadline) -> Complete
 
 def find_pods() -> Mapping[str, PodMachine]:
     """The Kubernetes pods on this machine, by name."""
-    return {one.pod: PodMachine(one) for one in pod_processes()}
+    return {process.pod: PodMachine(process) for process in pod_processes()}
 
 
 @dataclass(frozen=True, slots=True)

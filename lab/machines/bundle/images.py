@@ -232,7 +232,7 @@ def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) ->
         platform.os_version or None,
         manifest,
         parts.config.blob,
-        tuple(Layer(one.media_type, one.blob) for one in parts.layers),
+        tuple(Layer(layer.media_type, layer.blob) for layer in parts.layers),
         source,
     )
 
@@ -438,6 +438,6 @@ def _manifest(config: Blob, layers: tuple[Layer, ...]) -> bytes:
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
         "config": described(_CONFIG, config),
-        "layers": [described(one.media_type, one.blob) for one in layers],
+        "layers": [described(layer.media_type, layer.blob) for layer in layers],
     }
     return json.dumps(found, separators=(",", ":"), sort_keys=True).encode()

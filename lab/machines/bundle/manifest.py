@@ -159,7 +159,7 @@ class Manifest:
 
     def systems(self) -> frozenset[Os]:
         """The operating systems that it has programs for."""
-        return frozenset(one.os for one in self.programs)
+        return frozenset(program.os for program in self.programs)
 
     def blobs(self) -> Iterator[Blob]:
         """Every blob; a shared one comes several times."""
@@ -197,8 +197,11 @@ def decode(content: bytes, where: str) -> Manifest:
         raise _foreign(where, "versions: there is no Kubernetes version such as '1.36.1'")
     named = (
         *(f"component '{name}'" for name, _ in found.versions),
-        *(f"program '{one.name}' for {one.os}" for one in found.programs),
-        *(f"image '{one.name}' for {one.os} {one.os_version or ''}" for one in found.images),
+        *(f"program '{program.name}' for {program.os}" for program in found.programs),
+        *(
+            f"image '{image.name}' for {image.os} {image.os_version or ''}"
+            for image in found.images
+        ),
     )
     for what, count in Counter(named).items():
         if count > 1:
@@ -301,7 +304,7 @@ def add_on_images(name: str) -> tuple[str, ...]:
     """Names of a network add-on's images, with their tags."""
     versions = add_on_versions()[name]
     named = {component.replace("-", "_"): version for component, version in versions.items()}
-    return tuple(one["name"].format(**named) for one in _catalogue()["add-ons"][name]["images"])
+    return tuple(image["name"].format(**named) for image in _catalogue()["add-ons"][name]["images"])
 
 
 def component_of(program: str) -> str | None:

@@ -175,9 +175,9 @@ def _archive(
 ) -> None:
     """Write an OCI archive of one image, for one Windows build or several."""
     members: dict[str, bytes | Path] = {
-        f"blobs/sha256/{blob.sha256}": where(blob) for one in images for blob in one.blobs()
+        f"blobs/sha256/{blob.sha256}": where(blob) for image in images for blob in image.blobs()
     }
-    top, *others = (_described(one, where(one.manifest)) for one in images)
+    top, *others = (_described(image, where(image.manifest)) for image in images)
     if others:
         below = _index(top, *others)
         digest = sha256(below).hexdigest()
@@ -228,8 +228,10 @@ def _json(document: Mapping[str, object]) -> bytes:
 
 def _room(directory: Path, manifest: Manifest, system: Os) -> None:
     """Check for room for the medium and for the archives written before it."""
-    programs = sum(one.blob.size for one in manifest.programs if one.os == system)
-    images = sum(blob.size for one in manifest.images if one.os == system for blob in one.blobs())
+    programs = sum(program.blob.size for program in manifest.programs if program.os == system)
+    images = sum(
+        blob.size for image in manifest.images if image.os == system for blob in image.blobs()
+    )
     figures = os.statvfs(directory)
     free = figures.f_bavail * figures.f_frsize
     if free < programs + 2 * images + _HEADERS:

@@ -29,8 +29,8 @@ def bill_of_materials(manifest: Manifest) -> str:
         "hashes": _hashes(manifest.digest),
     }
     components = [
-        *(_program(one, dict(ordered.versions)) for one in ordered.programs),
-        *(_image(one) for one in ordered.images),
+        *(_program(program, dict(ordered.versions)) for program in ordered.programs),
+        *(_image(image) for image in ordered.images),
     ]
     document = {
         "bomFormat": "CycloneDX",
@@ -39,7 +39,9 @@ def bill_of_materials(manifest: Manifest) -> str:
         "version": 1,
         "metadata": {"component": bundle},
         "components": components,
-        "dependencies": [{"ref": name, "dependsOn": [str(one["bom-ref"]) for one in components]}],
+        "dependencies": [
+            {"ref": name, "dependsOn": [str(component["bom-ref"]) for component in components]}
+        ],
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 

@@ -252,7 +252,7 @@ class BundleStore:
         if not wrong:
             hint = "remove the damaged file: the next 'lab up' that needs it writes it again"
         media = () if systems else sorted((self.directory(manifest) / MEDIA).glob("*.iso"))
-        wrong += (problem for one in media if (problem := _medium_damage(one)))
+        wrong += (problem for medium in media if (problem := _medium_damage(medium)))
         if wrong:
             more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
             happened = "; ".join([*wrong[:_SHOWN], *more])

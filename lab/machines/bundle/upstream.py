@@ -172,7 +172,7 @@ class _Releases:
 def _published(said: str, file: str, where: str, doing: str) -> str | None:
     """The digest that GitHub reports for a release's file; known for uploads since June 2025."""
     try:
-        digests = {one["name"]: one.get("digest") for one in json.loads(said)["assets"]}
+        digests = {asset["name"]: asset.get("digest") for asset in json.loads(said)["assets"]}
         digest = digests[file]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         happened = f"{where} does not describe a release with a file '{file}'"

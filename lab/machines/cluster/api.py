@@ -203,7 +203,8 @@ class Api:
         kind = str(found.get("kind", "List")).removesuffix("List")
         try:
             objects = {
-                one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
+                item["metadata"]["name"]: {"kind": kind, **item}
+                for item in found.get("items") or ()
             }
             return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
         except (KeyError, TypeError) as error:  # answered by a proxy or load balancer
@@ -305,11 +306,11 @@ class Api:
         version, kind, metadata = wanted["apiVersion"], wanted["kind"], wanted["metadata"]
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         known = self._resources.get(base) or self.ask("GET", base, deadline)
-        for one in known["resources"]:
-            if one["kind"] == kind and "/" not in one["name"]:
+        for resource in known["resources"]:
+            if resource["kind"] == kind and "/" not in resource["name"]:
                 self._resources[base] = known
-                place = f"/namespaces/{metadata['namespace']}" if one["namespaced"] else ""
-                return f"{base}{place}/{one['name']}/{metadata['name']}"
+                place = f"/namespaces/{metadata['namespace']}" if resource["namespaced"] else ""
+                return f"{base}{place}/{resource['name']}/{metadata['name']}"
         self._resources.pop(base, None)
         raise LostError(f"looking for kind '{kind}'", f"{version} has no kind '{kind}' yet")
 

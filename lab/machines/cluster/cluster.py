@@ -107,7 +107,12 @@ def plan_cluster(
     planes = [node for node in nodes if node.role == "control-plane"]
     by_hand = any(node.pod_cidr is None for node in planes)
     front = intent.balancer()
-    segments = {card.segment for one in intent.machines if one.kubelet for card in one.interfaces}
+    segments = {
+        card.segment
+        for machine in intent.machines
+        if machine.kubelet
+        for card in machine.interfaces
+    }
     servers = (
         machine.address()
         for machine in intent.machines
@@ -127,7 +132,7 @@ def plan_cluster(
         proxy_mode=asked.proxy_mode,
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
-        networks=tuple(one.cidr for one in intent.segments if one.name in segments),
+        networks=tuple(segment.cidr for segment in intent.segments if segment.name in segments),
         name_server=next(servers, None),
         host=host,
     )
@@ -160,7 +165,8 @@ def underlay(intent: Intent) -> Intent:
     """
     tunnels = intent.topology in OWN_TUNNELS
     return replace(
-        intent, machines=tuple(_underlay_machine(one, tunnels=tunnels) for one in intent.machines)
+        intent,
+        machines=tuple(_underlay_machine(machine, tunnels=tunnels) for machine in intent.machines),
     )
 
 
@@ -181,7 +187,11 @@ def _underlay_machine(machine: MachineIntent, *, tunnels: bool) -> MachineIntent
             for route in machine.routes
             if route.destination == "default" or route.asked
         ),
-        neighbours=tuple(one for one in machine.neighbours if tunnel and one.device == tunnel.name),
+        neighbours=tuple(
+            neighbour
+            for neighbour in machine.neighbours
+            if tunnel and neighbour.device == tunnel.name
+        ),
         forwarding=machine.forwarding if tunnel else (),
         proxies=(),
         pods=(),

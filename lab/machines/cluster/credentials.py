@@ -117,7 +117,7 @@ def _sign(
     from cryptography.x509.oid import NameOID  # noqa: PLC0415
 
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in subject.groups]
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in subject.groups]
     name = x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
     builder = (
         x509.CertificateBuilder()

@@ -66,5 +66,7 @@ def replicas(cluster: Cluster) -> int:
 
 def replicas_of(intent: Intent) -> int:
     """The same for the cluster that an Intent asks for."""
-    linux = [one.kubelet for one in intent.machines if one.os == "linux" and one.kubelet]
+    linux = [
+        machine.kubelet for machine in intent.machines if machine.os == "linux" and machine.kubelet
+    ]
     return min(REPLICAS, len([one for one in linux if one.pod_cidr]))

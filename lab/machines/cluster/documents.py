@@ -66,7 +66,7 @@ def _parse(text: str) -> tuple[Document, ...]:
 
 def to_yaml(documents: Iterable[Document]) -> str:
     """Several documents as one text: keys in alphabetical order, long strings as block scalars."""
-    return _dump(json.dumps([dict(one) for one in documents]))
+    return _dump(json.dumps([dict(document) for document in documents]))
 
 
 @lru_cache(maxsize=256)

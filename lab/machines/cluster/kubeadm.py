@@ -279,7 +279,7 @@ def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, s
     grace = {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
     return {
         "allocate-node-cidrs": "false",
-        "node-cidr-mask-size": str(max((one.prefixlen for one in cidrs), default=24)),
+        "node-cidr-mask-size": str(max((cidr.prefixlen for cidr in cidrs), default=24)),
         **grace,
         **leader_election(cluster, patience),
     }

@@ -109,7 +109,7 @@ def stopped_scheduler(leases: Objects) -> Obstacle | None:
     lease = (leases.get(_SCHEDULER) or {}).get("spec") or {}
     renewed = _time(lease.get("renewTime"))
     newest = max(
-        (time for one in leases.values() if (time := _time(one["spec"].get("renewTime")))),
+        (time for lease in leases.values() if (time := _time(lease["spec"].get("renewTime")))),
         default=None,
     )
     if renewed is None or newest is None:
@@ -202,15 +202,15 @@ def _selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     wanted = (selector or {}).get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
-    for one in (selector or {}).get("matchExpressions") or ():
-        key, values = one["key"], one.get("values") or ()
+    for expression in (selector or {}).get("matchExpressions") or ():
+        key, values = expression["key"], expression.get("values") or ()
         holds = {
             "In": labels.get(key) in values,
             "NotIn": labels.get(key) not in values,
             "Exists": key in labels,
             "DoesNotExist": key not in labels,
         }
-        if not holds.get(one["operator"], True):
+        if not holds.get(expression["operator"], True):
             return False
     return True
 

@@ -58,10 +58,12 @@ def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> M
     """
     behind = backends(intent)
     twice = proxying.asked_on(proxying.probed_services(intent), SECOND_POD_PORT)
-    subdomains = {one.pod: service.name for service in intent.headless for one in service.backends}
+    subdomains = {
+        backend.pod: service.name for service in intent.headless for backend in service.backends
+    }
     pods = []
     for machine in intent.machines:
-        for pod in (one for one in machine.pods if one.role == "probe"):
+        for pod in (pod for pod in machine.pods if pod.role == "probe"):
             image = images[machine.os]
             containers = [_netexec(image, AGNHOST, owner, pod.name)]
             if pod.name in twice:
@@ -106,7 +108,7 @@ def backends(intent: Intent) -> dict[str, frozenset[str]]:
     """Names of the pods behind each Service that the lab creates, headless ones included."""
     found = {service.name: service.backends for service in proxying.probed_services(intent)}
     found |= {service.name: service.backends for service in intent.headless}
-    return {name: frozenset(one.pod for one in ends) for name, ends in found.items()}
+    return {name: frozenset(end.pod for end in ends) for name, ends in found.items()}
 
 
 def host_pod_name(node: str) -> str:
@@ -200,7 +202,7 @@ def _service(service: ProxiedService, owner: ObjectOwner) -> Object:
         "ipFamilyPolicy": "SingleStack",
         "selector": _selector(service.name, owner),
         "internalTrafficPolicy": service.inside.capitalize(),
-        "ports": [_port(port, one) for port in service.ports for one in port.protocols],
+        "ports": [_port(port, protocol) for port in service.ports for protocol in port.protocols],
     }
     if node_ports:
         spec["externalTrafficPolicy"] = service.outside.capitalize()

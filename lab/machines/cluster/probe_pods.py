@@ -504,7 +504,7 @@ class Workloads:
 
     def _remove(self) -> None:
         deadline = Deadline(_CLEAN_SECONDS)
-        paths = [f"{_PODS}/{pod_name(one.name)}" for one in self._nodes]
+        paths = [f"{_PODS}/{pod_name(node.name)}" for node in self._nodes]
         paths += [f"{namespaced(kind, NAMESPACE)}/workload" for kind in ("secrets", "configmaps")]
         for path in paths:
             with suppress(LabError):  # deleting the namespace removes what is left

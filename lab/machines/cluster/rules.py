@@ -44,10 +44,10 @@ def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
     """
     pause = components(".".join(version.split(".")[:2]))["pause"]
     return tuple(
-        f"{one['flag']}={one['value'].format(pause=pause)}"
-        for one in _rules()["flags"]
-        if (one["program"], one["os"]) == (program, os)
-        and not ("below" in one and _parts(version) >= _parts(one["below"]))
+        f"{flag['flag']}={flag['value'].format(pause=pause)}"
+        for flag in _rules()["flags"]
+        if (flag["program"], flag["os"]) == (program, os)
+        and not ("below" in flag and _parts(version) >= _parts(flag["below"]))
     )
 
 
@@ -55,7 +55,9 @@ def windows_build(version: str) -> int | None:
     """The build number in ``10.0.20348.2762``, or the number alone; None if it is unsupported."""
     parts = version.split(".")
     number = parts[2] if len(parts) > 2 else parts[-1]  # noqa: PLR2004  10.0.BUILD
-    return next((one.build for one in RELEASES.values() if str(one.build) == number), None)
+    return next(
+        (release.build for release in RELEASES.values() if str(release.build) == number), None
+    )
 
 
 def windows_image(manifest: Manifest, repository: str, version: str) -> ContainerImage | None:
@@ -141,8 +143,8 @@ def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
 def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterator[str]:
     if node.version != manifest.kubernetes:
         yield f"kubelet {node.version} (node '{node.name}'; it has {manifest.kubernetes})"
-    there = {(one.os, one.name) for one in manifest.programs}
-    images = {(one.os, one.name) for one in manifest.images}
+    there = {(program.os, program.name) for program in manifest.programs}
+    images = {(image.os, image.name) for image in manifest.images}
     images |= {(os, name.rpartition(":")[0]) for os, name in images}
     pinned = {
         component.replace("-", "_"): version
@@ -170,7 +172,7 @@ def _lacking_of_add_on(manifest: Manifest, cluster: Cluster) -> Iterator[str]:
     addon = addons()[cluster.topology]
     tagged = add_on_images(addon.bundled) if addon.pinned(cluster) else ()
     named = {image.rpartition(":")[0]: image for image in tagged}
-    there = {one.name for one in manifest.images if one.os == "linux"}
+    there = {image.name for image in manifest.images if image.os == "linux"}
     there |= {name.rpartition(":")[0] for name in there}
     for image in addon.images(cluster):
         if named.get(image, image) not in there:

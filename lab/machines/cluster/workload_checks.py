@@ -83,7 +83,7 @@ def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) ->
             **pinned(machine),
             "restartPolicy": "Never",
             "volumes": volumes,
-            "containers": [{**one, **kept} for one in containers],
+            "containers": [{**container, **kept} for container in containers],
         },
     }
 
@@ -95,7 +95,7 @@ def _variable(name: str, kind: str) -> Object:
 def ended(found: Mapping[str, Any]) -> bool:
     """Whether all containers of a pod have ended."""
     statuses = (found.get("status") or {}).get("containerStatuses") or ()
-    states = [one.get("state") or {} for one in statuses]
+    states = [status.get("state") or {} for status in statuses]
     return len(states) == len(CONTAINERS) and all("terminated" in state for state in states)
 
 
@@ -142,9 +142,9 @@ def _environment(found: Mapping[str, Any], log: str, word: str, source: str) -> 
 
 
 def _exit(found: Mapping[str, Any], container: str) -> str:
-    for one in (found.get("status") or {}).get("containerStatuses") or ():
-        if one["name"] == container:
-            done = (one.get("state") or {}).get("terminated") or {}
+    for status in (found.get("status") or {}).get("containerStatuses") or ():
+        if status["name"] == container:
+            done = (status.get("state") or {}).get("terminated") or {}
             code, why = done.get("exitCode"), done.get("message") or done.get("reason") or ""
             if code == 0:
                 return ""

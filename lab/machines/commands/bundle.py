@@ -106,8 +106,8 @@ def show(digest: str | None, as_json: bool) -> None:
     echo(f"kept in  {images.store().directory(found)}")
     for component, version in found.versions:
         echo(f"version  {component} {version}")
-    for os in sorted({one.os for one in found.programs}):
-        names = [one.name for one in found.programs if one.os == os]
+    for os in sorted({program.os for program in found.programs}):
+        names = [program.name for program in found.programs if program.os == os]
         echo(f"programs for {os}: {' '.join(names)}")
     for image in found.images:
         build = f" {image.os_version}" if image.os_version else ""

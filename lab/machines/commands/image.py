@@ -154,10 +154,10 @@ def gc(yes: bool, as_json: bool) -> None:
     if as_json:
         echo_json({**asdict(result), "hypervisors": copies, "installations": sites})
         return
-    left = [f"{one.hypervisor}: {name}" for one in copies for name in one.names]
-    left += [f"{one.hypervisor}: {name}" for one in sites for name in one.names]
+    left = [f"{copy.hypervisor}: {name}" for copy in copies for name in copy.names]
+    left += [f"{site.hypervisor}: {name}" for site in sites for name in site.names]
     found = [*result.found, *left]
     for path in found:
         say(path)
-    size = result.bytes + sum(one.bytes for one in copies)
+    size = result.bytes + sum(copy.bytes for copy in copies)
     echo_collected(len(found), size, "lab image gc", yes=yes)

@@ -80,7 +80,9 @@ def _without_nat(intent: Intent, node: str, _: str) -> FaultChange:
     made = _pool_changed(intent, node, {"natOutgoing": False})
     kubelet = intent.machine(node).kubelet
     known = f"nft list set ip calico {_MASQUERADED} | grep -q '{kubelet and kubelet.pod_cidr}'"
-    waits = (FaultCommand(one.name, until(known, _ROUTE_SECONDS)) for one in kubelets(intent))
+    waits = (
+        FaultCommand(kubelet.name, until(known, _ROUTE_SECONDS)) for kubelet in kubelets(intent)
+    )
     return replace(made, undo=(*made.undo, *waits))
 
 
@@ -100,7 +102,7 @@ def _wrong_encapsulation(intent: Intent, node: str, _: str) -> FaultChange:
     made = _pool_changed(intent, node, {"vxlanMode": wrong})
     central, kubelet = intent.machine(intent.control_plane()), intent.machine(node).kubelet
     block = kubelet.pod_cidr if kubelet else None
-    ways = [one for one in central.routes if one.destination == block and one.via]
+    ways = [route for route in central.routes if route.destination == block and route.via]
     if not ways:
         return made
     there = f"ip route show {block} | grep -q 'dev {ways[0].device}'"

@@ -155,7 +155,7 @@ def _signed(node: str, patch: str) -> str:
 def _authority(intent: Intent) -> str:
     """The machine with the key of kubeadm's authority; empty if there is none."""
     plane = intent.control_plane()
-    return plane if any(one.name == plane for one in kubelets(intent)) else ""
+    return plane if any(kubelet.name == plane for kubelet in kubelets(intent)) else ""
 
 
 KUBELET_CERTIFICATE_EXPIRED = Fault(
@@ -226,13 +226,13 @@ def _nobodys(intent: Intent) -> str:
     """The last part of the cluster's pod CIDR that no node has."""
     assert intent.kubernetes, "a site is in a cluster"
     taken = [
-        ip_network(one.kubelet.pod_cidr)
-        for one in intent.machines
-        if one.kubelet and one.kubelet.pod_cidr
+        ip_network(machine.kubelet.pod_cidr)
+        for machine in intent.machines
+        if machine.kubelet and machine.kubelet.pod_cidr
     ]
     whole = ip_network(intent.kubernetes.pod_cidr)
     parts = list(whole.subnets(new_prefix=taken[0].prefixlen))
-    return str(next(one for one in reversed(parts) if one not in taken))
+    return str(next(part for part in reversed(parts) if part not in taken))
 
 
 WRONG_POD_CIDR = Fault(

@@ -99,7 +99,7 @@ class Web:
         """Proxy environment variables for a program; empty to keep the user's own."""
         if not self.proxies:
             return {}
-        cleared = {name: "" for one in _VARIABLES for name in (one, one.upper())}
+        cleared = {name: "" for variable in _VARIABLES for name in (variable, variable.upper())}
         named = {"http_proxy": "http", "https_proxy": "https", "no_proxy": "no_proxy"}
         return cleared | {name: self.proxies.get(key, "") for name, key in named.items()}
 

@@ -257,9 +257,9 @@ class Medium:
             (one,) = record.alloc_descs
             return [Extent(one.log_block_num * SECTOR + one.offset, one.extent_length)]
         return [
-            Extent((base + one.log_block_num) * SECTOR, one.extent_length)
-            for one in record.alloc_descs
-            if one.extent_length
+            Extent((base + desc.log_block_num) * SECTOR, desc.extent_length)
+            for desc in record.alloc_descs
+            if desc.extent_length
         ]
 
     def _children(self, folder: str) -> dict[str, Any]:

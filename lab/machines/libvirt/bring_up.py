@@ -69,7 +69,7 @@ class LibvirtBringUp:
         cards = [plain(machine.interfaces) for machine in self.intent.machines]
         hypervisors = plain([*self.inventory.hypervisors.values()])
         recipes = {name: self.digest_of(name) for name in self._recipes()}
-        mtus = sorted({one.mtu for one in self.inventory.hypervisors.values()})
+        mtus = sorted({hypervisor.mtu for hypervisor in self.inventory.hypervisors.values()})
         bundle = (self.bundled.digest,) if self.bundled else ()
         cidr = str(self.inventory.management.cidr)
         return (

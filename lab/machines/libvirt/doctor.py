@@ -286,8 +286,8 @@ def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 def _acceleration(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     wanted = asked.hypervisor.acceleration
-    works = next((one.kind for one in facts.trials if one.works), None)
-    seen = "; ".join(one.detail for one in facts.trials)
+    works = next((trial.kind for trial in facts.trials if trial.works), None)
+    seen = "; ".join(trial.detail for trial in facts.trials)
     if works is None:
         yield "fail", seen, f"see QEMU's log there, in /var/log/libvirt/qemu; {KVM_HINT}"
     elif works == "kvm" and wanted == "tcg":
@@ -305,7 +305,7 @@ def _acceleration(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings
 
 
 def _nested(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    if any(one.kind == "kvm" and one.works for one in facts.trials):
+    if any(trial.kind == "kvm" and trial.works for trial in facts.trials):
         yield "ok", "on" if facts.nested else "off, which matters only to guests with Hyper-V", ""
 
 
@@ -380,7 +380,11 @@ def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         yield "ok", f"{asked.management} is not used by anything else", ""
         return
     spare = next(
-        (one for one in _SPARE_RANGES if not any(one.overlaps(other) for other in used.values())),
+        (
+            range_
+            for range_ in _SPARE_RANGES
+            if not any(range_.overlaps(other) for other in used.values())
+        ),
         None,
     )
     seen = "; ".join(f"{name} overlaps it: {subnet}" for name, subnet in hits.items())
@@ -453,7 +457,9 @@ _WITHOUT_SHELL = "clock, MTU and routes are unknown, and networks cannot span hy
 
 def _leftovers(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     labs = sorted({owner.lab for owner in facts.owners})
-    old = [one for one in facts.owners if one.expires is not None and one.expires < asked.now]
+    old = [
+        owner for owner in facts.owners if owner.expires is not None and owner.expires < asked.now
+    ]
     if old:
         listed = ", ".join(f"'{name}'" for name in sorted({one.lab for one in old}))
         yield (

@@ -108,7 +108,9 @@ def _services(intent: Intent, home: Mapping[str, str]) -> Iterator[tuple[tuple[s
     own = [bare(address) for machine in intent.machines for address in _own(machine)]
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
-            behind = next((home[one.pod] for one in service.backends if one.pod in home), None)
+            behind = next(
+                (home[backend.pod] for backend in service.backends if backend.pod in home), None
+            )
             if behind is None:
                 continue
             yield from (((service.address, port.port), behind) for port in service.ports)

@@ -85,7 +85,10 @@ class MachineRecipe:
             IPv4Interface(f"{self.management_address}/{self.management_prefix}"),
             user=self.image.user,
             mtu=self.management_mtu,
-            cards=(SeedCard(one.name, one.mac, mtu=one.mtu) for one in self.machine.interfaces),
+            cards=(
+                SeedCard(interface.name, interface.mac, mtu=interface.mtu)
+                for interface in self.machine.interfaces
+            ),
         )
 
     def cards(self) -> tuple[Card, ...]:

@@ -14,5 +14,5 @@ def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
     from lab.machines.libvirt import owned  # noqa: PLC0415  few machines have hypervisors
     from lab.machines.libvirt.host import Host  # noqa: PLC0415  the same
 
-    hosts = [Host(one) for one in setup.machines().hypervisors.values()]
+    hosts = [Host(hypervisor) for hypervisor in setup.machines().hypervisors.values()]
     return owned.marks(hosts, all_users=all_users)

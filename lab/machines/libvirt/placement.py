@@ -150,7 +150,7 @@ class _FreeRoom:
         there = self.there[host]
         if machine.kind == "node":
             nodes = [one for one in there if one.kind == "node"]
-            crowd = (sum(one.os == machine.os for one in nodes), len(nodes))
+            crowd = (sum(node.os == machine.os for node in nodes), len(nodes))
         else:
             apart = not any(one.kind in {"router", "client"} for one in there)
             crowd = (int(apart), len(there))
@@ -372,7 +372,7 @@ def labs_at_once(
     ``own_mib``: this machine's memory in MiB; None to ask the kernel.
     """
     own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
-    there = sum(_expected_memory(one, own, lab_mib) for one in hypervisors)
+    there = sum(_expected_memory(hypervisor, own, lab_mib) for hypervisor in hypervisors)
     return max(1, there // lab_mib)
 
 
@@ -487,7 +487,7 @@ def predict_cost(
     True if the image already exists.
     """
     machines = intent.machines
-    at_once = sum(one.parallel_boots or os.cpu_count() or 1 for one in hypervisors)
+    at_once = sum(hypervisor.parallel_boots or os.cpu_count() or 1 for hypervisor in hypervisors)
     windows = {machine.hardware.image for machine in machines if machine.os == "windows"}
     rounds = math.ceil(len(machines) / max(1, at_once))
     seconds = (

@@ -83,7 +83,9 @@ class LibvirtProvider(MachinesProvider):
 
     def __init__(self, inventory: Inventory) -> None:
         super().__init__(inventory)
-        self._hosts = {one.name: Host(one) for one in inventory.hypervisors.values()}
+        self._hosts = {
+            hypervisor.name: Host(hypervisor) for hypervisor in inventory.hypervisors.values()
+        }
 
     def _hosts_with(self, layout: LibvirtLayout | None) -> Mapping[str, Host]:
         """The inventory's hypervisors, and those that only the lab's layout still lists."""
@@ -104,7 +106,8 @@ class LibvirtProvider(MachinesProvider):
         """One sentence: which provider, and where its machines are."""
         del intent
         listed = ", ".join(
-            f"{one.name} ({one.uri})" for one in self._inventory.hypervisors.values()
+            f"{hypervisor.name} ({hypervisor.uri})"
+            for hypervisor in self._inventory.hypervisors.values()
         )
         few = "hypervisor" if len(self._hosts) == 1 else "hypervisors"
         return f"{self.name}: virtual machines on {few} {listed}"
@@ -130,7 +133,9 @@ class LibvirtProvider(MachinesProvider):
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """Limited by the hypervisors' memory."""
-        sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
+        sums = (
+            sum(machine.hardware.memory_mib for machine in intent.machines) for intent in intents
+        )
         hypervisors = [host.hypervisor for host in self._hosts.values()]
         return placement.labs_at_once(hypervisors, max(sums, default=1))
 
@@ -336,7 +341,7 @@ def _missing_networks(
     for name in layout.hypervisors():
         host = hosts[name]
         with host.explain_errors(f"looking at the networks of lab '{lab.name}'"):
-            for segment in (ownership.MANAGEMENT, *(one.name for one in intent.segments)):
+            for segment in (ownership.MANAGEMENT, *(segment.name for segment in intent.segments)):
                 network = networks.find(host.connected, lab, segment)
                 if network is None or not network.isActive():
                     missing.append(f"network '{ownership.network_name(lab, segment)}' on '{name}'")

@@ -283,7 +283,7 @@ def scratch_pool(
 def _remove_abandoned(connected: libvirt.virConnect) -> None:
     library = connection.load()
     now = time.time()
-    for one in connected.listAllStoragePools():
-        if is_abandoned(one.name(), now):
+    for pool in connected.listAllStoragePools():
+        if is_abandoned(pool.name(), now):
             with suppress(library.libvirtError):  # another command may be removing it too
-                remove_pool(one)
+                remove_pool(pool)

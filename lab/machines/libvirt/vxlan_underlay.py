@@ -106,9 +106,9 @@ class VxlanDevices:
     def used_vnis(self, token: str) -> frozenset[int]:
         """The VNIs used on our port there by anything but the lab."""
         return frozenset(
-            one.vni
-            for one in self.vxlans()
-            if one.port == PORT and (one.owner is None or one.owner.token != token)
+            vxlan.vni
+            for vxlan in self.vxlans()
+            if vxlan.port == PORT and (vxlan.owner is None or vxlan.owner.token != token)
         )
 
     def differences(self, end: TunnelEnd) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class VxlanDevices:
         return tuple(self._differences(end, self._find(end.device)))
 
     def _find(self, device: str) -> VxlanDevice | None:
-        return next((one for one in self.vxlans() if one.device == device), None)
+        return next((vxlan for vxlan in self.vxlans() if vxlan.device == device), None)
 
     def _differences(self, end: TunnelEnd, found: VxlanDevice | None) -> Iterator[str]:
         what = f"tunnel end '{end.device}' on hypervisor '{end.host}'"
@@ -137,7 +137,9 @@ class VxlanDevices:
         if found.owner is None:
             yield f"{what} has no ownership mark"
         entries = self._asked("bridge", "fdb", "show", "dev", end.device)
-        remotes = {one["dst"] for one in entries if one.get("mac") == FLOOD and "dst" in one}
+        remotes = {
+            entry["dst"] for entry in entries if entry.get("mac") == FLOOD and "dst" in entry
+        }
         if remotes != set(end.remotes):
             yield f"{what} has remotes {sorted(remotes)} instead of {sorted(end.remotes)}"
 
@@ -166,7 +168,11 @@ class VxlanDevices:
 
     def remove(self, token: str, keep: Collection[str] = ()) -> tuple[str, ...]:
         """Remove the lab's tunnel ends except ``keep``; returns their names. Safe to repeat."""
-        gone = [one.device for one in self.vxlans() if one.is_of(token) and one.device not in keep]
+        gone = [
+            vxlan.device
+            for vxlan in self.vxlans()
+            if vxlan.is_of(token) and vxlan.device not in keep
+        ]
         for device in gone:
             self._delete(device, f"removing tunnel end '{device}'")
         return tuple(gone)

@@ -62,7 +62,7 @@ class NspawnBringUp:
             Step("machines", digest(_FORM, token, hardware, cards, recipes), self._machines),
             *on_machines(self.lab, self.intent, self.bundled, self._guests),
         )
-        return tuple(replace(one, run=partial(self._run, one)) for one in steps)
+        return tuple(replace(step, run=partial(self._run, step)) for step in steps)
 
     @staticmethod
     def _run(step: Step) -> None:
@@ -77,7 +77,7 @@ class NspawnBringUp:
             raise BrokenError(error.doing, happened, lacking.hint) from error
 
     def _images_wanted(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(one.hardware.image for one in self.intent.machines))
+        return tuple(dict.fromkeys(machine.hardware.image for machine in self.intent.machines))
 
     def _images(self) -> None:
         """Build or find the lab's images, choose its management range, and save its layout."""
@@ -86,7 +86,7 @@ class NspawnBringUp:
         if self.bundled:
             ready = prepared(self.cache, self.bundled.store, self.bundled.manifest, say)
         before = layout.load(self.lab)
-        names = tuple(one.name for one in self.intent.machines)
+        names = tuple(machine.name for machine in self.intent.machines)
         management = (
             before.management
             if before
@@ -103,7 +103,7 @@ class NspawnBringUp:
         return recorded(self.lab, layout.load(self.lab))
 
     def _networks(self) -> None:
-        keyring.ensure(self.lab, [one.name for one in self.intent.machines])
+        keyring.ensure(self.lab, [machine.name for machine in self.intent.machines])
         entry = holder.ensure(self.lab, sys.executable)
         networks.make(entry, self.lab, self._layout, self.intent.segments)
 
@@ -119,7 +119,7 @@ class NspawnBringUp:
         hierarchies = holder.hierarchies(entry.pid)
         self._remove_outdated(entry, hierarchies)
         with ThreadPoolExecutor(max_workers=len(ours)) as pool:
-            jobs = [pool.submit(self._prepare, one, entry, hierarchies) for one in ours]
+            jobs = [pool.submit(self._prepare, our, entry, hierarchies) for our in ours]
         for job in jobs:
             job.result()
         began = time.monotonic()
@@ -147,7 +147,7 @@ class NspawnBringUp:
 
     def _remove_outdated(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
         """Remove machines that the scenario no longer has, or that must be rebuilt."""
-        wanted = {one.name: one for one in self._containers()}
+        wanted = {container.name: container for container in self._containers()}
         for name in containers.leaders(entry.pid):
             if name not in wanted or not containers.made_from(wanted[name]):
                 containers.remove(entry, hierarchies, self.lab, name)

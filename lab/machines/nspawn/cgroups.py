@@ -121,14 +121,14 @@ def _limit_devices(group: Path) -> None:
     listed = group / "devices.list"
     if listed.exists() and listed.read_text(encoding="ascii").startswith("a"):
         _write(group / "devices.deny", "a")
-        for one in DEVICES:
-            _write(group / "devices.allow", one)
+        for device in DEVICES:
+            _write(group / "devices.allow", device)
 
 
 def _hand_controllers_down(*groups: Path) -> None:
-    for one in groups:
-        names = (one / _CONTROLLERS).read_text(encoding="ascii").split()
-        _write(one / "cgroup.subtree_control", " ".join(f"+{name}" for name in names))
+    for group in groups:
+        names = (group / _CONTROLLERS).read_text(encoding="ascii").split()
+        _write(group / "cgroup.subtree_control", " ".join(f"+{name}" for name in names))
 
 
 def _inherit_cpuset(parent: Path, *below: Path) -> None:

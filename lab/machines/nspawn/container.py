@@ -133,7 +133,7 @@ class Container:
         name, cards = self.name, self._cards()
         batch = "\n".join(_links(name, cards, {MANAGEMENT_BRIDGE: MANAGEMENT_BRIDGE, **bridges}))
         gone = "\n".join(f"    ip link delete {port} 2>/dev/null" for port in cards)
-        listed = shlex.join(str(one) for one in groups)
+        listed = shlex.join(str(group) for group in groups)
         settings = " ".join(f"{key}={value}" for key, value in _ENVIRONMENT.items())
         return f"""#!/bin/sh
 # Powers {name} on, and again after each reboot.

@@ -42,7 +42,7 @@ def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
     """
     lost = ",".join(f"-{one.removeprefix('CAP_').lower()}" for one in DROPPED)
     return (
-        *("sh", "-c", _JOIN, "sh", *(str(one / OUTSIDE) for one in groups), "--"),
+        *("sh", "-c", _JOIN, "sh", *(str(group / OUTSIDE) for group in groups), "--"),
         *("nsenter", "--target", str(leader)),
         *("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"),
         *("env", "--ignore-environment", f"PATH={_PATH}", "HOME=/root", "LANG=C.UTF-8"),

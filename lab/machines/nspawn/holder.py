@@ -53,7 +53,7 @@ def _in_scope(lab: LabHandle) -> tuple[str, ...]:
     if not Path("/run/systemd/system").is_dir():
         return ()
     unit = f"--unit=hybridlab-{lab.name}-{lab.token[:_DIGITS]}"
-    devices = (f"DeviceAllow={one}" for one in _DEVICES)
+    devices = (f"DeviceAllow={device}" for device in _DEVICES)
     properties = ("Delegate=yes", "DevicePolicy=closed", *devices)
     return (
         *("systemd-run", "--quiet", "--scope", "--collect", unit),

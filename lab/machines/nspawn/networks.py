@@ -50,9 +50,9 @@ def free_range(pool: IPv4Network, token: str) -> IPv4Network:
     Raises PreflightError when the whole pool is in use.
     """
     taken = tuple(_taken(_ip("-json", "-4", "route", "show", "table", "all")))
-    for one in ranges(pool, token):
-        if not any(one.overlaps(other) for other in taken):
-            return one
+    for range_ in ranges(pool, token):
+        if not any(range_.overlaps(other) for other in taken):
+            return range_
     raise PreflightError(
         "finding a management range for the lab",
         f"every range of {pool} is in use on this machine",

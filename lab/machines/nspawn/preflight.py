@@ -209,7 +209,7 @@ def _control_groups() -> Diagnosis:
         parents = cgroups.hierarchies().parents
     except OSError as error:
         return _fail("control groups", f"{cgroups.ROOT}: {error.strerror}", "mount them there")
-    if parents and all(os.access(one, os.W_OK) for one in parents):
+    if parents and all(os.access(parent, os.W_OK) for parent in parents):
         return _ok("control groups", kind)
     return _fail(
         "control groups",

@@ -115,7 +115,7 @@ def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
 def unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
     """Prepared forms of bundles not in ``kept`` that no command is preparing now."""
     wanted = {place(cache, one).name for one in kept}
-    found = (one for one in entries(cache / _FOLDER) if one.name not in wanted)
+    found = (entry for entry in entries(cache / _FOLDER) if entry.name not in wanted)
     return tuple(one for one in found if holder(_lock(one)) is None)
 
 
@@ -153,8 +153,10 @@ def _prepare(
 
 
 def _check_room(draft: Path, manifest: Manifest) -> None:
-    blobs = {one.blob.sha256: one.blob.size for one in manifest.programs}
-    blobs |= {layer.blob.sha256: layer.blob.size for one in manifest.images for layer in one.layers}
+    blobs = {program.blob.sha256: program.blob.size for program in manifest.programs}
+    blobs |= {
+        layer.blob.sha256: layer.blob.size for image in manifest.images for layer in image.layers
+    }
     needed = _ROOM * sum(blobs.values())
     figures = os.statvfs(draft)
     free = figures.f_bavail * figures.f_frsize

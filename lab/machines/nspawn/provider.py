@@ -106,9 +106,9 @@ class NspawnProvider(MachinesProvider):
     def cost(self, intent: Intent) -> Cost:
         """Predicted cost of bringing the lab up from scratch."""
         machines = intent.machines
-        nodes = [one for one in machines if one.kubelet and intent.kubernetes]
-        planes = [one for one in nodes if one.kubelet and one.kubelet.role == "control-plane"]
-        images = dict.fromkeys(one.hardware.image for one in machines)
+        nodes = [machine for machine in machines if machine.kubelet and intent.kubernetes]
+        planes = [node for node in nodes if node.kubelet and node.kubelet.role == "control-plane"]
+        images = dict.fromkeys(machine.hardware.image for machine in machines)
         unbuilt = sum(not self._image_store.has_root(name) for name in images)
         seconds = ROOT_SECONDS * unbuilt + MACHINE_SECONDS * len(machines)
         if nodes:
@@ -120,7 +120,7 @@ class NspawnProvider(MachinesProvider):
 
     def unfit(self, intent: Intent) -> str:
         """Why such a lab cannot run in system containers; empty if it can."""
-        windows = [one.name for one in intent.machines if one.os == "windows"]
+        windows = [machine.name for machine in intent.machines if machine.os == "windows"]
         if windows:
             return (
                 f"Windows nodes {', '.join(windows)} cannot be system containers; "
@@ -217,7 +217,7 @@ class NspawnProvider(MachinesProvider):
         if lost:
             return Liveness("broken", f"it has no {lost}", again_from="networks")
         on = containers.leaders(entry.pid)
-        off = [one.name for one in intent.machines if one.name not in on]
+        off = [machine.name for machine in intent.machines if machine.name not in on]
         if off:
             more = f", and {len(off) - 1} more" if len(off) > 1 else ""
             return Liveness("broken", f"{off[0]} is off{more}", again_from="machines")
@@ -304,7 +304,11 @@ class NspawnProvider(MachinesProvider):
         """Send datagrams at a fixed interval; call ``change`` once all are answered."""
 
         def inside(tell: Tell) -> tuple[Silence, ...]:
-            of_cluster = {one.pod: one.network for one in pod_processes() if one.token == lab.token}
+            of_cluster = {
+                process.pod: process.network
+                for process in pod_processes()
+                if process.token == lab.token
+            }
             spaces = of_cluster or dict(_namespaces())
 
             def enter(pod: str) -> None:
@@ -315,8 +319,8 @@ class NspawnProvider(MachinesProvider):
                     isolation.setns(space.fileno(), isolation.CLONE_NEWNET)
 
             spoken = [
-                replace(one, dialect="netexec" if one.target in of_cluster else one.dialect)
-                for one in beats
+                replace(beat, dialect="netexec" if beat.target in of_cluster else beat.dialect)
+                for beat in beats
             ]
             return failover.measure_silences(enter, spoken, pace, tell)
 
@@ -334,7 +338,7 @@ class NspawnProvider(MachinesProvider):
         entry = holder.entry(lab)
         groups = holder.hierarchies(entry.pid)
         on = containers.leaders(entry.pid)
-        names = [one.name for one in intent.machines if one.name in on]
+        names = [machine.name for machine in intent.machines if machine.name in on]
         ran = [name for name in names if not cgroups.is_frozen(groups, lab.token, name)]
         for name in ran:
             cgroups.freeze(groups, lab.token, name, frozen=True)
@@ -342,7 +346,7 @@ class NspawnProvider(MachinesProvider):
 
     @staticmethod
     def _require_machine(lab: LabHandle, intent: Intent, name: str) -> None:
-        if name not in {one.name for one in intent.machines}:
+        if name not in {machine.name for machine in intent.machines}:
             raise UsageError(f"looking for '{name}' in lab '{lab.name}'", "it has no such machine")
 
 

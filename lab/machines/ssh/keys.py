@@ -93,7 +93,7 @@ def alias(lab: str, machine: str) -> str:
 
 def known_hosts(lab: str, reaches: Iterable[Reach]) -> str:
     """A known_hosts file by alias, independent of the machines' addresses."""
-    return "".join(f"{alias(lab, one.name)} {bare_key(one.host_key)}\n" for one in reaches)
+    return "".join(f"{alias(lab, reach.name)} {bare_key(reach.host_key)}\n" for reach in reaches)
 
 
 def ssh_config(lab: str, reaches: Iterable[Reach], known: Path) -> str:
@@ -110,7 +110,7 @@ def ssh_config(lab: str, reaches: Iterable[Reach], known: Path) -> str:
 
 
 def _distinct(reaches: Iterable[Reach]) -> dict[Jump, None]:
-    return {one.jump: None for one in reaches if one.jump}
+    return {reach.jump: None for reach in reaches if reach.jump}
 
 
 def _hop(lab: str, number: int) -> str:

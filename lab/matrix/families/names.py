@@ -62,13 +62,13 @@ def _headless(lab: LabEndpoints) -> Ends:
 
 def _pod_names(lab: LabEndpoints, service: HeadlessService) -> Iterator[_Name]:
     full = f"{service.name}.{lab.namespace}.svc.{lab.plan.domain}."
-    every = sorted(IPv4Address(one.address) for one in service.backends)
+    every = sorted(IPv4Address(backend.address) for backend in service.backends)
     together = ", ".join(str(address) for address in every)
     yield service.name, service.name, "short", service.name, together
     yield service.name, full, "full", full, together
-    for one in service.backends:
-        name = f"{one.pod}.{full}"
-        yield service.name, name, "full", name, one.address
+    for backend in service.backends:
+        name = f"{backend.pod}.{full}"
+        yield service.name, name, "full", name, backend.address
 
 
 def _node_names(lab: LabEndpoints) -> Ends:
@@ -111,7 +111,7 @@ def _api(lab: LabEndpoints) -> Ends:
     def path(source: Endpoint) -> GridPath:
         return GridPath(source, target, between(source, server), front.api_servers, seen)
 
-    return tuple(one for one in sources if not front.tls or one.os == "linux"), iter(
+    return tuple(source for source in sources if not front.tls or source.os == "linux"), iter(
         (GridTarget(server.name, True, path, only_small=True, protocol="tcp"),)
     )
 

@@ -24,7 +24,7 @@ _INTERNAL = 'Kubernetes documentation, "Service Internal Traffic Policy"'
 
 
 def _names(ends: Iterable[Endpoint]) -> frozenset[str]:
-    return frozenset(one.name for one in ends)
+    return frozenset(end.name for end in ends)
 
 
 def _by_address(
@@ -63,7 +63,7 @@ class _PortTargets:
     def targets(self, never: frozenset[str]) -> Iterator[GridTarget]:
         """One target for other sources, and one for pods that are backends themselves."""
         ends = self.lab
-        backends = frozenset(one.pod for one in self.service.backends)
+        backends = frozenset(backend.pod for backend in self.service.backends)
         others = _names((*ends.pods, *ends.hosts, ends.client)) - backends
         for kind, silent in (("other", backends), ("itself", others)):
             if kind == "other" or backends - never:
@@ -86,14 +86,17 @@ class _PortTargets:
             asked = self._endpoint(self.lab.machines[node].os, node)
             refusal: Refusal = "refused" if choice.refused else "timeout"
             return GridPath(source, asked, _nobody(source, node), (), entry=entry, refusal=refusal)
-        backends = [self._pod(one) for one in choice.backends]
+        backends = [self._pod(backend) for backend in choice.backends]
         single = backends[0].node if len(backends) == 1 else None
         port = self.port.target_port
         return GridPath(
             source,
             self._endpoint(backends[0].os, single),
             _farthest(source, backends),
-            tuple(one.name if port == POD_PORT else f"{one.name}:{port}" for one in backends),
+            tuple(
+                backend.name if port == POD_PORT else f"{backend.name}:{port}"
+                for backend in backends
+            ),
             self._seen(source, backends) if port == POD_PORT else frozenset(),
             entry=entry,
             sticky=self.service.affinity is not None and len(backends) > 1,
@@ -122,17 +125,17 @@ class _PortTargets:
         return Endpoint(name, "service", os, node, self.service.address, self.port.port)
 
     def _pod(self, backend: Backend) -> Endpoint:
-        return next(one for one in self.lab.pods if one.name == backend.pod)
+        return next(pod for pod in self.lab.pods if pod.name == backend.pod)
 
     def _seen(self, source: Endpoint, backends: list[Endpoint]) -> frozenset[str]:
         sources, entry = self.lab.sources, self.entry
         if entry and (self.service.outside == "cluster" or source.name == entry.name):
-            return _joined(sources.of_node_port(entry.name, one) for one in backends)
+            return _joined(sources.of_node_port(entry.name, backend) for backend in backends)
         if entry and source.node != entry.name:
             return sources.at_entry(source, entry)
         if source.kind == "node":
-            return _joined(sources.of_machine(source.name, one) for one in backends)
-        itself = [one for one in backends if one.name == source.name]
+            return _joined(sources.of_machine(source.name, backend) for backend in backends)
+        itself = [backend for backend in backends if backend.name == source.name]
         others = sources.of_pod_to_service(source) if len(itself) < len(backends) else frozenset()
         return others | _joined(sources.of_pod_to_itself(one) for one in itself)
 
@@ -142,7 +145,7 @@ def _joined(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def _farthest(source: Endpoint, backends: list[Endpoint]) -> Relation:
-    found = {between(source, one) for one in backends}
+    found = {between(source, backend) for backend in backends}
     order: tuple[Relation, ...] = ("outside", "other-node", "same-node", "self")
     return next(one for one in order if one in found)
 
@@ -233,9 +236,14 @@ def _ports(lab: LabEndpoints) -> Ends:
 
 def _others(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
     """The protocols for which the Service has no port with this number."""
-    served = {one for other in service.ports if other.port == port.port for one in other.protocols}
+    served = {
+        protocol
+        for other in service.ports
+        if other.port == port.port
+        for protocol in other.protocols
+    }
     first = next(other for other in service.ports if other.port == port.port)
-    return (one for one in PROTOCOLS if one not in served and port is first)
+    return (protocol for protocol in PROTOCOLS if protocol not in served and port is first)
 
 
 def _no_endpoints(lab: LabEndpoints) -> Ends:

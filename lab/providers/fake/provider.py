@@ -276,10 +276,10 @@ def _outcome(intent: Intent, probe: Probe) -> Outcome:
     machine, pod = known[probe.source]
     seen = pod.address.partition("/")[0] if pod else machine.address()
     backends = tuple(
-        one.name
+        pod.name
         for each in intent.machines
-        for one in each.pods
-        if one.address.partition("/")[0] == probe.address
+        for pod in each.pods
+        if pod.address.partition("/")[0] == probe.address
     )
     return Outcome(probe.key, "ok", "", seen, backends, None, LATENCY_MS)
 

@@ -86,7 +86,7 @@ def _served(
         for port in service.ports:
             if "udp" not in port.protocols:
                 continue
-            ends = frozenset((one.address, port.target_port) for one in service.backends)
+            ends = frozenset((backend.address, port.target_port) for backend in service.backends)
             yield (service.address, port.port), ends
             if port.node_port is not None:
                 yield from (((address, port.node_port), ends) for address in own)
@@ -241,9 +241,9 @@ class NetnsBringUp:
         return configuration(self.intent)
 
     def _network_inputs(self) -> Iterable[object]:
-        for one in self._operations:
-            yield one.namespace
-            yield from (each for each in one.operations if not isinstance(each, RulesetLoad))
+        for operation in self._operations:
+            yield operation.namespace
+            yield from (each for each in operation.operations if not isinstance(each, RulesetLoad))
         for machine in self.intent.machines:
             yield from (repr(pod.resolver) for pod in machine.pods)
             yield repr(machine.resolver)
@@ -261,16 +261,16 @@ class NetnsBringUp:
     def _holder(self) -> None:
         holders.end_all_holders(
             lambda: (
-                one
-                for one in list_holders(starting=True)
-                if one.token == self.lab.token
-                or (one.lab, one.directory) == (self.lab.name, self.lab.directory)
+                holder
+                for holder in list_holders(starting=True)
+                if holder.token == self.lab.token
+                or (holder.lab, holder.directory) == (self.lab.name, self.lab.directory)
             )
         )
         holders.start_holder(self.lab, self.python)
 
     def _make(self, _: Deadline) -> None:
-        namespaces.create([one.namespace for one in self._operations])
+        namespaces.create([operation.namespace for operation in self._operations])
         netlink.apply_operations(self._operations)
         for machine in self.intent.machines:
             namespaces.write_resolvers((machine, *machine.pods))

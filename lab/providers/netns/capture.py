@@ -126,7 +126,7 @@ def take_packets(
                     ends = monotonic() + _LINGER_SECONDS
                 else:
                     _drain(by_descriptor[descriptor], buffer)
-        return [one.taken() for one in listeners]
+        return [listener.taken() for listener in listeners]
 
 
 def stream_packets(
@@ -146,7 +146,7 @@ def stream_packets(
 
     """
     buffer = bytearray(SNAP_BYTES)
-    listeners = [_Listener(one, _STREAMED_BYTES) for one in _devices(enter, tap)]
+    listeners = [_Listener(device, _STREAMED_BYTES) for device in _devices(enter, tap)]
     with _opened(listeners, enter) as (by_descriptor, epoll):
         for listener in listeners:
             tell(listener.taken())
@@ -331,15 +331,15 @@ def trace_kernel(
 
     """
     with ExitStack() as files:
-        tracers = [_Tracer(one, files.enter_context(TemporaryFile("w+"))) for one in places]
-        for one in tracers:
-            _begin(one, enter, table)
-        for one in tracers:
-            _wait_until_traced(one, enter)
+        tracers = [_Tracer(place, files.enter_context(TemporaryFile("w+"))) for place in places]
+        for tracer in tracers:
+            _begin(tracer, enter, table)
+        for tracer in tracers:
+            _wait_until_traced(tracer, enter)
         tell(READY)
         select.select([stop], [], [])
         _wait_until_quiet(tracers)
-        return [_end(one, enter, places[one.place]) for one in tracers]
+        return [_end(tracer, enter, places[tracer.place]) for tracer in tracers]
 
 
 def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
@@ -389,7 +389,9 @@ def _counters() -> str:
 def _wait_until_quiet(tracers: Sequence[_Tracer]) -> None:
     ends, size = monotonic() + _LINGER_SECONDS, -1
     while monotonic() < ends:
-        now = sum(Path(f"/proc/self/fd/{one.output.fileno()}").stat().st_size for one in tracers)
+        now = sum(
+            Path(f"/proc/self/fd/{tracer.output.fileno()}").stat().st_size for tracer in tracers
+        )
         if now == size:
             return
         size = now
@@ -408,6 +410,6 @@ def _end(
     enter(tracer.place)
     traced = tracer.output.read()
     mark = _MARKED.search(traced)
-    asked = [(one, run_captured(one.command(mark[1] if mark else ""))) for one in routes]
+    asked = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
     found = tuple((one, (done.stdout or done.stderr).strip()) for one, done in asked)
     return KernelSaid(tracer.place, traced, tracer.before, _counters(), found)

@@ -101,7 +101,7 @@ def draft_fabric(intent: Intent, drafts: dict[str, Draft], indexes: count[int]) 
         if card.host is None
     ]
     plugged = {card.segment for _, card in cards}
-    for segment in (one for one in intent.segments if one.name in plugged):
+    for segment in (segment for segment in intent.segments if segment.name in plugged):
         index = next(indexes)
         fabric.has(segment.name, index)
         fabric.operations += _bridge(segment.name, index, port_mac(index), segment.mtu)
@@ -212,7 +212,7 @@ def compile_machine(
     _machine(machine, drafts, count(first_index), shared=True)
     for pod in machine.pods:
         _pod(pod, drafts[pod.name])
-    return tuple(one.done() for one in drafts.values())
+    return tuple(draft.done() for draft in drafts.values())
 
 
 def _machine(
@@ -227,7 +227,7 @@ def _machine(
             draft.operations.append(LinkUp(interface.card))
             _tap(interface, draft, indexes)
         draft.operations.append(LinkUp(interface.name))
-        draft.operations += [AddressAdd(interface.name, one) for one in interface.addresses]
+        draft.operations += [AddressAdd(interface.name, address) for address in interface.addresses]
     if machine.bridge:
         bridge = machine.bridge
         if bridge.switch:
@@ -237,7 +237,7 @@ def _machine(
             index = next(indexes)
             draft.has(bridge.name, index)
             draft.operations += _bridge(bridge.name, index, bridge.mac, bridge.mtu)
-        draft.operations += [AddressAdd(bridge.name, one) for one in bridge.addresses]
+        draft.operations += [AddressAdd(bridge.name, address) for address in bridge.addresses]
     if machine.tunnel:
         tunnel, index = machine.tunnel, next(indexes)
         draft.has(tunnel.name, index)
@@ -253,7 +253,7 @@ def _machine(
                 tunnel.device,
             )
         )
-        draft.operations += [AddressAdd(tunnel.name, one) for one in tunnel.addresses]
+        draft.operations += [AddressAdd(tunnel.name, address) for address in tunnel.addresses]
     for pod in machine.pods:
         _plug(pod, machine, drafts, indexes)
     for device in draft.indexes if shared else ():
@@ -275,7 +275,9 @@ def _disable_checksum_offload(intent: Intent, drafts: dict[str, Draft]) -> None:
     """Turn off checksum offload for senders into a virtual switch."""
     for machine in intent.machines:
         draft = drafts[machine.name]
-        draft.operations += [ChecksumOff(one.name) for one in machine.interfaces if not one.card]
+        draft.operations += [
+            ChecksumOff(interface.name) for interface in machine.interfaces if not interface.card
+        ]
         if machine.chassis:
             for pod in machine.pods:
                 drafts[pod.name].operations.append(ChecksumOff("eth0"))
@@ -335,7 +337,9 @@ def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> li
 
 
 def _permanent(neighbours: tuple[Neighbour, ...]) -> list[NeighbourSet]:
-    return [NeighbourSet(one.address, one.mac, one.device) for one in neighbours]
+    return [
+        NeighbourSet(neighbour.address, neighbour.mac, neighbour.device) for neighbour in neighbours
+    ]
 
 
 def _pod(pod: Pod, draft: Draft) -> None:
@@ -362,7 +366,7 @@ def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
     ``NAME.default.svc.DOMAIN`` and ``kube-dns.kube-system.svc.DOMAIN``; behind a headless Service
     each pod also has ``POD.NAME.default.svc.DOMAIN``.
     """
-    entries = [one for one in _entries(intent) if only is None or one["namespace"] in only]
+    entries = [entry for entry in _entries(intent) if only is None or entry["namespace"] in only]
     return json.dumps(entries)
 
 
@@ -419,6 +423,6 @@ def names(intent: Intent) -> dict[str, tuple[str, ...]]:
         found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
     for headless in intent.headless:
         name = f"{headless.name}.default.svc.{intent.domain}.".lower()
-        found[name] = tuple(one.address for one in headless.backends)
-        found |= {f"{one.pod}.{name}": (one.address,) for one in headless.backends}
+        found[name] = tuple(backend.address for backend in headless.backends)
+        found |= {f"{backend.pod}.{name}": (backend.address,) for backend in headless.backends}
     return found

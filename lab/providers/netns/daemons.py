@@ -84,7 +84,9 @@ class _ReadyState:
 
 def list_daemons(intent: Intent) -> tuple[_Placed, ...]:
     """Every daemon with its machine, in start order. Pure."""
-    every = (_Placed(one.name, daemon) for one in intent.machines for daemon in one.daemons)
+    every = (
+        _Placed(machine.name, daemon) for machine in intent.machines for daemon in machine.daemons
+    )
     return tuple(sorted(every, key=lambda one: one.daemon.stage))
 
 
@@ -422,18 +424,18 @@ def _ended(root: str, intent: Intent) -> str:
 
 def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
     """Outside the holder: path and content of every daemon's files and log. Never raises."""
-    for one in list_daemons(intent):
-        for name in (*(file.name for file in one.daemon.files), LOG):
-            yield _file(holder, one, name)
+    for daemon in list_daemons(intent):
+        for name in (*(file.name for file in daemon.daemon.files), LOG):
+            yield _file(holder, daemon, name)
 
 
 def daemon_logs(
     holder: int, intent: Intent, machines: Collection[str]
 ) -> Iterator[tuple[str, bytes]]:
     """Outside the holder: path and content of the logs of daemons on ``machines``."""
-    for one in list_daemons(intent):
-        if one.machine in machines:
-            yield _file(holder, one, LOG)
+    for daemon in list_daemons(intent):
+        if daemon.machine in machines:
+            yield _file(holder, daemon, LOG)
 
 
 def _file(holder: int, one: _Placed, name: str) -> tuple[str, bytes]:

@@ -195,7 +195,7 @@ def _netexec_reply(wanted: int, received: bytes | bytearray) -> Reply | None:
     if answers is None:
         return None
     *echo, (_, _, endpoint), (_, _, client) = answers
-    status = next((one[0] for one in answers if one[0] != _OK), _OK)
+    status = next((answer[0] for answer in answers if answer[0] != _OK), _OK)
     return Reply(status, _word(endpoint), _word(client), echo[0][2] if echo else b"")
 
 

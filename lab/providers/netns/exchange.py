@@ -407,9 +407,11 @@ def _conclude(flight: InFlight, datagrams: Sequence[Datagram]) -> None:
     if failed and failed[0].status is not None:
         flight.status = failed[0].status
         flight.detail = "; ".join(
-            f"{one.title}: {one.detail or 'echoed'}" if one.title else one.detail
-            for one in datagrams
-            if one.title or one.detail
+            f"{datagram.title}: {datagram.detail or 'echoed'}"
+            if datagram.title
+            else datagram.detail
+            for datagram in datagrams
+            if datagram.title or datagram.detail
         )
 
 

@@ -104,7 +104,7 @@ def measure_silences(
     try:
         _send_until_calm(pairs, pace, 0.0)
         now = time.monotonic()
-        unsteady = [one.beat for one in pairs if not one.calm(now, pace.calm)]
+        unsteady = [pair.beat for pair in pairs if not pair.calm(now, pace.calm)]
         if unsteady:
             raise BrokenError(
                 "measuring before the failover",
@@ -114,10 +114,10 @@ def measure_silences(
         begun = len(pairs[0].sent)
         tell("steady")
         _send_until_calm(pairs, pace, pace.least)
-        return tuple(one.silence(begun, pace.every) for one in pairs)
+        return tuple(pair.silence(begun, pace.every) for pair in pairs)
     finally:
-        for one in pairs:
-            one.sock.close()
+        for pair in pairs:
+            pair.sock.close()
 
 
 def _open(enter: Callable[[str], None], beat: Beat) -> _Pair:
@@ -130,17 +130,17 @@ def _open(enter: Callable[[str], None], beat: Beat) -> _Pair:
 
 def _send_until_calm(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
     """Send for at least ``least`` s, then until every pair is calm or ``patience`` runs out."""
-    known = {one.sock.fileno(): one for one in pairs}
+    known = {pair.sock.fileno(): pair for pair in pairs}
     begun = due = now = time.monotonic()
     with select.epoll() as poll:
         for number in known:
             poll.register(number, select.EPOLLIN)
         while now - begun < pace.patience:
             if now >= due:
-                for one in pairs:
-                    one.send(now)
+                for pair in pairs:
+                    pair.send(now)
                 due = max(due + pace.every, now)
-                if now - begun >= least and all(one.calm(now, pace.calm) for one in pairs):
+                if now - begun >= least and all(pair.calm(now, pace.calm) for pair in pairs):
                     return
             for number, _ in poll.poll(max(0.0, due - time.monotonic())):
                 known[number].hear()
@@ -183,7 +183,7 @@ def cable_operations(
 
 def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
     """For each node with a virtual gateway: the machines that have the gateway's address."""
-    machines = dict.fromkeys(name for one in intent.gateways for name in one.candidates)
+    machines = dict.fromkeys(name for gateway in intent.gateways for name in gateway.candidates)
 
     def look(_: object) -> dict[str, frozenset[tuple[str, str]]]:
         return {name: _held(name) for name in machines}
@@ -195,8 +195,10 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
         answer=dict[str, frozenset[tuple[str, str]]],
     )
     return {
-        one.node: tuple(name for name in one.candidates if (one.device, one.address) in seen[name])
-        for one in intent.gateways
+        gateway.node: tuple(
+            name for name in gateway.candidates if (gateway.device, gateway.address) in seen[name]
+        )
+        for gateway in intent.gateways
     }
 
 

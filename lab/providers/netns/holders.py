@@ -620,9 +620,9 @@ def destroy_holders(
     """
     return end_all_holders(
         lambda: (
-            one
-            for one in list_holders(kind, starting=True, all_users=bool(owner))
-            if one.token == lab.token and _owner(one) == owner
+            holder
+            for holder in list_holders(kind, starting=True, all_users=bool(owner))
+            if holder.token == lab.token and _owner(holder) == owner
         )
     )
 
@@ -631,14 +631,14 @@ def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark,
     """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
     return tuple(
         Mark(
-            lab=one.lab,
-            token=one.token,
-            directory=one.directory,
-            object=f"process {one.pid} (holder)",
-            age_seconds=one.age(),
-            owner=_owner(one),
+            lab=holder.lab,
+            token=holder.token,
+            directory=holder.directory,
+            object=f"process {holder.pid} (holder)",
+            age_seconds=holder.age(),
+            owner=_owner(holder),
         )
-        for one in list_holders(kind, all_users=all_users)
+        for holder in list_holders(kind, all_users=all_users)
     )
 
 

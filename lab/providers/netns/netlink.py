@@ -264,10 +264,10 @@ def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
 
     Raises BrokenError: names the refused operation, its namespace and the reason.
     """
-    for one in namespaces:
-        enter(one.namespace)
-        with Socket(one.namespace) as channel, _Descriptors() as descriptors:
-            _apply_here(one, channel, Names(dict(one.indexes), descriptors.of))
+    for namespace in namespaces:
+        enter(namespace.namespace)
+        with Socket(namespace.namespace) as channel, _Descriptors() as descriptors:
+            _apply_here(namespace, channel, Names(dict(namespace.indexes), descriptors.of))
 
 
 class _Descriptors:
@@ -344,7 +344,7 @@ def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None
     with inside(namespace), Socket(namespace) as channel:
         deadline.wait(
             f"waiting for the carrier of links in namespace '{namespace}'",
-            lambda: sorted(wanted - {one.name for one in list_links(channel) if one.carrier}),
+            lambda: sorted(wanted - {link.name for link in list_links(channel) if link.carrier}),
             until=lambda down: not down,
             every=0.001,
         )

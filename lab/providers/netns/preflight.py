@@ -126,7 +126,7 @@ def lab_need(intent: Intent) -> NetnsNeed:
 
 
 def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
-    known = {one.address for one in neighbours}
+    known = {neighbour.address for neighbour in neighbours}
     return len({route.via for route in routes if route.via} - known)
 
 

@@ -81,15 +81,15 @@ def batches(
     larger = max(_PACED_MTU, intent.node_mtu)
     for (protocol, size), (at_once, patience) in _PACES.items():
         own = [
-            one
-            for one in probes
-            if one.protocol == protocol and size in {None, one.size} and not one.unanswered
+            probe
+            for probe in probes
+            if probe.protocol == protocol and size in {None, probe.size} and not probe.unanswered
         ]
         if own:
             fitting = max(1, at_once * _PACED_MTU // larger) if size == "large" else at_once
             pace = min(fitting, settings.in_flight)
             yield own, ProbeSettings(settings.timeout * patience, pace)
-    unanswered = [one for one in probes if one.unanswered]
+    unanswered = [probe for probe in probes if probe.unanswered]
     if unanswered:
         yield unanswered, settings
 

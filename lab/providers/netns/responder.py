@@ -168,15 +168,15 @@ def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
     entries: list[dict[str, Any]] = json.loads(text)
     return tuple(
         AnsweringNamespace(
-            one["namespace"],
-            one["name"],
-            tuple(one["tcp"]),
-            tuple(one["udp"]),
-            one.get("dns"),
-            one.get("health") or {},
-            one.get("forward"),
+            entry["namespace"],
+            entry["name"],
+            tuple(entry["tcp"]),
+            tuple(entry["udp"]),
+            entry.get("dns"),
+            entry.get("health") or {},
+            entry.get("forward"),
         )
-        for one in entries
+        for entry in entries
     )
 
 
@@ -301,7 +301,9 @@ def main(arguments: Sequence[str]) -> int:
 def _prepare(server: SocketServer, config: str) -> None:
     with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
         endpoints = read_config(file.read())
-    isolation.raise_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
+    isolation.raise_descriptors(
+        sum(endpoint.sockets() for endpoint in endpoints) + _MORE_DESCRIPTORS
+    )
     _add_pulses(server, isolation.PULSE_SOCKET)
     listen(server, endpoints)
 

@@ -34,7 +34,7 @@ def daemon_lines(machines: Sequence[MachineIntent], *, whole: bool) -> Iterator[
     With ``whole``, for the whole lab, the script waits until each is ready; one machine's daemons
     alone might never be.
     """
-    placed = [(one.name, daemon) for one in machines for daemon in one.daemons]
+    placed = [(machine.name, daemon) for machine in machines for daemon in machine.daemons]
     if placed:
         yield from _PREAMBLE.splitlines()
     for stage in sorted({daemon.stage for _, daemon in placed}):
@@ -88,7 +88,7 @@ def script(intent: Intent, only: str | None = None) -> str:
         wanted = _of_machine(intent, wanted, only)
     lines = ["#!/bin/sh", f"# Scenario '{intent.scenario}': the network as commands; run as root."]
     names = " ".join(quote(one.namespace) for one in wanted)
-    machines = [one for one in real.machines if only in {None, one.name}]
+    machines = [machine for machine in real.machines if only in {None, machine.name}]
     daemons = list(daemon_lines(machines, whole=only is None))
     end = "ip netns pids $name | xargs -r kill; " if daemons else ""
     lines += [

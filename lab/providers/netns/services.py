@@ -301,7 +301,10 @@ def _external(port: _Port, translation: Translation) -> Iterator[str]:
 def _balance(port: _Port, name: str, backends: Sequence[Backend]) -> Iterator[str]:
     if port.service.affinity is None:
         return chain(name, *_translations(port, backends))
-    remembered = [f"ip saddr @{_memory(port, one)} goto {_endpoint(port, one)}" for one in backends]
+    remembered = [
+        f"ip saddr @{_memory(port, backend)} goto {_endpoint(port, backend)}"
+        for backend in backends
+    ]
     gotos = [f"{number} : goto {_endpoint(port, one)}" for number, one in enumerate(backends)]
     choice = f"numgen random mod {len(gotos)} vmap {{ {', '.join(gotos)} }}"
     return chain(name, *remembered, choice)
@@ -373,7 +376,7 @@ def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
     if machine.translation and machine.bridge:
         body = _gateway(machine.translation, machine.bridge, machine.name)
         yield [f"table ip {GATEWAY_TABLE} {{", *(f"  {line}" for line in body), "}"]
-    ports = [one.card for one in machine.interfaces if one.card]
+    ports = [interface.card for interface in machine.interfaces if interface.card]
     ports += [pod.port for pod in machine.pods]
     devices = ", ".join(f'"{port}"' for port in ports)
     body = chain(
@@ -385,10 +388,12 @@ def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
 def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[str]:
     every = (port for service in translation.services for port in _ports(service, node))
     ports = [one for one in every if one.port.node_port is not None]
-    for one in ports:
-        yield from chain(f"external-{one.name}", *_gateway_rules_external(one, translation))
+    for port in ports:
+        yield from chain(f"external-{port.name}", *_gateway_rules_external(port, translation))
     keys = [
-        (one, f"{protocol} . {one.port.node_port}") for one in ports for protocol in one.protocols
+        (port, f"{protocol} . {port.port.node_port}")
+        for port in ports
+        for protocol in port.protocols
     ]
     leading = [f"{key} : goto external-{one.name}" for one, key in keys]
     lost = [key for one, key in keys if one.service.outside == "local" and not one.local]

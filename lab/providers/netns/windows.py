@@ -33,7 +33,9 @@ def _with_drop(machine: MachineIntent, drop: Drop) -> MachineIntent:
 
 
 def _joined(prefixes: list[str]) -> tuple[str, ...]:
-    return tuple(str(one) for one in collapse_addresses(IPv4Network(text) for text in prefixes))
+    return tuple(
+        str(address) for address in collapse_addresses(IPv4Network(text) for text in prefixes)
+    )
 
 
 def _node_ports(machine: MachineIntent, rule: str, hook: Literal["output", "input"]) -> Drop:
@@ -110,7 +112,7 @@ def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
 def _no_affinity(machine: MachineIntent, _: Intent) -> MachineIntent:
     if machine.translation is None or machine.hardware.image not in _WITHOUT_AFFINITY:
         return machine
-    services = tuple(replace(one, affinity=None) for one in machine.translation.services)
+    services = tuple(replace(service, affinity=None) for service in machine.translation.services)
     return _with_translation(machine, services=services)
 
 

@@ -165,7 +165,7 @@ def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
 
     ``edition_file``: content of ``sources/ei.cfg``; empty if there is none.
     """
-    if any(_EVALUATION.search(f"{one.display_name} {one.edition}") for one in images):
+    if any(_EVALUATION.search(f"{image.display_name} {image.edition}") for image in images):
         return "evaluation"
     lines = [line.strip().lower() for line in edition_file.splitlines()]
     told = [line for line in lines if line]

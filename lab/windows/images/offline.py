@@ -129,7 +129,7 @@ def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
     Raises BrokenError when it has one, or cannot be read.
     """
     with windows_volume(disk, scratch, doing) as volume:
-        kept = [path for one in ANSWER_FILES if (path := volume.find(one))]
+        kept = [path for file in ANSWER_FILES if (path := volume.find(file))]
     if kept:
         listed = ", ".join(one.replace("/", "\\") for one in kept)
         raise BrokenError(
@@ -146,7 +146,7 @@ def read_logs(disk: Path, scratch: Path, doing: str) -> dict[str, str]:
     Raises BrokenError when they cannot be read.
     """
     with windows_volume(disk, scratch, doing) as volume:
-        there = {one: path for one in LOGS if (path := volume.find(one))}
+        there = {log: path for log in LOGS if (path := volume.find(log))}
         return {
             one.lower().replace("/", "-"): _decode(volume.read(path)) for one, path in there.items()
         }

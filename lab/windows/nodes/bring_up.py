@@ -351,7 +351,7 @@ class WindowsBringUp:
             )
         if not facts["done"]:
             return f"hns-make is {facts['tasks'].get('hns-make') or 'gone'}, {_named(facts)}"
-        made = (json.loads(one) for one in wanted.networks)
+        made = (json.loads(network) for network in wanted.networks)
         prefixes = tuple((one["Name"], one["Subnets"][0]["AddressPrefix"]) for one in made)
         return self._lacks_address(facts) or self._lacks(facts, prefixes)
 
@@ -368,7 +368,7 @@ class WindowsBringUp:
 
     @staticmethod
     def _lacks(facts: Mapping[str, Any], wanted: tuple[tuple[str, str], ...]) -> str:
-        there = {(one["name"], one["prefix"]) for one in facts["networks"]}
+        there = {(network["name"], network["prefix"]) for network in facts["networks"]}
         missing = [f"'{name}' ({prefix})" for name, prefix in wanted if (name, prefix) not in there]
         return f"HNS has no network {', '.join(missing)}; {_named(facts)}" if missing else ""
 
@@ -394,5 +394,7 @@ class WindowsBringUp:
 
 
 def _named(facts: Mapping[str, Any]) -> str:
-    names = [f"'{one['name']}' ({one['prefix'] or 'no prefix'})" for one in facts["networks"]]
+    names = [
+        f"'{network['name']}' ({network['prefix'] or 'no prefix'})" for network in facts["networks"]
+    ]
     return f"its networks are {', '.join(names)}" if names else "it has no HNS network"

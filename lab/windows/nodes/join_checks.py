@@ -52,8 +52,10 @@ NEEDED = (PAUSE, AGNHOST)
 
 def images_for_build(manifest: Manifest, build: int) -> tuple[ContainerImage, ...]:
     """The bundle's images that run on a build: without Hyper-V isolation builds must match."""
-    repositories = dict.fromkeys(_repository(one) for one in manifest.images if one.os == "windows")
-    found = (rules.windows_image(manifest, one, str(build)) for one in repositories)
+    repositories = dict.fromkeys(
+        _repository(image) for image in manifest.images if image.os == "windows"
+    )
+    found = (rules.windows_image(manifest, repository, str(build)) for repository in repositories)
     return tuple(one for one in found if one is not None)
 
 
@@ -71,9 +73,9 @@ def missing_images(manifest: Manifest, build: int) -> tuple[str, ...]:
     for repository in NEEDED:
         if rules.windows_image(manifest, repository, str(build)) is None:
             builds = sorted(
-                one.os_version or "any"
-                for one in manifest.images
-                if one.os == "windows" and _repository(one) == repository
+                image.os_version or "any"
+                for image in manifest.images
+                if image.os == "windows" and _repository(image) == repository
             )
             has = f"it has {', '.join(builds)}" if builds else "it has none for Windows"
             found.append(f"the bundle has no image '{repository}' for Windows build {build}: {has}")
@@ -102,7 +104,7 @@ class WindowsObserved:
     @property
     def release(self) -> Release | None:
         """The Windows Server release; None for an unknown build."""
-        return next((one for one in RELEASES.values() if one.build == self.build), None)
+        return next((release for release in RELEASES.values() if release.build == self.build), None)
 
     @property
     def dsr(self) -> bool:
@@ -120,7 +122,7 @@ def too_old(observed: WindowsObserved, topology: str) -> str | None:
     """
     release = observed.release
     if release is None:
-        known = ", ".join(f"{one.name} ({one.build})" for one in RELEASES.values())
+        known = ", ".join(f"{release.name} ({release.build})" for release in RELEASES.values())
         return f"build {observed} is not a known Windows build: {known}"
     least, why = 0, ""
     if topology in {"overlay", "kubeinit"}:
@@ -206,17 +208,17 @@ def service_ailments(facts: Mapping[str, Any]) -> str:
     """
     words = []
     before: str | None = None
-    for one in facts["services"]:
-        if one["state"] != "Running":
-            words.append(f"{one['name']} is {one['state']}")
-        elif one["start"] != "Automatic":
-            words.append(f"{one['name']} starts {one['start']}")
-        elif before is not None and before not in one["depends"]:
-            words.append(f"{one['name']} does not depend on {before}")
-        before = one["name"]
+    for service in facts["services"]:
+        if service["state"] != "Running":
+            words.append(f"{service['name']} is {service['state']}")
+        elif service["start"] != "Automatic":
+            words.append(f"{service['name']} starts {service['start']}")
+        elif before is not None and before not in service["depends"]:
+            words.append(f"{service['name']} does not depend on {before}")
+        before = service["name"]
     words += [
-        f"task {one['name']} is {one['state'] or 'missing'}"
-        for one in facts["tasks"]
-        if one["state"] != "Running"
+        f"task {task['name']} is {task['state'] or 'missing'}"
+        for task in facts["tasks"]
+        if task["state"] != "Running"
     ]
     return ", ".join(words)

@@ -265,7 +265,7 @@ class JoinPlan:
 
     def bundle_programs(self) -> tuple[Program, ...]:
         """The bundle's programs for Windows."""
-        return tuple(one for one in self.manifest.programs if one.os == "windows")
+        return tuple(program for program in self.manifest.programs if program.os == "windows")
 
     def bundle(self) -> steps.NodeBundle:
         """Copy programs from the medium."""
@@ -297,8 +297,8 @@ class JoinPlan:
                 steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
             ]
         logs = [
-            paths.log_file(one).rpartition("\\")[0]
-            for one in (KUBELET_SERVICE, SERVICE, *self._tasks())
+            paths.log_file(task).rpartition("\\")[0]
+            for task in (KUBELET_SERVICE, SERVICE, *self._tasks())
         ]
         return steps.NodeFiles(
             folders=(paths.PKI, paths.MANIFESTS, paths.CNI_CONF, *logs),

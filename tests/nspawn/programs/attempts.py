@@ -109,10 +109,10 @@ def allow_all() -> int | None:
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
-    disks = {one: device(0o060000, *map(int, one.split(":"))) for one in asked["disks"]}
+    disks = {disk: device(0o060000, *map(int, disk.split(":"))) for disk in asked["disks"]}
     others = {name: device(0o020000, *numbers) for name, numbers in HOST_DEVICES.items()}
     needed = {name: device(0o020000, *numbers) for name, numbers in NEEDED.items()}
-    processes = [one for one in Path("/proc").iterdir() if one.name.isdigit()]
+    processes = [path for path in Path("/proc").iterdir() if path.name.isdigit()]
     memory = next(
         line.split()[1]
         for line in Path("/proc/meminfo").read_text().splitlines()
@@ -123,13 +123,15 @@ def main() -> None:
         "opened for writing": opened_for_writing(),
         "module": call(INIT_MODULE, b"", 0, b""),
         "clock": outcome(lambda: time.clock_settime(time.CLOCK_REALTIME, time.time())),
-        "files of the kernel": {one: found for one in KERNEL_FILES if (found := names(Path(one)))},
+        "files of the kernel": {
+            file: found for file in KERNEL_FILES if (found := names(Path(file)))
+        },
         "disks": disks,
         "devices": {name: code for name, code in others.items() if code != errno.ENXIO},
         "needed": {name: code for name, code in needed.items() if code},
         "devices allowed": allow_all(),
         "processes": len(processes),
-        "sees a test": any(b"pytest" in read(one / "cmdline") for one in processes),
+        "sees a test": any(b"pytest" in read(process / "cmdline") for process in processes),
         "host file": outcome(Path(asked["host_file"]).stat),
         "handle": handle(),
         "kernel log": {
@@ -143,7 +145,7 @@ def main() -> None:
 
 
 def names(folder: Path) -> list[str]:
-    return [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
 def read(path: Path) -> bytes:

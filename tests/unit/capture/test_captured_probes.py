@@ -59,7 +59,7 @@ def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
     where = listening(intent_of(name), cell_of(name, case["cell"]))
     matched = match(packets, where.asked)
     ways, taps, well = where.ways, where.taps, case["answered"]
-    blind = {one.tap for one in packets if one.blind}
+    blind = {packet.tap for packet in packets if packet.blind}
     seen = (
         trace(ways, matched, well=well, blind=blind) if ways else by_time(taps, where.ends, matched)
     )
@@ -157,7 +157,7 @@ BLIND: dict[str, tuple[str, tuple[tuple[str, str], ...], str]] = {
 
 @pytest.mark.parametrize(("blind", "answers_at", "expected"), BLIND.values(), ids=BLIND)
 def test_where_nothing_can_be_captured_nothing_is_said_to_be_lost(blind, answers_at, expected):
-    case = {**read(next(one for one in CASES if one.stem == POD_TO_POD)), "answered": False}
+    case = {**read(next(case for case in CASES if case.stem == POD_TO_POD)), "answered": False}
 
     def seen(tap: Tap, frame: Frame) -> bool:
         inside = decode(frame.data).inside

@@ -99,7 +99,8 @@ PAINTING, FORGED = "\x1b[2J\x1b]0;owned\x07\x9b31m", "\nforged\r\nforged"
 def test_what_a_result_says_neither_paints_the_terminal_nor_adds_a_line(state, capsys):
     words = PAINTING + FORGED
     results = tuple(
-        replace(one, detail=one.detail + words, repeat="curl x | sh") for one in DEAD.results
+        replace(result, detail=result.detail + words, repeat="curl x | sh")
+        for result in DEAD.results
     )
     fields = ("provider", "version", "topology", "started", "banner", "summary")
     hostile = replace(DEAD, results=results, **dict.fromkeys(fields, words))
@@ -155,7 +156,7 @@ def test_the_json_of_a_run_has_every_cell_whole(runs, capsys):
     run = made_run("mixed")
     (runs / "2-second" / "result.json").write_text(to_text(run, intent_of()))
     told = json.loads(said(["--json"], 0, capsys))
-    assert [cell["id"] for cell in told["cells"]] == [one.cell.id for one in run.results]
+    assert [cell["id"] for cell in told["cells"]] == [result.cell.id for result in run.results]
 
 
 @pytest.mark.usefixtures("runs")

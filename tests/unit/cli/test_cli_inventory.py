@@ -79,7 +79,7 @@ def test_inventory_is_shown_with_its_secrets_place_alone():
     assert "secret domain-join: from variable DOMAIN_JOIN" in done.stdout
     shown: dict[str, Any] = json.loads(run("inventory", "show", str(EVERYTHING), "--json").stdout)
     assert shown["management"] == "10.66.0.0/16"
-    assert [one["tags"] for one in shown["hypervisors"]] == [["ssd", "windows"], []]
+    assert [hypervisor["tags"] for hypervisor in shown["hypervisors"]] == [["ssd", "windows"], []]
     assert shown["secrets"]["domain-join"] == {"env": "DOMAIN_JOIN"}
 
 

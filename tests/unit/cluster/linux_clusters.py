@@ -53,7 +53,7 @@ def bundle(version: str = "1.36.3") -> Manifest:
     own = add_on_versions()
     versions = {**rules.components(MINOR), "kubernetes": version}
     versions |= {name: one for pinned in own.values() for name, one in pinned.items()}
-    names = [one.name for one in wanted_images(versions, ("linux",), own)]
+    names = [image.name for image in wanted_images(versions, ("linux",), own)]
     return Manifest(
         (("kubernetes", version),),
         tuple(Program(name, "x", "linux", blob(name), "a test") for name in PROGRAMS),
@@ -114,7 +114,9 @@ def of_every_topology() -> tuple[str, ...]:
 
 def addon_documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
     """The documents of all waves."""
-    return tuple(one for wave in addon_waves(cluster, intent, manifest) for one in wave.documents)
+    return tuple(
+        document for wave in addon_waves(cluster, intent, manifest) for document in wave.documents
+    )
 
 
 def linux_only(one: Case) -> Case:
@@ -125,21 +127,26 @@ def linux_only(one: Case) -> Case:
 def render(operations: Operations) -> str:
     """Everything, including contents of files, as text for golden files; without secrets."""
     lines: list[str] = []
-    for one in operations:
-        match one:
+    for operation in operations:
+        match operation:
             case WriteFile():
-                lines.append(f"write {one.path} ({one.mode:04o}, {len(one.content)} characters)")
-                shown = "(secret)\n" if one.secret else one.content
+                lines.append(
+                    f"write {operation.path} ({operation.mode:04o}, "
+                    f"{len(operation.content)} characters)"
+                )
+                shown = "(secret)\n" if operation.secret else operation.content
                 lines += [f"    | {text}".rstrip() for text in shown.splitlines()]
             case Symlink():
-                lines.append(f"link {one.path} -> {one.target}")
+                lines.append(f"link {operation.path} -> {operation.target}")
             case Remove():
-                lines.append(f"remove {' '.join(one.paths)}")
+                lines.append(f"remove {' '.join(operation.paths)}")
             case Run():
-                but = f" unless {one.unless}" if one.unless else ""
-                lines.append(f"run {shlex.join(one.command)}{but}")
+                but = f" unless {operation.unless}" if operation.unless else ""
+                lines.append(f"run {shlex.join(operation.command)}{but}")
             case SystemdUnit():
-                lines.append(f"service {one.unit}" + ("" if one.wait else " (not waited for)"))
+                lines.append(
+                    f"service {operation.unit}" + ("" if operation.wait else " (not waited for)")
+                )
             case Enabled():
-                lines.append(f"enable {one.unit}")
+                lines.append(f"enable {operation.unit}")
     return "".join(f"{line}\n" for line in lines)

@@ -162,7 +162,7 @@ class FakeMachine:
 
     def kill_files(self, *patterns: str) -> None:
         for path in list(self.files):
-            if any(fnmatch.fnmatch(path, f"{one}*") for one in patterns):
+            if any(fnmatch.fnmatch(path, f"{pattern}*") for pattern in patterns):
                 del self.files[path]
 
 
@@ -267,7 +267,7 @@ def _service(machine: FakeMachine, line: str, *_: object) -> Completed:
 
 def _active(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes) -> Completed:
     states = ["activating" if one in machine.world.ended else "active" for one in command[2:]]
-    return Completed(int("activating" in states) * 3, "".join(f"{one}\n" for one in states), "")
+    return Completed(int("activating" in states) * 3, "".join(f"{state}\n" for state in states), "")
 
 
 def _restart(machine: FakeMachine, *_: object) -> Completed:

@@ -78,8 +78,8 @@ class RudeServer:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self._connections:
-            one.close()
+        for connection in self._connections:
+            connection.close()
 
 
 def certified(directory: Path) -> tuple[ssl.SSLContext, Path]:

@@ -49,11 +49,15 @@ def observed(intent: Intent = INTENT) -> ClusterObserved:
             ObservedPod("coredns-a", "worker2", "10.244.2.9", "Running", ready=True, trouble=""),
             ObservedPod("coredns-b", "worker2", "10.244.2.8", "Running", ready=True, trouble=""),
         ),
-        services=tuple(ObservedService(one.name, one.address) for one in probed_services(intent)),
+        services=tuple(
+            ObservedService(service.name, service.address) for service in probed_services(intent)
+        ),
         nodes=tuple(
-            ObservedNode(one.name, one.kubelet.pod_cidr, VTEP if one.name == "worker1" else None)
-            for one in intent.machines
-            if one.kubelet
+            ObservedNode(
+                machine.name, machine.kubelet.pod_cidr, VTEP if machine.name == "worker1" else None
+            )
+            for machine in intent.machines
+            if machine.kubelet
         ),
         links=(PodLink("worker1-p1", "aa:00:00:00:00:01", "vethabc", 1450, "10.244.1.1"),),
     )
@@ -78,8 +82,8 @@ def test_pods_have_their_real_addresses_wherever_the_intent_speaks_of_them():
 def test_proxies_of_an_l2bridge_follow_their_pods():
     intent = compile_scenario("hard-way").intent
     bound = bind(intent, observed(intent))
-    worker = next(one for one in bound.machines if one.proxies)
-    assert {one.address for one in worker.proxies} >= {
+    worker = next(machine for machine in bound.machines if machine.proxies)
+    assert {proxy.address for proxy in worker.proxies} >= {
         pod.address.partition("/")[0] for pod in worker.pods if pod.role == "probe"
     }
 
@@ -97,14 +101,14 @@ def test_tunnel_ends_have_the_macs_that_flannel_gave_them():
     assert bound.machine("worker1").tunnel.mac == VTEP
     for name in ("master", "worker2", "win1"):
         machine = bound.machine(name)
-        assert VTEP in {one.mac for one in machine.neighbours}
+        assert VTEP in {neighbour.mac for neighbour in machine.neighbours}
         assert VTEP in {one.mac for one in machine.forwarding}
         assert planned not in repr(machine)
 
 
 def test_only_tunnels_have_neighbours_that_are_foreseen():
     for machine in bind(INTENT, observed()).machines:
-        assert {one.device for one in machine.neighbours} <= {"flannel.4096"}
+        assert {neighbour.device for neighbour in machine.neighbours} <= {"flannel.4096"}
         assert not [pod for pod in machine.pods if pod.neighbours]
 
 
@@ -114,8 +118,12 @@ def test_dns_is_where_the_cluster_has_it():
         ("worker2", "coredns-a"),
         ("worker2", "coredns-b"),
     ]
-    dns = next(one for one in bound.machine("win1").translation.services if one.name == "kube-dns")
-    assert [(one.pod, one.address, one.node) for one in dns.backends] == [
+    dns = next(
+        service
+        for service in bound.machine("win1").translation.services
+        if service.name == "kube-dns"
+    )
+    assert [(backend.pod, backend.address, backend.node) for backend in dns.backends] == [
         ("coredns-a", "10.244.2.9", "worker2"),
         ("coredns-b", "10.244.2.8", "worker2"),
     ]
@@ -171,25 +179,29 @@ def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses():
 
 
 def lose(name: str) -> Callable[[ClusterObserved], ClusterObserved]:
-    return lambda seen: replace(seen, pods=tuple(one for one in seen.pods if one.name != name))
+    return lambda seen: replace(seen, pods=tuple(pod for pod in seen.pods if pod.name != name))
 
 
 def change_pod(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(
-        seen, pods=tuple(replace(one, **facts) if one.name == name else one for one in seen.pods)
+        seen, pods=tuple(replace(pod, **facts) if pod.name == name else pod for pod in seen.pods)
     )
 
 
 def change_service(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(
         seen,
-        services=tuple(replace(one, **facts) if one.name == name else one for one in seen.services),
+        services=tuple(
+            replace(service, **facts) if service.name == name else service
+            for service in seen.services
+        ),
     )
 
 
 def change_node(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(
-        seen, nodes=tuple(replace(one, **facts) if one.name == name else one for one in seen.nodes)
+        seen,
+        nodes=tuple(replace(node, **facts) if node.name == name else node for node in seen.nodes),
     )
 
 

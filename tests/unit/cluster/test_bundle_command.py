@@ -116,7 +116,7 @@ def test_the_bundle_that_a_lab_was_made_from_stays(cache, source, tmp_path, monk
     assert lab(capfd, "bundle", "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
     placement.save_layout(handle, LibvirtLayout({}, {}, {}, bundle=images.chosen(new).digest))
     assert lab(capfd, "bundle", "gc", "--yes")[1].startswith("removed 1 object,")
-    assert [one.name for one in (cache / "bundles").iterdir()] == [new]
+    assert [path.name for path in (cache / "bundles").iterdir()] == [new]
 
 
 def test_the_bundle_of_a_lab_of_system_containers_stays_and_what_was_prepared_of_others_goes(
@@ -145,7 +145,7 @@ def test_the_bundle_of_a_lab_of_system_containers_stays_and_what_was_prepared_of
     assert lab(capfd, "bundle", "gc")[1].startswith("would remove 2 objects,")
     assert lab(capfd, "bundle", "gc", "--yes")[1].startswith("removed 2 objects,")
     assert [*ready[0].parent.iterdir()] == [ready[1]]
-    assert [one.name for one in (cache / "bundles").iterdir()] == [new.short]
+    assert [path.name for path in (cache / "bundles").iterdir()] == [new.short]
 
 
 def test_two_bundles_must_be_told_apart(source, cache, capfd):

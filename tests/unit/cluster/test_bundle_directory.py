@@ -28,8 +28,8 @@ def left(store: BundleStore) -> list[str]:
 def test_all_that_the_directory_has_is_in_the_bundle_and_whole(store, source):
     made = parts.create(store, source)
     assert made.kubernetes == "1.36.1"
-    assert {one.name for one in made.programs} == set(parts.LINUX)
-    assert {one.name for one in made.images} == set(parts.IMAGES)
+    assert {program.name for program in made.programs} == set(parts.LINUX)
+    assert {image.name for image in made.images} == set(parts.IMAGES)
     assert made.program("cni/flannel", "linux").component == "flannel-cni"
     assert made.program("cni/bridge", "linux").component == "cni-plugins"
     kubelet = store.blob(made, made.program("kubelet", "linux").blob)
@@ -46,21 +46,29 @@ def test_a_docker_archives_layers_stay_as_they_are_below_an_oci_manifest(store, 
     pause = made.image("registry.k8s.io/pause")
     manifest = json.loads(store.blob(made, pause.manifest).read_bytes())
     assert manifest["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
-    assert [one["digest"] for one in manifest["layers"]] == [
+    assert [layer["digest"] for layer in manifest["layers"]] == [
         f"sha256:{parts.sha256(parts.layer(name))}" for name in ("base", pause.name)
     ]
-    assert {one.media_type for one in pause.layers} == {"application/vnd.oci.image.layer.v1.tar"}
+    assert {layer.media_type for layer in pause.layers} == {
+        "application/vnd.oci.image.layer.v1.tar"
+    }
     shared = made.image("registry.k8s.io/etcd").layers[0]
     assert shared == pause.layers[0]
 
 
 def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
     made = parts.create(store, parts.directory(tmp_path / "both", windows=True))
-    pause = [one for one in made.images if (one.os, "pause" in one.name) == ("windows", True)]
+    pause = [
+        image for image in made.images if (image.os, "pause" in image.name) == ("windows", True)
+    ]
     assert [one.os_version for one in pause] == ["10.0.17763.6054", "10.0.20348.2762"]
     assert made.program("kubelet.exe", "windows").component == "kubernetes"
     linux = parts.create(store, tmp_path / "both", "linux")
-    assert {one.os for one in linux.programs} == {one.os for one in linux.images} == {"linux"}
+    assert (
+        {program.os for program in linux.programs}
+        == {image.os for image in linux.images}
+        == {"linux"}
+    )
 
 
 def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source):

@@ -64,7 +64,7 @@ def test_windows_is_given_one_archive_with_an_image_for_each_build(store, made, 
         assert top["mediaType"] == "application/vnd.oci.image.index.v1+json"
         below = archive.extractfile(f"blobs/sha256/{top['digest'][7:]}").read()
         assert hashlib.sha256(below).hexdigest() == top["digest"][7:]
-        builds = [one["platform"]["os.version"] for one in json.loads(below)["manifests"]]
+        builds = [manifest["platform"]["os.version"] for manifest in json.loads(below)["manifests"]]
     assert builds == ["10.0.17763.6054", "10.0.20348.2762"]
 
 
@@ -73,9 +73,9 @@ def test_what_is_on_a_medium_can_be_made_into_the_same_bundle_again(store, made,
     parts.directory(again, windows=True)
     for path in (again / "images").iterdir():
         path.unlink()
-    for name in {one.name for one in made.images}:
+    for name in {image.name for image in made.images}:
         for system in ("linux", "windows"):
-            if any((one.name, one.os) == (name, system) for one in made.images):
+            if any((image.name, image.os) == (name, system) for image in made.images):
                 content = read(medium.medium(store, made, system), f"/{medium.image_path(name)}")
                 (again / "images" / f"{system}-{Path(medium.image_path(name)).name}").write_bytes(
                     content
@@ -165,7 +165,7 @@ def test_another_reader_finds_names_modes_and_bytes(store, made, tmp_path):
     out = tmp_path / "out"
     command = ["xorriso", "-osirrox", "on:auto_chmod_off", "-indev", str(image)]
     run_program([*command, "-extract", "/", str(out)])
-    assert {one.relative_to(out).as_posix() for one in out.rglob("*") if one.is_file()} == WHOLE
+    assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == WHOLE
     assert (out / "bin" / "kubelet").stat().st_mode & 0o7777 == 0o555
     assert (out / "manifest.json").stat().st_mode & 0o7777 == 0o444
     assert (out / "cni" / "bridge").read_bytes() == parts.elf("cni/bridge")

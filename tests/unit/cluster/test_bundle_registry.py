@@ -47,7 +47,7 @@ def test_an_image_is_pulled_by_digest_once_its_tag_is_known(registry, pull, into
     image = parts.Image(NAME)
     assert into.read(found.manifest) == image.manifest
     assert into.read(found.config) == image.config
-    assert [into.read(one.blob) for one in found.layers] == [image.layer]
+    assert [into.read(layer.blob) for layer in found.layers] == [image.layer]
     assert found.source == "https://registry.k8s.io/v2/pause/"
     base = "/v2/registry.k8s.io/pause/manifests"
     asked = {path for path in registry.asked()[before:] if "/manifests/" in path}

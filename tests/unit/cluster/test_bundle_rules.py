@@ -53,11 +53,11 @@ def decided(scenario: str, bundle: Manifest) -> Cluster:
 def without(manifest: Manifest, *names: str) -> Manifest:
     return replace(
         manifest,
-        programs=tuple(one for one in manifest.programs if one.name not in names),
+        programs=tuple(program for program in manifest.programs if program.name not in names),
         images=tuple(
-            one
-            for one in manifest.images
-            if one.name.rpartition(":")[0].rpartition("/")[2] not in names
+            image
+            for image in manifest.images
+            if image.name.rpartition(":")[0].rpartition("/")[2] not in names
         ),
     )
 
@@ -184,8 +184,8 @@ def test_every_program_and_every_image_is_in_it_once(manifest):
     document = json.loads(bill_of_materials(manifest))
     assert document["dependencies"][0]["dependsOn"] == refs
     digests = {one["hashes"][0]["content"] for one in found}
-    assert digests == {one.blob.sha256 for one in manifest.programs} | {
-        one.manifest.sha256 for one in manifest.images
+    assert digests == {program.blob.sha256 for program in manifest.programs} | {
+        image.manifest.sha256 for image in manifest.images
     }
 
 
@@ -200,7 +200,9 @@ def test_a_program_has_the_version_of_its_component_where_that_is_known(manifest
 
 
 def test_an_image_has_a_package_url_that_leads_back_to_it(manifest):
-    (image, _) = [one for one in components(manifest) if one["name"].endswith("e2e/pause")]
+    (image, _) = [
+        component for component in components(manifest) if component["name"].endswith("e2e/pause")
+    ]
     assert (image["name"], image["version"]) == ("registry.k8s.io:443/e2e/pause", "3.10")
     url = PackageURL.from_string(image["purl"])
     assert (url.type, url.name) == ("oci", "pause")

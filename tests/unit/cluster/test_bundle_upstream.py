@@ -53,8 +53,8 @@ def test_the_newest_patch_version_is_fetched_checked_and_kept(store, site):
     made = create(store, site, images="")
     assert made.kubernetes == "1.36.1"
     store.verify(made, print)
-    assert {one.name for one in made.programs} == {*parts.LINUX, "crictl"}
-    assert {one.name for one in made.images} == set(parts.IMAGES)
+    assert {program.name for program in made.programs} == {*parts.LINUX, "crictl"}
+    assert {image.name for image in made.images} == set(parts.IMAGES)
     kubelet = made.program("kubelet", "linux")
     assert kubelet.source == "https://dl.k8s.io/release/v1.36.1/bin/linux/amd64/kubelet"
     assert store.blob(made, kubelet.blob).read_bytes() == parts.elf("kubelet")
@@ -68,8 +68,10 @@ def test_the_newest_patch_version_is_fetched_checked_and_kept(store, site):
 def test_windows_comes_with_images_for_the_builds_that_labs_know(store, site):
     told: list[str] = []
     made = create(store, site, systems=("linux", "windows"), say=told.append, images="agn")
-    assert set(parts.WINDOWS) <= {one.name for one in made.programs if one.os == "windows"}
-    agnhost = [one.os_version for one in made.images if "agnhost" in one.name]
+    assert set(parts.WINDOWS) <= {
+        program.name for program in made.programs if program.os == "windows"
+    }
+    agnhost = [image.os_version for image in made.images if "agnhost" in image.name]
     assert agnhost == [None, "10.0.17763.6054", "10.0.20348.2762", "10.0.26100.100"]
     overlay = made.program("cni/sdnoverlay.exe", "windows")
     assert overlay.source.endswith("(no checksum is published)")

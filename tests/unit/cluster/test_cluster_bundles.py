@@ -28,7 +28,9 @@ def overlay():
 
 
 def without_windows(both: Intent) -> Intent:
-    return replace(both, machines=tuple(one for one in both.machines if one.os == "linux"))
+    return replace(
+        both, machines=tuple(machine for machine in both.machines if machine.os == "linux")
+    )
 
 
 def made(store: BundleStore, source: Path, version: str = "1.36.1", *systems: str) -> Manifest:
@@ -96,10 +98,10 @@ def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
         return replace(
             overlay,
             machines=tuple(
-                replace(one, kubelet=replace(one.kubelet, version=version))
-                if one.kubelet and one.kubelet.role == "worker"
-                else one
-                for one in overlay.machines
+                replace(machine, kubelet=replace(machine.kubelet, version=version))
+                if machine.kubelet and machine.kubelet.role == "worker"
+                else machine
+                for machine in overlay.machines
             ),
         )
 

@@ -38,8 +38,8 @@ def match(field: str, operator: str, right: object, protocol: str = "ip") -> dic
 
 def pools(name: str) -> dict[str, Any]:
     elements = [
-        {"prefix": {"addr": one.partition("/")[0], "len": int(one.partition("/")[2])}}
-        for one in POOLS
+        {"prefix": {"addr": pool.partition("/")[0], "len": int(pool.partition("/")[2])}}
+        for pool in POOLS
     ]
     return {"set": {"family": "ip", "table": "calico", "name": name, "elem": elements}}
 
@@ -70,7 +70,7 @@ NFT = (
 
 def test_masquerade_by_sets_that_have_names_is_read():
     read = nftables.read(NFT, but=frozenset())
-    assert read.translations.masquerades == tuple(Masquerade(one, POOLS) for one in POOLS)
+    assert read.translations.masquerades == tuple(Masquerade(pool, POOLS) for pool in POOLS)
 
 
 def kinds(found: tuple[Difference, ...]) -> set[str]:
@@ -90,14 +90,15 @@ def seen(machine: MachineIntent) -> NodeFacts:
     names = [card.name for card in machine.interfaces]
     names += [pod.port for pod in machine.pods] + ([machine.tunnel.name] if machine.tunnel else [])
     links = [
-        LinkFacts(one, "", "", (), 0, up=True, carrier=True) for one in [*names, "cali0123456789a"]
+        LinkFacts(name, "", "", (), 0, up=True, carrier=True)
+        for name in [*names, "cali0123456789a"]
     ]
     cards = {card.name: card for card in machine.interfaces}
     links = [
-        replace(one, mac=cards[one.name].mac, addresses=cards[one.name].addresses)
-        if one.name in cards
-        else one
-        for one in links
+        replace(link, mac=cards[link.name].mac, addresses=cards[link.name].addresses)
+        if link.name in cards
+        else link
+        for link in links
     ]
     return NodeFacts(
         os="linux",
@@ -144,8 +145,8 @@ def test_without_the_declaration_it_is():
 def test_what_is_amiss_is_told_all_the_same():
     machine = node(intent_of("calico-vxlan"))
     facts = seen(machine)
-    lost = tuple(one for one in facts.routes if one.device != BLACKHOLE)
-    wrong = tuple(replace(one, source=None) for one in facts.routes)
+    lost = tuple(route for route in facts.routes if route.device != BLACKHOLE)
+    wrong = tuple(replace(route, source=None) for route in facts.routes)
     led = (*facts.routes, Route("10.244.0.130/32", "eth0", "10.30.0.1"))
     for routes, kind in ((lost, "route-missing"), (wrong, "wrong-route"), (led, "stray-route")):
         found = differences(machine, replace(facts, routes=routes), by="kubernetes", beside=CALICO)
@@ -154,7 +155,7 @@ def test_what_is_amiss_is_told_all_the_same():
 
 def test_a_table_of_nobody_s_name_is_told_beside_calico_s():
     machine = node(intent_of("calico-vxlan"))
-    foreign = tuple(replace(one, table="firewall-1") for one in seen(machine).barriers)
+    foreign = tuple(replace(barrier, table="firewall-1") for barrier in seen(machine).barriers)
     facts = replace(seen(machine), barriers=foreign)
     found = differences(machine, facts, by="kubernetes", beside=CALICO)
     assert kinds(found) == {"tunnel-port-dropped"}
@@ -179,8 +180,8 @@ def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(scenario,
     assert list(BgpSessionsCheck().in_lab(LabLook(intent, {"worker1": facts}, "kubernetes"))) == []
     peer = machine.speaker.sessions[0]
     shut = tuple(
-        replace(one, state="down", info="") if one.name == names[peer.machine] else one
-        for one in sessions
+        replace(session, state="down", info="") if session.name == names[peer.machine] else session
+        for session in sessions
     )
     (found,) = BgpSessionsCheck().in_lab(
         LabLook(intent, {"worker1": replace(facts, sessions=shut)}, "kubernetes")

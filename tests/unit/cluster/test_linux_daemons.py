@@ -27,12 +27,12 @@ def vrrp() -> Case:
 
 def world_of(intent: Intent) -> World:
     """Every candidate says what its own pattern wants: the double holds no elections."""
-    world = World(tuple(one.name for one in intent.machines if one.os == "linux"))
+    world = World(tuple(machine.name for machine in intent.machines if machine.os == "linux"))
     world.shows |= UP
     for machine in world.machines.values():
         first = machine.name == intent.gateways[0].holder
         state = "MASTER" if first else "BACKUP"
-        lines = "".join(f"({one.node}) Entering {state} STATE\n" for one in intent.gateways)
+        lines = "".join(f"({gateway.node}) Entering {state} STATE\n" for gateway in intent.gateways)
         machine.logs = {"/run/keepalived/log": lines}
     return world
 
@@ -71,7 +71,9 @@ def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk():
     assert "WantedBy=multi-user.target" in unit
     (service,) = (one for one in made if isinstance(one, SystemdUnit))
     changed = replace(keepalived, files=(replace(keepalived.files[0], text="other\n"),))
-    (other,) = (one for one in daemon_operations(changed) if isinstance(one, SystemdUnit))
+    (other,) = (
+        operation for operation in daemon_operations(changed) if isinstance(operation, SystemdUnit)
+    )
     assert service.inputs != other.inputs, "a change starts it anew"
 
 
@@ -138,7 +140,7 @@ def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent):
         whole, left = intent.machine(name), own.machine(name)
         assert left.tunnel == whole.tunnel
         assert left.forwarding == whole.forwarding
-        assert {one.device for one in left.neighbours} == {"vxlan0"}
+        assert {neighbour.device for neighbour in left.neighbours} == {"vxlan0"}
         assert [route.destination for route in left.routes] == ["default"]
         assert left.bridge is None
     flannels = underlay(case("overlay").intent).machine("worker1")

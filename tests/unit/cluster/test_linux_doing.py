@@ -118,7 +118,7 @@ def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(hand, tmp_pa
     gone = Remove((f"{tmp_path}/*.conf", f"{tmp_path}/never"))
     for _ in range(2):
         hand.run((gone,))
-        assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["z.other"]
+        assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["z.other"]
 
 
 def restarts(units):

@@ -187,7 +187,7 @@ def test_what_nobody_has_run_is_said_of_clusters_alone():
     made = case("calico-bgp")
     unverified = addons()["calico-bgp"].unverified
     assert "Calico's operator" in unverified(made.intent)
-    linux = tuple(one for one in made.intent.machines if one.os == "linux")
+    linux = tuple(machine for machine in made.intent.machines if machine.os == "linux")
     assert not unverified(replace(made.intent, machines=linux))
     assert not addons()["overlay"].unverified(case("overlay").intent)
 
@@ -203,15 +203,18 @@ def documents(made: Case) -> list[Any]:
 
 def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made):
     nodes = [
-        one["metadata"] for one in ovn_kubernetes.ADDON.node_documents(made.cluster, made.intent)
+        document["metadata"]
+        for document in ovn_kubernetes.ADDON.node_documents(made.cluster, made.intent)
     ]
-    given = {one["name"]: json.loads(one["annotations"][ovn_kubernetes.SUBNETS]) for one in nodes}
+    given = {
+        node["name"]: json.loads(node["annotations"][ovn_kubernetes.SUBNETS]) for node in nodes
+    }
     assert given == {
         "master": {"default": ["10.0.1.0/24"]},
         "worker1": {"default": ["10.0.2.0/24"]},
         "worker2": {"default": ["10.0.3.0/24"]},
     }
-    assert all(one["labels"] == {"k8s.ovn.org/zone-name": one["name"]} for one in nodes)
+    assert all(node["labels"] == {"k8s.ovn.org/zone-name": node["name"]} for node in nodes)
 
 
 def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made):
@@ -227,7 +230,7 @@ def test_a_bundle_without_it_is_refused_naming_the_image(made):
     rules.require(made.manifest, linux)
     bare = replace(
         made.manifest,
-        images=tuple(one for one in bundle().images if "ovn-kube" not in one.name),
+        images=tuple(image for image in bundle().images if "ovn-kube" not in image.name),
     )
     with pytest.raises(PreflightError, match=f"image '{ovn_kubernetes.IMAGE}:") as raised:
         rules.require(bare, linux)

@@ -18,7 +18,7 @@ CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "operator": "Ex
 
 def node(*taints, **spec):
     keys = ("key", "value", "effect")
-    return {"spec": {"taints": [dict(zip(keys, one, strict=True)) for one in taints], **spec}}
+    return {"spec": {"taints": [dict(zip(keys, taint, strict=True)) for taint in taints], **spec}}
 
 
 def test_a_cordoned_node_is_named_with_the_command_that_opens_it():

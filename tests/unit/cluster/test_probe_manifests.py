@@ -20,7 +20,7 @@ def by_name(objects: tuple[dict[str, Any], ...]) -> dict[str, dict[str, Any]]:
 def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it():
     pods = by_name(MADE.pods)
     made = by_name(MADE.services)
-    assert set(made) == {one.name for one in probed_services(INTENT)}
+    assert set(made) == {service.name for service in probed_services(INTENT)}
     for service in probed_services(INTENT):
         selector = made[service.name]["spec"]["selector"].items()
         chosen = {
@@ -35,7 +35,7 @@ def test_services_have_the_intents_addresses_and_ports_for_both_protocols():
     for service in probed_services(INTENT):
         spec = made[service.name]["spec"]
         assert spec["clusterIP"] == service.address
-        assert {one["protocol"] for one in spec["ports"]} == {"TCP", "UDP"}
+        assert {port["protocol"] for port in spec["ports"]} == {"TCP", "UDP"}
         for port in spec["ports"]:
             assert (port["port"], port["targetPort"]) == (service.ports[0].port, 8080)
             assert port.get("nodePort") == service.ports[0].node_port
@@ -63,9 +63,9 @@ def test_every_pod_is_pinned_to_its_node_and_known_by_its_environment():
 def test_windows_nodes_alone_have_a_pod_in_their_place():
     hosts = {name: one for name, one in by_name(MADE.pods).items() if name.startswith("host-")}
     assert set(hosts) == {"host-win1", "host-win2"}
-    for one in hosts.values():
-        assert one["spec"]["hostNetwork"]
-        assert one["spec"]["securityContext"]["windowsOptions"]["hostProcess"]
+    for host in hosts.values():
+        assert host["spec"]["hostNetwork"]
+        assert host["spec"]["securityContext"]["windowsOptions"]["hostProcess"]
 
 
 def test_pods_of_windows_have_no_field_of_linux():
@@ -108,12 +108,12 @@ def found(**codes: int) -> dict[str, Any]:
 
 
 def failed(results: tuple[Any, ...]) -> dict[str, str]:
-    return {one.check: one.detail for one in results if one.verdict != "pass"}
+    return {result.check: result.detail for result in results if result.verdict != "pass"}
 
 
 def test_workload_checks_pass_where_all_is_well():
     results = judge(MACHINE, found(), LOG, VALUES, SUMMARY)
-    assert [one.check for one in results] == list(CHECKS)
+    assert [result.check for result in results] == list(CHECKS)
     assert failed(results) == {}
 
 
@@ -140,10 +140,10 @@ def test_workload_pod_takes_its_values_from_both_sources():
     secret, config = sources(ObjectOwner("mine", "abc"), VALUES)
     made = pod(MACHINE, ObjectOwner("mine", "abc"), IMAGES)
     variables = made["spec"]["containers"][0]["env"]
-    keys = [next(iter(one["valueFrom"].values())) for one in variables]
+    keys = [next(iter(variable["valueFrom"].values())) for variable in variables]
     assert secret["stringData"][keys[0]["key"]] == "geheim"
     assert config["data"][keys[1]["key"]] == "offen"
-    assert len([one for one in made["spec"]["volumes"] if "emptyDir" in one]) == 3
+    assert len([volume for volume in made["spec"]["volumes"] if "emptyDir" in volume]) == 3
     assert len(wanted(INTENT)) == 5 * len(CHECKS)
 
 
@@ -157,10 +157,10 @@ def test_special_services_have_the_fields_that_kubernetes_has_for_them():
     assert "sessionAffinity" not in spec["shop"]
     near, home, by_name_ = spec["near-linux"], spec["at-home"], spec["by-name"]
     assert (near["type"], near["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
-    assert near["healthCheckNodePort"] not in {one["nodePort"] for one in near["ports"]}
+    assert near["healthCheckNodePort"] not in {port["nodePort"] for port in near["ports"]}
     assert (home["internalTrafficPolicy"], "externalTrafficPolicy" in home) == ("Local", False)
     assert (by_name_["clusterIP"], "ports" in by_name_) == ("None", False)
-    named = [(one["name"], one["protocol"], one["targetPort"]) for one in spec["shop"]["ports"]]
+    named = [(port["name"], port["protocol"], port["targetPort"]) for port in spec["shop"]["ports"]]
     assert named == [
         ("web-tcp", "TCP", 8080),
         ("web-udp", "UDP", 8080),
@@ -171,7 +171,7 @@ def test_special_services_have_the_fields_that_kubernetes_has_for_them():
 
 def test_pods_of_special_services_have_what_these_need():
     pods = {name: one["spec"] for name, one in by_name(SPECIAL_MADE.pods).items()}
-    behind = {one.pod for service in SPECIAL.headless for one in service.backends}
+    behind = {backend.pod for service in SPECIAL.headless for backend in service.backends}
     assert {name for name, spec in pods.items() if "subdomain" in spec} == behind
     twice = {name for name, spec in pods.items() if len(spec["containers"]) > 1}
     assert twice == {"worker2-p1"}

@@ -92,4 +92,4 @@ def push(registry: Registry, name: str, images: list[parts.Image]) -> None:
     other.platform = {"os": "linux", "architecture": "arm64"}
     for image in (other, *images):
         registry.push_image(repository, image)
-    registry.push(repository, tag, parts.index([one.entry() for one in (other, *images)]))
+    registry.push(repository, tag, parts.index([image.entry() for image in (other, *images)]))

@@ -102,7 +102,7 @@ def _network(machine: MachineIntent) -> Said:
     policies: list[Said] = []
     if machine.tunnel:
         subnet["Policies"] = [{"Type": "VSID", "VSID": machine.tunnel.vni}]
-        ends = {one.address: one.mac for one in machine.neighbours}
+        ends = {neighbour.address: neighbour.mac for neighbour in machine.neighbours}
         owners = {one.mac: one.remote for one in machine.forwarding}
         policies = [{"Type": "HostRoute"}]
         policies += [
@@ -189,7 +189,7 @@ def _balancers(machine: MachineIntent, whole: Intent) -> list[Said]:
 
 
 def _entrances(service: ProxiedService) -> list[tuple[int, list[str]]]:
-    found: list[tuple[int, list[str]]] = [(one.port, [service.address]) for one in service.ports]
+    found: list[tuple[int, list[str]]] = [(port.port, [service.address]) for port in service.ports]
     return [*found, *((port, []) for port in service.node_ports())]
 
 
@@ -204,7 +204,7 @@ def _balancer(
         "VIPs": vips,
         "IsDSR": True,
     }
-    ends = [f"/endpoints/{ids.get(one.address, 'gone')}" for one in service.backends]
+    ends = [f"/endpoints/{ids.get(backend.address, 'gone')}" for backend in service.backends]
     return {"ID": f"{service.name}-{protocol}-{port}", "References": ends, "Policies": [elb]}
 
 

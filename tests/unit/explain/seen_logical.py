@@ -51,7 +51,11 @@ def databases(intent: Intent) -> Databases | None:
             for switch in network.switches
         ),
         routes={route.source: route.via for route in network.routes},
-        chassis={one.chassis.name: one.chassis.local for one in intent.machines if one.chassis},
+        chassis={
+            machine.chassis.name: machine.chassis.local
+            for machine in intent.machines
+            if machine.chassis
+        },
         bindings={port.name: port.chassis for port in network.ports()},
     )
 
@@ -61,6 +65,6 @@ def _balanced(intent: Intent, switch: LogicalSwitch) -> Iterator[Translated]:
     for service in translation.services if translation else ():
         backends = proxying.inside(service, switch.name)
         for port in service.ports:
-            ends = tuple(End(one.address, port.target_port) for one in backends)
+            ends = tuple(End(backend.address, port.target_port) for backend in backends)
             for protocol in port.protocols:
                 yield Translated(protocol, service.address, port.port, ends)

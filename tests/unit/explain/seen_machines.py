@@ -63,7 +63,7 @@ def down(seen: Seen, node: str, device: str) -> Seen:
 
 
 def without_routes(seen: Seen, node: str, *destinations: str) -> Seen:
-    kept = tuple(one for one in seen[node].routes if one.destination not in destinations)
+    kept = tuple(route for route in seen[node].routes if route.destination not in destinations)
     assert len(seen[node].routes) - len(kept) == len(destinations)
     return broken(seen, node, routes=kept)
 
@@ -82,8 +82,15 @@ def whole(intent: Intent) -> dict[str, NodeFacts]:
 def seen(machine: MachineIntent) -> NodeFacts:
     """The facts of a machine that is as intended."""
     bridge, tunnel, switch = machine.bridge, machine.tunnel, machine.switch
-    links = [link(one.name, "", one.mac, one.held, one.mtu) for one in machine.interfaces]
-    links += [link(one.card, "", one.mac, (), one.mtu) for one in machine.interfaces if one.card]
+    links = [
+        link(interface.name, "", interface.mac, interface.held, interface.mtu)
+        for interface in machine.interfaces
+    ]
+    links += [
+        link(interface.card, "", interface.mac, (), interface.mtu)
+        for interface in machine.interfaces
+        if interface.card
+    ]
     speaker = machine.speaker
     if bridge:
         links.append(link(bridge.name, "bridge", bridge.mac, bridge.addresses, bridge.mtu))
@@ -113,8 +120,8 @@ def seen(machine: MachineIntent) -> NodeFacts:
         translations=translations(machine),
         pods=tuple(inside(pod) for pod in machine.pods),
         sessions=tuple(
-            SeenSession(bird.session_name(one.machine), "up", "Established")
-            for one in (speaker.sessions if speaker else ())
+            SeenSession(bird.session_name(session.machine), "up", "Established")
+            for session in (speaker.sessions if speaker else ())
         ),
     )
 

@@ -274,7 +274,10 @@ def test_a_node_comes_after_what_writes_its_annotations() -> None:
         put(f"Node worker1/metadata/annotations/{PUBLIC}", "10.0.0.9")(there)
         put("DaemonSet kube-proxy/spec/template/spec/hostNetwork", False)(there)
 
-    assert [one.object.split()[0] for one in differences(change)] == ["DaemonSet", "Node"]
+    assert [difference.object.split()[0] for difference in differences(change)] == [
+        "DaemonSet",
+        "Node",
+    ]
 
 
 def restarted(there: dict[str, Any]) -> None:
@@ -308,7 +311,7 @@ def path(source: str, target: str) -> Path:
 def service_path(name: str = "to-worker1-p1", port: int = 80) -> Path:
     translation = INTENT.machine("worker1").translation
     assert translation
-    address = next(one.address for one in translation.services if one.name == name)
+    address = next(service.address for service in translation.services if service.name == name)
     return walk(INTENT, Flow("worker2-p1", address, port, "tcp"))[0]
 
 
@@ -418,18 +421,18 @@ def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult
     seen = whole(intent)
     for name, facts in seen.items():
         neighbours = tuple(
-            replace(one, neighbour=replace(one.neighbour, mac=NEW))
-            if one.neighbour.address == "10.244.1.0"
-            else one
-            for one in facts.neighbours
+            replace(neighbour, neighbour=replace(neighbour.neighbour, mac=NEW))
+            if neighbour.neighbour.address == "10.244.1.0"
+            else neighbour
+            for neighbour in facts.neighbours
         )
         seen[name] = replace(facts, neighbours=neighbours)
     outcome = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
-    cells = (one for one in product(plan, intent).cells() if one.family == "pod-pod")
+    cells = (cell for cell in product(plan, intent).cells() if cell.family == "pod-pod")
     failed = [
-        CellResult(one, expect(one, ()), "fail", "", (outcome,), False, "")
-        for one in cells
-        if "worker1" in {one.source.node, one.target.node} and one.relation == "other-node"
+        CellResult(cell, expect(cell, ()), "fail", "", (outcome,), False, "")
+        for cell in cells
+        if "worker1" in {cell.source.node, cell.target.node} and cell.relation == "other-node"
     ]
     return intent, seen, failed
 

@@ -100,7 +100,10 @@ def test_what_was_changed_on_the_way_comes_before_where_it_is_lost() -> None:
 
 def test_who_does_not_say_its_mac_is_looked_at() -> None:
     address = next(
-        bare(pod.address) for one in INTENT.machines for pod in one.pods if pod.name == "win1-p1"
+        bare(pod.address)
+        for machine in INTENT.machines
+        for pod in machine.pods
+        if pod.name == "win1-p1"
     )
     lost = captured("question-lost", THERE[0], THERE[1], asked=address)
     assert ranks(find_bracket(lost, INTENT))[-1] == NEXT
@@ -135,7 +138,7 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         (),
         INTENT,
         Witnesses(
-            lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
+            lambda probes, _: {probe.key: replace(OUTCOME, key=probe.key) for probe in probes},
             lambda scope: {name: one for name, one in whole(INTENT).items() if name in scope},
             lambda _: (),
             compare,
@@ -160,8 +163,8 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
     asked = cell("overlay", "pod-service/worker1-p1/to-master-p1/udp-small")
     there = whole(INTENT)
     pods = [
-        replace(one, listening=frozenset()) if one.name == "master-p1" else one
-        for one in there["master"].pods or ()
+        replace(pod, listening=frozenset()) if pod.name == "master-p1" else pod
+        for pod in there["master"].pods or ()
     ]
     there["master"] = replace(there["master"], pods=tuple(pods))
     stray = StateDifference("xfrm", "xfrm policy", "no such xfrm", "block", "ip xfrm policy", "")
@@ -170,14 +173,14 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
         (),
         intent,
         Witnesses(
-            lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
+            lambda probes, _: {probe.key: replace(OUTCOME, key=probe.key) for probe in probes},
             lambda scope: {name: one for name, one in there.items() if name in scope},
             lambda _: (),
             lambda places: {name: [stray] for name in places if name == "master-p1"},
             lambda _: Bracket("lost", 0, frozenset({"master-p1"}), before=("master", "worker1")),
         ),
     )
-    assert [one.kind for one in found.explained.findings] == kinds
+    assert [finding.kind for finding in found.explained.findings] == kinds
 
 
 def test_a_card_without_its_other_end_comes_after_that_end() -> None:

@@ -27,7 +27,7 @@ def intent_of(scenario: str) -> Intent:
 
 
 def pools(intent: Intent) -> dict[str, dict[str, Any]]:
-    kubelets = {one.name: one.kubelet for one in intent.machines if one.kubelet}
+    kubelets = {machine.name: machine.kubelet for machine in intent.machines if machine.kubelet}
     made = [node_pool(name, str(one.pod_cidr)) for name, one in kubelets.items()]
     return {one.name: pool_spec(intent.topology, one) for one in made}
 

@@ -37,7 +37,7 @@ INTENT, MATRIX = lab("overlay")[1:]
 def results(verdict: Verdict = "fail") -> list[CellResult]:
     """Every pod-pod cell, those between worker1 and another node failed."""
     made = []
-    for cell in next(one for one in MATRIX.grids if one.family == "pod-pod").cells():
+    for cell in next(grid for grid in MATRIX.grids if grid.family == "pod-pod").cells():
         hit = "worker1" in {cell.source.node, cell.target.node} and cell.relation == "other-node"
         found: Verdict = verdict if hit else "pass"
         made.append(CellResult(cell, expect(cell, ()), found, "", (OUTCOME,), False, ""))

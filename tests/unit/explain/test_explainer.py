@@ -141,7 +141,7 @@ def without_exception(seen: Seen) -> Seen:
 
 
 def small_bridge(seen: Seen) -> Seen:
-    bridges = tuple(replace(one, mtu=1200) for one in seen["worker1"].bridges)
+    bridges = tuple(replace(bridge, mtu=1200) for bridge in seen["worker1"].bridges)
     return broken(seen, "worker1", bridges=bridges)
 
 
@@ -219,10 +219,13 @@ def test_what_is_broken_is_named_where_it_is_met_and_nowhere_else(way: str) -> N
 def test_a_stale_backend_is_named_for_its_own_service_and_entrance() -> None:
     address, seen = cell("overlay", SERVICE).target.address, overlay()
     services = tuple(
-        replace(one, backends=tuple(end._replace(address="10.244.1.254") for end in one.backends))
-        if one.address == address
-        else one
-        for one in seen["master"].translations.services
+        replace(
+            service,
+            backends=tuple(end._replace(address="10.244.1.254") for end in service.backends),
+        )
+        if service.address == address
+        else service
+        for service in seen["master"].translations.services
     )
     seen = translations("master", services=services)(seen)
     assert told(findings("overlay", seen, SERVICE)) == [("stale-backend", "master")]
@@ -233,13 +236,13 @@ def test_a_stale_backend_is_named_for_its_own_service_and_entrance() -> None:
 def test_the_first_on_the_way_is_the_answer_and_the_rest_follow() -> None:
     seen = tunnel("worker1", vni=4097)(overlay())
     seen = without_routes(seen, "master", "10.244.1.0/24")
-    kinds = [one.kind for one in findings("overlay", seen, TO_W1)]
+    kinds = [finding.kind for finding in findings("overlay", seen, TO_W1)]
     assert kinds == ["route-missing", "wrong-vni"]
 
 
 def test_what_only_follows_comes_last() -> None:
     _, intent, _ = lab("host-gateway")
-    source, target = [one for one in intent.machines if one.pods][:2]
+    source, target = [machine for machine in intent.machines if machine.pods][:2]
     seen = whole(intent)
     silent = tuple(
         replace(one, neighbour=replace(one.neighbour, mac=""), state="FAILED")
@@ -300,7 +303,7 @@ def test_one_mac_twice_is_told_before_the_virtual_gateways_that_both_then_hold()
     seen = whole(intent)
     holder = intent.gateways[0].holder
     assert holder is not None
-    other = next(one for one in intent.gateways[0].candidates if one != holder)
+    other = next(candidate for candidate in intent.gateways[0].candidates if candidate != holder)
     held = seen[holder].link("eth1")
     assert held is not None
     seen = with_link(seen, other, "eth1", mac=held.mac, addresses=held.addresses)
@@ -318,7 +321,7 @@ def test_a_node_with_anothers_pod_cidr_is_told_so_and_not_of_its_wrong_route() -
 
 def test_a_pod_with_anothers_address_is_told_on_its_node() -> None:
     pods = lab("overlay")[1].machine("worker1").pods
-    taken, seen = next(one.address for one in pods if one.name == "worker1-p1"), overlay()
+    taken, seen = next(pod.address for pod in pods if pod.name == "worker1-p1"), overlay()
     first, *others = seen["master"].pods or ()
     (link,) = first.links
     thief = replace(first, links=(replace(link, addresses=(*link.addresses, taken)),))
@@ -343,7 +346,7 @@ def test_a_machine_that_does_not_answer_is_named() -> None:
 )
 def test_a_part_of_a_machine_that_could_not_be_read_is_named(unread: Unread, named: str) -> None:
     seen = overlay()
-    pods = tuple(one for one in seen["worker1"].pods or () if one.name != unread.pod)
+    pods = tuple(pod for pod in seen["worker1"].pods or () if pod.name != unread.pod)
     seen = broken(seen, "worker1", unread=(unread,), pods=pods)
     explainer = Explainer(lab("overlay")[1], seen)
     (found,) = explainer.explain(flow_of(cell("overlay", TO_W1))).findings
@@ -355,7 +358,8 @@ def test_a_part_of_a_machine_that_could_not_be_read_is_named(unread: Unread, nam
 def test_where_the_intent_leads_nowhere_that_is_the_answer() -> None:
     _, intent, _ = lab("overlay")
     machines = tuple(
-        replace(one, routes=()) if one.name == "master" else one for one in intent.machines
+        replace(machine, routes=()) if machine.name == "master" else machine
+        for machine in intent.machines
     )
     changed = replace(intent, machines=machines)
     (found,) = Explainer(changed, whole(changed)).explain(flow_of(cell("overlay", TO_W1))).findings
@@ -369,11 +373,13 @@ def test_a_pod_that_its_node_has_no_way_to_is_named_if_its_network_is_gone() -> 
     intent = lab("calico-vxlan")[1]
     gone = intent.machine("worker1").pods[0]
     machines = tuple(
-        replace(one, routes=tuple(way for way in one.routes if way.destination != gone.address))
-        for one in intent.machines
+        replace(
+            machine, routes=tuple(way for way in machine.routes if way.destination != gone.address)
+        )
+        for machine in intent.machines
     )
     seen = whole(intent)
-    pods = tuple(one for one in seen["worker1"].pods or () if one.name != gone.name)
+    pods = tuple(pod for pod in seen["worker1"].pods or () if pod.name != gone.name)
     seen["worker1"] = replace(seen["worker1"], pods=pods)
     bound = replace(
         intent, machines=machines, kubernetes=KubernetesIntent("1.36", "", "", "10.96.0.10")
@@ -388,9 +394,9 @@ def test_a_service_with_several_backends_is_explained_by_the_one_that_is_broken(
     _, intent, matrix = lab("overlay")
     shared = next(one for grid in matrix.grids for one in grid.cells() if len(one.backends) > 1)
     node, port = next(
-        (one.name, pod.port)
-        for one in intent.machines
-        for pod in one.pods
+        (machine.name, pod.port)
+        for machine in intent.machines
+        for pod in machine.pods
         if pod.name == shared.backends[-1]
     )
     seen = down(whole(intent), node, port)
@@ -402,7 +408,7 @@ def test_pods_that_were_not_looked_into_are_not_missed() -> None:
     scope = asked(intent, walk(intent, flow_of(cell("overlay", TO_W1))))
     assert scope == {"master": ("master-p1",), "worker1": ("worker1-p1",)}
     seen = {
-        name: replace(facts, pods=tuple(one for one in facts.pods or () if one.name in scope[name]))
+        name: replace(facts, pods=tuple(pod for pod in facts.pods or () if pod.name in scope[name]))
         for name, facts in whole(intent).items()
         if name in scope
     }
@@ -436,7 +442,9 @@ def test_nothing_of_it_knows_what_was_put_in_on_purpose() -> None:
 def test_services_that_are_refused_still_do_not_hide_that_none_is_translated() -> None:
     _, intent, _ = lab("services")
     seen = whole(intent)
-    refused = tuple(one for one in seen["worker2"].translations.services if not one.backends)
+    refused = tuple(
+        service for service in seen["worker2"].translations.services if not service.backends
+    )
     assert refused
     lost = translations("worker2", services=refused)(seen)
     said = {one.kind for one in Explainer(intent, lost).elsewhere() if one.node == "worker2"}

@@ -34,7 +34,7 @@ def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
     lines = [f"# {fault.name} on {site.node}" + (f", peer {peer}" if peer else "")]
     for title, commands in (("do", change.do), ("undo", change.undo)):
         lines.append(f"{title}:")
-        lines += [f"  {one.place}: {one.line}" for one in commands]
+        lines += [f"  {command.place}: {command.line}" for command in commands]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -69,8 +69,8 @@ def test_every_case_belongs_to_a_fault() -> None:
 def test_faults_of_clusters_are_done_on_linux_nodes() -> None:
     for fault in filter(of_clusters, FAULTS.values()):
         for lab in map(intent_of, EVERY_KIND):
-            windows = {one.name for one in lab.machines if one.os == "windows"}
-            assert not windows & {one.node for one in registry.sites(fault, lab)}
+            windows = {machine.name for machine in lab.machines if machine.os == "windows"}
+            assert not windows & {site.node for site in registry.sites(fault, lab)}
 
 
 def test_of_namespaces_faults_of_clusters_are_refused_with_what_they_need() -> None:
@@ -97,8 +97,10 @@ def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) 
 
 def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() -> None:
     lab = bare_intent_of("upstream-vrrp")
-    other = held(lab, {one.node: one.candidates[-1] for one in lab.gateways})
-    assert [one.holder for one in lab.gateways] != [one.holder for one in other.gateways]
+    other = held(lab, {gateway.node: gateway.candidates[-1] for gateway in lab.gateways})
+    assert [gateway.holder for gateway in lab.gateways] != [
+        gateway.holder for gateway in other.gateways
+    ]
     for fault in FAULTS.values():
         for site in registry.sites(fault, other):
             for peer in site.peers or ("",):
@@ -113,7 +115,7 @@ def test_a_stale_neighbour_is_one_that_is_sent_to() -> None:
 
 def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
     lab = bare_intent_of("kubeinit")
-    names = {one.name for one in lab.hypervisors}
+    names = {hypervisor.name for hypervisor in lab.hypervisors}
     sites = {
         fault.name: [site for site in registry.sites(fault, lab) if site.node in names]
         for fault in FAULTS.values()

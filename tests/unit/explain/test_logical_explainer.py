@@ -79,7 +79,7 @@ def unplugged(seen: Seen, device: str) -> Seen:
         lambda there: replace(
             there,
             ports=tuple(
-                replace(one, logical="") if one.name == device else one for one in there.ports
+                replace(port, logical="") if port.name == device else port for port in there.ports
             ),
         ),
     )
@@ -103,7 +103,7 @@ def no_tunnel_to_win1(seen: Seen) -> Seen:
         seen,
         "worker1",
         lambda there: replace(
-            there, ports=tuple(one for one in there.ports if one.remote != "10.20.0.13")
+            there, ports=tuple(port for port in there.ports if port.remote != "10.20.0.13")
         ),
     )
 

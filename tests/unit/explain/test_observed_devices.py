@@ -155,7 +155,7 @@ udp UNCONN 0 0 127.0.0.1:323 0.0.0.0:*
 
 def test_a_computer_tells_of_its_programs_and_pods() -> None:
     found = facts(COMPUTER, "")
-    assert [(one.name, one.state) for one in found.units] == [
+    assert [(unit.name, unit.state) for unit in found.units] == [
         ("kubelet", "activating, restarted 7 times"),
         ("containerd", "active"),
     ]

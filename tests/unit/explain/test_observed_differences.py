@@ -46,8 +46,10 @@ def test_what_differs_is_told_first(way) -> None:
 
 
 def test_a_card_that_is_down_is_all_that_is_told_of_what_hangs_on_it() -> None:
-    (way,) = (one for one in WAYS if "takes its routes with it" in one["name"])
-    assert [one.kind for one in differences(WORKER, changed(way["changes"]))] == ["link-down"]
+    (way,) = (way for way in WAYS if "takes its routes with it" in way["name"])
+    assert [difference.kind for difference in differences(WORKER, changed(way["changes"]))] == [
+        "link-down"
+    ]
 
 
 def test_of_two_that_differ_at_once_one_is_told_first() -> None:
@@ -88,7 +90,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("balancer-missing", "balancer-stale", "balancers-missing"),
     }
     kinds = set(every_kind())
-    assert kinds - elsewhere == {one["kind"] for one in WAYS} - {""}
+    assert kinds - elsewhere == {way["kind"] for way in WAYS} - {""}
 
 
 def test_what_a_node_could_not_be_asked_is_told_with_the_reason() -> None:
@@ -156,13 +158,16 @@ def test_real_kube_proxys_rules_are_judged_as_the_labs_are() -> None:
     seen = facts(f"{WORKER1[:start]}@@@ nftables\n{rules}\n\n@@@= 0\n{WORKER1[end:]}", "")
     assert dict(seen.absent) == {}
     translation = WORKER.translation
-    served = tuple(one for one in translation.services if one.address == "10.96.0.22")
+    served = tuple(service for service in translation.services if service.address == "10.96.0.22")
     ports = tuple(
         replace(one, ports=tuple(replace(port, node_port=30000) for port in one.ports))
         for one in served
     )
     machine = replace(WORKER, translation=replace(translation, services=ports))
-    found = [(one.kind, one.object) for one in differences(machine, seen, by="kubernetes")]
+    found = [
+        (difference.kind, difference.object)
+        for difference in differences(machine, seen, by="kubernetes")
+    ]
     assert found == [("masquerade-missing", "packets of 10.244.1.0/24 that leave the lab")]
 
 
@@ -224,7 +229,7 @@ def held(*virtual: str, machine: str = "master1") -> NodeFacts:
 def test_one_holder_is_followed_wherever_it_is() -> None:
     observed = {"master1": held(), "master3": held("10.160.11.1/24", machine="master3")}
     bound = with_held_gateways(VRRP, observed)
-    assert [one.holder for one in bound.gateways] == ["master3", "master1"]
+    assert [gateway.holder for gateway in bound.gateways] == ["master3", "master1"]
     assert bound.machine("master3").interfaces[1].virtual == ("10.160.11.1/24",)
 
 
@@ -236,7 +241,11 @@ def test_with_no_holder_or_two_the_intent_stays() -> None:
 
 def test_a_gateway_that_nobody_holds_is_told_of_the_machine_that_should() -> None:
     machine = VRRP.machine("master1")
-    found = [one for one in differences(machine, held("10.160.4.1/24")) if "gateway" in one.object]
+    found = [
+        difference
+        for difference in differences(machine, held("10.160.4.1/24"))
+        if "gateway" in difference.object
+    ]
     assert [(one.kind, one.object, one.observed) for one in found] == [
         ("gateway-missing", "gateway 10.160.11.1/24", "held by nobody")
     ]

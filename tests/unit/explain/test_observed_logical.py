@@ -62,7 +62,7 @@ NEIGHBOURS = """IP                                            MAC               
 def test_a_switch_says_what_is_plugged_in_and_what_it_drops() -> None:
     found = switching(SWITCH, {"br-ex": FLOWS}, NEIGHBOURS)
     assert found.settings == {"ovn-encap-ip": "10.20.0.11"}
-    assert [(one.name, one.bridge, one.logical, one.remote) for one in found.ports] == [
+    assert [(port.name, port.bridge, port.logical, port.remote) for port in found.ports] == [
         ("eth0", "br-ex", "", ""),
         ("veth1", "br-int", "worker1-p1", ""),
         ("ovn-win1-0", "br-int", "", "10.20.0.13"),
@@ -70,7 +70,7 @@ def test_a_switch_says_what_is_plugged_in_and_what_it_drops() -> None:
     (flow,) = found.flows
     assert (flow.where, flow.protocol, flow.ports) == ("flows of br-ex", "udp", (6081, 6081))
     assert flow.mends == "ovs-ofctl --strict del-flows br-ex udp,tp_dst=6081,priority=100"
-    assert [(one.address, one.mac) for one in found.neighbours] == [
+    assert [(neighbour.address, neighbour.mac) for neighbour in found.neighbours] == [
         ("10.20.0.13", "0a:58:0a:14:00:0d")
     ]
 

@@ -31,10 +31,10 @@ def saved(name: str) -> Ruleset:
 
 def services(rules: Ruleset) -> dict[str, tuple[str, ...]]:
     return {
-        f"{one.protocol} {one.address or 'node'}:{one.port}": tuple(
-            f"{end.address}:{end.port}" for end in one.backends
+        f"{service.protocol} {service.address or 'node'}:{service.port}": tuple(
+            f"{end.address}:{end.port}" for end in service.backends
         )
-        for one in rules.translations.services
+        for service in rules.translations.services
     }
 
 
@@ -81,7 +81,7 @@ def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
     ids=["nftables", "iptables"],
 )
 def test_what_a_real_kube_proxy_remembers_keeps_and_loses(rules: Ruleset) -> None:
-    found = {(one.address, one.port): one for one in rules.translations.services}
+    found = {(service.address, service.port): service for service in rules.translations.services}
     assert [one.port for one in found.values() if one.kept and one.backends] == []
     assert [one.address for one in found.values() if one.affinity] == ["10.96.0.32"]
     assert found["10.96.0.32", 80].affinity == 10800
@@ -105,7 +105,10 @@ def test_chains_that_nothing_leads_to_are_seen_where_kube_proxy_has_emptied_its_
         if entry.get("map", {}).get("name") in {"service-ips", "service-nodeports"}:
             entry["map"].pop("elem", None)
     emptied = nftables.read(said, but=NOTHING).translations
-    assert (emptied.stranded, [one for one in emptied.services if one.backends]) == (True, [])
+    assert (emptied.stranded, [service for service in emptied.services if service.backends]) == (
+        True,
+        [],
+    )
     assert not nft("kube-proxy-nftables.json").translations.stranded
 
 
@@ -117,8 +120,8 @@ def test_policies_affinity_and_ports_of_the_labs_own_rules() -> None:
     """As scenario "services" has them on a node with a backend, and on one without."""
     with_one, without = (
         {
-            (one.protocol, one.address, one.port): one
-            for one in nft(f"services-{node}.json").translations.services
+            (service.protocol, service.address, service.port): service
+            for service in nft(f"services-{node}.json").translations.services
         }
         for node in ("worker1", "worker2")
     )
@@ -227,7 +230,9 @@ def test_the_hook_of_a_rule_is_the_one_from_which_it_is_reached(
 
 
 def test_packets_of_no_connection_may_be_lost() -> None:
-    assert not [one for one in saved("flannel-iptables.txt").barriers if "INVALID" in one.rule]
+    assert not [
+        barrier for barrier in saved("flannel-iptables.txt").barriers if "INVALID" in barrier.rule
+    ]
 
 
 def test_a_backend_of_a_lab_without_kubernetes_is_read_the_same() -> None:

@@ -129,5 +129,5 @@ def test_a_stopped_containerd_is_told_apart_from_other_programs() -> None:
     whole = intent()
     facts = {"worker1": NodeFacts("linux", "", units=(Unit("containerd", "inactive"),))}
     flow = path("worker1", "worker2").flow
-    kinds = [one.kind for one in Explainer(whole, facts).explain(flow).findings]
+    kinds = [finding.kind for finding in Explainer(whole, facts).explain(flow).findings]
     assert kinds[-1] == "runtime-down"

@@ -24,12 +24,14 @@ SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 
 def windows_node(scenario: str) -> tuple[MachineIntent, Intent]:
     whole = intent(scenario)
-    machine = next(one for one in whole.machines if one.os == "windows")
+    machine = next(machine for machine in whole.machines if machine.os == "windows")
     own = {pod.name for pod in machine.pods}
-    linux = {pod.name for one in whole.machines if one.os == "linux" for pod in one.pods}
+    linux = {
+        pod.name for machine in whole.machines if machine.os == "linux" for pod in machine.pods
+    }
     services = tuple(
-        replace(one, backends=tuple(end for end in one.backends if end.pod in own | linux))
-        for one in machine.translation.services
+        replace(service, backends=tuple(end for end in service.backends if end.pod in own | linux))
+        for service in machine.translation.services
     )
     translation = replace(machine.translation, services=services)
     return replace(machine, translation=translation), whole
@@ -166,12 +168,12 @@ def test_what_is_no_json_stands_in_what_is_absent() -> None:
 def test_the_second_schema_of_policies_is_read_too() -> None:
     machine, whole = windows_node("overlay")
     said = windows(machine, whole)
-    networks = [json.loads(one) for one in said["networks"]]
+    networks = [json.loads(network) for network in said["networks"]]
     for network in networks:
         network["Policies"] = [
-            {"Type": one.pop("Type"), "Settings": one} for one in network["Policies"]
+            {"Type": policy.pop("Type"), "Settings": policy} for policy in network["Policies"]
         ]
-    v2 = {**said, "networks": [json.dumps(one) for one in networks]}
+    v2 = {**said, "networks": [json.dumps(network) for network in networks]}
     assert told(machine, v2) == []
 
 
@@ -220,10 +222,10 @@ def test_an_mtu_behind_a_switch_may_be_1450_and_never_more_than_the_plan_s(
 ) -> None:
     """W11, recorded: the card had 1432, and its adapter behind the switch gets 1450."""
     machine, whole = windows_node("overlay")
-    cards = tuple(replace(one, mtu=plan) for one in machine.interfaces)
+    cards = tuple(replace(interface, mtu=plan) for interface in machine.interfaces)
     machine = replace(machine, interfaces=cards)
     said = windows(machine, whole)
-    lists = [json.loads(one) for one in said["interfaces"]]
+    lists = [json.loads(interface) for interface in said["interfaces"]]
     behind = f"vEthernet ({machine.interfaces[0].name})"
     said["interfaces"] = [
         json.dumps(one | ({"mtu": mtu} if one["name"] == behind else {})) for one in lists

@@ -145,8 +145,10 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     assert bridge is not None
     seen = with_address(whole(intent), "win2", "cbr0", *bridge.addresses)
     routes = tuple(
-        replace(one, via=intent.machine("win2").address()) if one.destination == drawn else one
-        for one in seen["master"].routes
+        replace(route, via=intent.machine("win2").address())
+        if route.destination == drawn
+        else route
+        for route in seen["master"].routes
     )
     seen = broken(seen, "master", routes=routes)
     looked: list[set[str]] = []
@@ -165,7 +167,7 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
 def test_a_machine_beside_the_path_that_has_anothers_mac_is_told_before_what_is_counted() -> None:
     name, id_ = "overlay", "pod-pod/master-p1/worker1-p1/tcp-small"
     _, intent, _ = lab(name)
-    twin = next(one.mac for one in intent.machine("worker1").interfaces)
+    twin = next(interface.mac for interface in intent.machine("worker1").interfaces)
     seen = with_link(whole(intent), "worker2", "eth0", mac=twin)
     looks = [0]
 
@@ -184,7 +186,7 @@ def test_a_machine_beside_the_path_that_has_anothers_mac_is_told_before_what_is_
 
 
 def timed_out(probes: Sequence[Probe], _: object):
-    return {one.key: Outcome(one.key, "timeout", "", None, (), None, 0.1) for one in probes}
+    return {probe.key: Outcome(probe.key, "timeout", "", None, (), None, 0.1) for probe in probes}
 
 
 RULE = """{"rule": {"family": "arp", "table": "t", "chain": "input", "handle": 3, "expr": [

@@ -68,7 +68,7 @@ class World:
 
     def _read(self, asked: Collection[str]) -> Iterator[Evidence]:
         self.read.append(tuple(asked))
-        yield from (one for one in self.logs if one.path.partition("/")[0] in asked)
+        yield from (log for log in self.logs if log.path.partition("/")[0] in asked)
 
 
 def told(explanation: Explanation) -> list[str]:
@@ -216,7 +216,7 @@ def test_of_many_log_lines_the_first_are_told() -> None:
 
 def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> None:
     there = whole(lab("overlay")[1])
-    mac = next(one.mac for one in there["worker1"].links if one.name == "eth0")
+    mac = next(link.mac for link in there["worker1"].links if link.name == "eth0")
     links = with_link(there, "master", "eth0", mac=mac)["master"].links
     found = World(change={"master": {"links": links}}).explained("worker1-p1", "win1-p1")
     assert found.failed == 0
@@ -264,7 +264,7 @@ def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
 ) -> None:
     _, _, matrix = lab("overlay")
     ports = (t.path(g.sources[0]).target for g in matrix.grids for t in g.targets)
-    port = next(one.port for one in ports if one.name == "master:to-win1-p1")
+    port = next(port.port for port in ports if port.name == "master:to-win1-p1")
     with pytest.raises(UsageError) as refused:
         choose_cells(matrix, source, target.format(port=port), doing="explaining")
     assert refused.value.hint.startswith(meant)
@@ -414,7 +414,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
     seen = whole(intent)
     none = replace(seen["worker1"].translations, services=())
     seen["worker1"] = replace(seen["worker1"], translations=none)
-    differs = [StateDifference("nftables", "chain", "a", "b", "", one) for one in fixes]
+    differs = [StateDifference("nftables", "chain", "a", "b", "", fix) for fix in fixes]
     found = explain(
         cells,
         (),
@@ -432,7 +432,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
 
 def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None:
     _, intent, matrix = lab("kubeinit")
-    cell = next(one for one in matrix.cells() if one.family == "api")
+    cell = next(cell for cell in matrix.cells() if cell.family == "api")
     silent = cell.backends[-1]
 
     def without_one(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
@@ -457,7 +457,7 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
 
 def test_partial_name_of_a_windows_pod_is_asked_of_the_server_in_front_of_the_cluster() -> None:
     _, intent, matrix = lab("kubeinit")
-    partial = [one for one in matrix.cells() if one.name_form == "partial"]
+    partial = [cell for cell in matrix.cells() if cell.name_form == "partial"]
     asks = {one.source.os: walk(intent, flow_of(one))[0].machines for one in partial}
     assert {os: "services" in machines for os, machines in asks.items()} == {
         "linux": False,

@@ -103,7 +103,7 @@ def test_a_recorded_healthy_lab_differs_in_nothing(scenario):
         for place in (machine, *pods):
             rows = projection.rows(machine, place, healthy[place], random.Random(place))
             # an emulated Windows node has rules that none of a cluster has
-            assert [one for one in rows if one["from"] != "machine by kubernetes"] == []
+            assert [row for row in rows if row["from"] != "machine by kubernetes"] == []
 
 
 ROW = {"from": "state", "kind": "gone route", "object": "route to default", "wanted": "via a"}

@@ -41,7 +41,11 @@ def test_every_scenario_and_every_fault_that_namespaces_can_have_is_recorded():
         for name, fault in registry.faults().items()
         if any(registry.sites(fault, intent) for intent in intents)
     }
-    recorded = {one.title.partition(" on ")[0] for path in FILES for one in read(path).recordings}
+    recorded = {
+        recording.title.partition(" on ")[0]
+        for path in FILES
+        for recording in read(path).recordings
+    }
     assert possible - recorded == set()
     assert {path.name.partition(".")[0] for path in FILES} == {*shipped()}
 
@@ -64,7 +68,7 @@ def test_each_time_gives_the_next_answer_and_the_last_one_again():
     shell = RecordedShell("a", places, {"a": {"ip link": [Answer("0", "healthy\n")]}})
     answers = [shell.run(("sh", "-c", "ask rules ip rule\n"), Deadline(1)) for _ in range(3)]
     assert "one" in answers[0].stdout
-    assert [one.stderr for one in answers[1:]] == ["\n@@@ rules\ntwo\n"] * 2
+    assert [answer.stderr for answer in answers[1:]] == ["\n@@@ rules\ntwo\n"] * 2
     assert "healthy" in run(shell, ("sh", "-c", "ask links ip link\n"))
 
 

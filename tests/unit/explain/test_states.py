@@ -190,7 +190,7 @@ FIXED = {
 
 @pytest.mark.parametrize(("answers", "fixes"), FIXED.values(), ids=FIXED)
 def test_what_differs_is_undone(answers: dict[str, str], fixes: list[str]) -> None:
-    assert sorted(one.mends for one in differences(**answers)) == sorted(fixes)
+    assert sorted(difference.mends for difference in differences(**answers)) == sorted(fixes)
 
 
 def link(kind: str, **data: object) -> str:

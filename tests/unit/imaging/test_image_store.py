@@ -213,7 +213,7 @@ def test_gc_takes_links_and_what_cannot_be_read_and_follows_nothing(image_store,
     assert len(found.found) == 5
     assert found.bytes < 9000
     assert (mine / "file").exists()
-    assert not [one for one in directory.iterdir() if one.name.startswith(".")]
+    assert not [path for path in directory.iterdir() if path.name.startswith(".")]
 
 
 def test_a_cache_with_other_things_in_it_is_said(image_store, tmp_path):

@@ -54,23 +54,27 @@ class Shelf(Host):
         yield
 
     def lab_pool(self, token: str) -> Any:
-        found = (one for one in self.things if (one.kind, one.owner.token) == ("pool", token))
+        found = (
+            thing for thing in self.things if (thing.kind, thing.owner.token) == ("pool", token)
+        )
         return next(found, None)
 
     def listAllDomains(self) -> list[Thing]:  # noqa: N802  libvirt's own name
-        return [one for one in self.things if one.kind == "domain"]
+        return [thing for thing in self.things if thing.kind == "domain"]
 
     def listAllNetworks(self) -> list[Thing]:  # noqa: N802  the same
-        return [one for one in self.things if one.kind == "network"]
+        return [thing for thing in self.things if thing.kind == "network"]
 
     def left(self) -> set[tuple[str, str]]:
         """Token and owner of what is still there."""
-        return {(one.owner.token, one.owner.owner) for one in self.things}
+        return {(thing.owner.token, thing.owner.owner) for thing in self.things}
 
 
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch):
-    monkeypatch.setattr(connection, "owned", lambda things: ((one, one.owner) for one in things))
+    monkeypatch.setattr(
+        connection, "owned", lambda things: ((thing, thing.owner) for thing in things)
+    )
 
 
 class Hypervisors(NetnsProvider):
@@ -110,8 +114,8 @@ def collect(shelf: Shelf, state: Path, *, all_users: bool) -> GcResult:
 # SECURITY.md: `lab` ends only the caller's objects.
 def test_only_the_callers_own_objects_are_seen():
     shelf = Shelf(MINE, ANNS, EXPIRED)
-    assert {one.token for one in owned.marks([shelf])} == {"t0"}
-    found = {one.token: one for one in owned.marks([shelf], all_users=True)}
+    assert {mark.token for mark in owned.marks([shelf])} == {"t0"}
+    found = {mark.token: mark for mark in owned.marks([shelf], all_users=True)}
     assert found.keys() == {"t0", "t2"}
     assert (found["t0"].owner, found["t0"].expired) == ("", False)
     assert found["t2"].owner == "ann@desk (controller 0123456789abcdef)"
@@ -136,7 +140,7 @@ def test_a_forged_mark_with_anothers_token_ends_nothing_of_theirs(remove, tmp_pa
     shelf.things.append(Thing("domain", forged))
     assert len(collect(shelf, tmp_path / "state", all_users=all_users).removed) == 1
     assert shelf.left() == {("t1", "ann@desk")}
-    assert {one.kind for one in shelf.things} == {"domain", "network", "pool"}
+    assert {thing.kind for thing in shelf.things} == {"domain", "network", "pool"}
 
 
 def test_an_expired_forgery_in_anothers_name_ends_itself_alone(remove, tmp_path):

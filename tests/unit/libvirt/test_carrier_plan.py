@@ -62,26 +62,26 @@ def test_a_lab_on_one_hypervisor_needs_no_tunnels():
 
 def test_every_hypervisor_of_a_network_has_an_end_that_leads_to_all_others():
     ends = planned("abcaa")
-    assert [(one.host, one.segment, one.local, one.remotes) for one in ends] == [
+    assert [(end.host, end.segment, end.local, end.remotes) for end in ends] == [
         ("a", "cluster", "192.0.2.1", ("192.0.2.2", "192.0.2.3")),
         ("b", "cluster", "192.0.2.2", ("192.0.2.1", "192.0.2.3")),
         ("c", "cluster", "192.0.2.3", ("192.0.2.1", "192.0.2.2")),
     ]
-    assert {(one.device, one.bridge, one.mtu) for one in ends} == {
+    assert {(end.device, end.bridge, end.mtu) for end in ends} == {
         ("hx3fa9c2d1-clus", "hl3fa9c2d1-clus", 1350)
     }
-    assert len({one.vni for one in ends}) == 1
+    assert len({end.vni for end in ends}) == 1
 
 
 def test_a_network_is_carried_to_those_hypervisors_alone_that_have_machines_on_it():
     ends = planned("aaabc")
-    assert [(one.segment, one.host) for one in ends] == [
+    assert [(end.segment, end.host) for end in ends] == [
         ("cluster", "a"),
         ("cluster", "b"),
         ("outside", "b"),
         ("outside", "c"),
     ]
-    assert len({one.vni for one in ends}) == 2
+    assert len({end.vni for end in ends}) == 2
 
 
 def test_a_number_in_use_is_passed_over_and_the_choice_is_the_same_every_time():

@@ -211,7 +211,7 @@ def test_a_segment_gives_the_hypervisor_no_address():
 
 def test_bridges_have_names_that_linux_takes():
     segments = (ownership.MANAGEMENT, "cluster", "outside")
-    names = {ownership.bridge_name(LAB, one) for one in segments}
+    names = {ownership.bridge_name(LAB, segment) for segment in segments}
     assert len(names) == 3
     assert max(map(len, names)) <= 15
 

@@ -154,8 +154,8 @@ def guests(**shells: Shell) -> LibvirtGuests:
 def test_machines_that_are_asked_show_their_logs_and_no_other_is_spoken_to():
     shells = {name: Shell() for name in LAYOUT.machines}
     pieces = list(guests(**shells).logs(("worker2",), Deadline(60)))
-    assert {one.path: one.content for one in pieces}["worker2/kubelet.log"] == SWAP.encode()
-    assert all(one.is_log and one.path.startswith("worker2/") for one in pieces)
+    assert {piece.path: piece.content for piece in pieces}["worker2/kubelet.log"] == SWAP.encode()
+    assert all(piece.is_log and piece.path.startswith("worker2/") for piece in pieces)
     assert shells["worker1"].asked == shells["client"].asked == []
 
 
@@ -175,10 +175,10 @@ def test_recent_logs_are_the_journal_s_last_minutes():
 def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log():
     shells = {name: Shell(answers=name != "worker1") for name in LAYOUT.machines}
     pieces = list(guests(**shells).logs(("worker1", "worker2"), Deadline(60)))
-    missing = [one for one in pieces if not one.is_log]
+    missing = [piece for piece in pieces if not piece.is_log]
     assert [one.path for one in missing] == ["worker1/kubelet.log.missing"]
     assert b"connection refused" in missing[0].content
-    assert "worker2/kubelet.log" in {one.path for one in pieces}
+    assert "worker2/kubelet.log" in {piece.path for piece in pieces}
 
 
 def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them():

@@ -38,7 +38,7 @@ def host(one: dict[str, Any]) -> Capacity:
 
 def answer(case: Any) -> object:
     machines = [machine(one) for one in case["machines"]]
-    hosts = [host(one) for one in case["hypervisors"]]
+    hosts = [host(hypervisor) for hypervisor in case["hypervisors"]]
     try:
         return dict(place(machines, hosts, case["kept"]))
     except LabError as error:

@@ -29,8 +29,8 @@ from lab.topology import registry
 from lab.windows import libvirt as windows
 
 INTENT = compile_scenario("overlay").intent
-WINDOWS = next(one for one in INTENT.machines if one.os == "windows")
-LINUX = next(one for one in INTENT.machines if one.os == "linux" and one.pods)
+WINDOWS = next(machine for machine in INTENT.machines if machine.os == "windows")
+LINUX = next(machine for machine in INTENT.machines if machine.os == "linux" and machine.pods)
 
 
 def probe(source: str, address: str, port: int = 8080) -> Probe:
@@ -42,7 +42,7 @@ def plain(address: str) -> str:
 
 
 def services(os: str) -> Iterator[tuple[str, int, int | None]]:
-    pods = {pod.name for one in INTENT.machines if one.os == os for pod in one.pods}
+    pods = {pod.name for machine in INTENT.machines if machine.os == os for pod in machine.pods}
     assert LINUX.translation is not None
     for service in LINUX.translation.services:
         if {backend.pod for backend in service.backends} <= pods:
@@ -52,7 +52,7 @@ def services(os: str) -> Iterator[tuple[str, int, int | None]]:
 
 OWN = plain(LINUX.interfaces[0].addresses[0])
 THEIRS = plain(WINDOWS.interfaces[0].addresses[0])
-VIP, PORT, NODE_PORT = next(one for one in services("windows") if one[2])
+VIP, PORT, NODE_PORT = next(service for service in services("windows") if service[2])
 LINUX_VIP, LINUX_PORT, _ = next(services("linux"))
 
 
@@ -83,8 +83,8 @@ def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(source, addr
 
 def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(tmp_path):
     lab = LabHandle("overlay", tmp_path, "t" * 16)
-    everyone = {one.name: "local" for one in INTENT.machines}
-    only = tuple(one.name for one in INTENT.machines if one.os == "windows")
+    everyone = {machine.name: "local" for machine in INTENT.machines}
+    only = tuple(machine.name for machine in INTENT.machines if machine.os == "windows")
     decided = placement.LibvirtLayout(everyone, {"local": True}, {}, {}, only)
     probes = [replace(probe(WINDOWS.name, OWN), key=key) for key in (7, 9)]
     told: list[int] = []
@@ -232,7 +232,7 @@ def test_further_cards_make_the_same_digest_as_in_earlier_versions(tmp_path, mon
     monkeypatch.setattr(keyring, "client_public", lambda _: "ssh-ed25519 AAAA")
     everything = Path(__file__).parents[2] / "cases/scenario/valid/everything.yaml"
     intent = registry.intent(make_plan(load(everything)))
-    (machine,) = (one for one in intent.machines if one.hardware.nics)
+    (machine,) = (machine for machine in intent.machines if machine.hardware.nics)
     image = cast("Any", SimpleNamespace(digest="sha256:1", first_boot="windows"))
     lab = LabHandle("a", tmp_path, "11")
     recipe = MachineRecipe(lab, machine, image, True, 1400, "192.0.2.10", 24)
@@ -321,9 +321,9 @@ def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "windows.iso").write_bytes(b"")
-    for one in (tmp_path, *tmp_path.parents):
-        if one == tmp_path or one.name.startswith(("pytest-", "popen-")):
-            one.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent == tmp_path or parent.name.startswith(("pytest-", "popen-")):
+            parent.chmod(0o755)
     stranger = QemuUser(64055, frozenset({64055}))
     with pytest.raises(PreflightError, match=f"may not enter '{closed}'"):
         images.require_readable(closed / "windows.iso", stranger, "medium")

@@ -74,7 +74,7 @@ OTHERS = {
 def test_file_that_no_scenario_begins_from_is_named_with_what_there_is_instead(name, tmp_path):
     file = tmp_path / "theirs.yaml"
     file.write_text(OTHERS[name])
-    way = next(one.way for one in FILES if one.name == name)
+    way = next(file.way for file in FILES if file.name == name)
     with pytest.raises(ScenarioError) as caught:
         load(file)
     assert f"this is {name}, not a scenario; {way}" in str(caught.value)

@@ -76,7 +76,7 @@ class Bench:
     def told(self) -> list[tuple[str, bool]]:
         """The faults that ``lab status`` tells of, and whether each is wholly in."""
         found = status("overlay", {"fake": self.provider}, self.store)
-        return [(one.name, one.whole) for one in found.faults]
+        return [(fault.name, fault.whole) for fault in found.faults]
 
 
 FAULTS = ("wrong-vni", "slow-link", "two-nodes-one-mac")

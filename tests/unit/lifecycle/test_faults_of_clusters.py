@@ -71,7 +71,7 @@ class Cluster:
 
     def probe(self, _lab: object, _intent: Intent, probes: Sequence[Any], *_: object) -> Any:
         self.asked += [probe.address for probe in probes]
-        return {one.key: Outcome(one.key, "error", "", None, (), None, 0.0) for one in probes}
+        return {probe.key: Outcome(probe.key, "error", "", None, (), None, 0.0) for probe in probes}
 
     def deviations(self, *_: object) -> dict[str, tuple[()]]:
         return {}
@@ -148,7 +148,7 @@ ASKED = ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small")
 def test_where_faults_can_be_put_in_is_told_of_what_is_there(there, real):
     pods = real.machine("worker2").pods
     kept = replace(real.machine("worker2"), pods=pods[:1])
-    machines = tuple(kept if one.name == "worker2" else one for one in real.machines)
+    machines = tuple(kept if machine.name == "worker2" else machine for machine in real.machines)
     cluster(there).real = replace(real, machines=machines)
     found = possible(there, print)
     peers = {one.node: one.peers for one in found["duplicate-pod-address"]}["worker1"]

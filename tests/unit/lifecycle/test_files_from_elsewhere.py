@@ -43,10 +43,10 @@ FINDING = Finding(
 def a_run() -> RunResult:
     """Of everything that a result has, a little."""
     run = made_run("mixed")
-    cells = [one for one in run.results if one.cell.id == CELL] + list(run.results[::400])
+    cells = [result for result in run.results if result.cell.id == CELL] + list(run.results[::400])
     return replace(
         run,
-        results=tuple(replace(one, finding=FINDING) for one in cells[:6]),
+        results=tuple(replace(cell, finding=FINDING) for cell in cells[:6]),
         scenario_text=find("overlay").read_text(),
         failover=FAILOVER,
         coverage=SAMPLED,

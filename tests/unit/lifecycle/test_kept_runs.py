@@ -120,7 +120,7 @@ HAIRPIN = RUN.results[0].cell.id
 
 # SECURITY.md: A result file is data.
 def test_the_command_that_repeats_a_cell_is_not_the_files(state):
-    results = tuple(replace(one, repeat=HOSTILE) for one in RUN.results)
+    results = tuple(replace(result, repeat=HOSTILE) for result in RUN.results)
     hostile = keep(state / "it's from elsewhere", replace(RUN, results=results, run=IDS[0]))
     keep(state / "labs" / "gone" / "runs" / "1", replace(RUN, results=results, lab="overlay"))
     keep(state / "labs" / "up" / "runs" / "2", replace(RUN, results=results, lab="overlay"))

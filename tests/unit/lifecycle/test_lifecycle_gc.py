@@ -348,7 +348,7 @@ def test_a_lab_that_has_passed_its_makers_expiry_goes_wherever_its_directory_is(
     marks = desk.provider.marks
 
     def expired(*, all_users=False):
-        return tuple(replace(one, expired=True) for one in marks(all_users=all_users))
+        return tuple(replace(mark, expired=True) for mark in marks(all_users=all_users))
 
     assert collect(desk, all_users=True).found == ()
     monkeypatch.setattr(desk.provider, "marks", expired)

@@ -21,7 +21,9 @@ OVERLAY = find("overlay").read_text()
 def run_result() -> RunResult:
     """One cell that passed, and one that failed."""
     run = made_run("dead-node", families=("pod-pod",))
-    ends = (next(one for one in run.results if one.verdict == end) for end in ("pass", "fail"))
+    ends = (
+        next(result for result in run.results if result.verdict == end) for end in ("pass", "fail")
+    )
     return replace(run, results=tuple(ends))
 
 

@@ -112,7 +112,7 @@ def held(paper: Paper, asked: NightRequest) -> Night:
 
 
 def outcomes(night: Night) -> dict[str, str]:
-    return {one.scenario: one.outcome for one in night.scenarios}
+    return {scenario.scenario: scenario.outcome for scenario in night.scenarios}
 
 
 def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(paper, tmp_path):
@@ -239,7 +239,7 @@ def test_the_embedded_provider_is_refused_unless_it_is_told():
     assert "--provider netns" in raised.value.hint
     assert nightly.choose_provider("netns").name == "netns"
     assert nightly.choose_provider("nspawn").name == "nspawn"
-    assert chosen(None, Inventory(hypervisors={one.name: one for one in HOSTS})) == "libvirt"
+    assert chosen(None, Inventory(hypervisors={host.name: host for host in HOSTS})) == "libvirt"
     assert chosen(None, Inventory()) == "netns"
 
 

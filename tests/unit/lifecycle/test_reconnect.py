@@ -52,7 +52,7 @@ def off(desk: Desk) -> set[str]:
 
 
 def written(desk: Desk) -> list[tuple[str, str, str]]:
-    return [(one.name, one.node, one.state) for one in desk.store.faults("overlay")]
+    return [(fault.name, fault.node, fault.state) for fault in desk.store.faults("overlay")]
 
 
 def killed(desk: Desk) -> None:
@@ -94,7 +94,7 @@ def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting):
 def test_status_shows_it_and_heal_puts_it_back(cutting):
     killed(cutting)
     found = cutting.status()
-    assert [(one.name, one.node) for one in found.faults] == [(reconnect.CUT_OFF, "worker1")]
+    assert [(fault.name, fault.node) for fault in found.faults] == [(reconnect.CUT_OFF, "worker1")]
     lab = cutting.opened()
     (removed,) = heal(lab, cutting.said.append).removed
     assert words(removed) == "'cut-off' on 'worker1'"
@@ -140,7 +140,10 @@ def intent_of(name: str) -> Intent:
 
 def whole(machine: MachineIntent) -> NodeFacts:
     """The machine with every card, address and route that it should have."""
-    cards = [(one.name, one.mac, one.held, one.mtu) for one in machine.interfaces]
+    cards = [
+        (interface.name, interface.mac, interface.held, interface.mtu)
+        for interface in machine.interfaces
+    ]
     others = [one for one in (machine.bridge, machine.tunnel) if one]
     cards += [(one.name, one.mac, one.addresses, one.mtu) for one in others]
     links = tuple(
@@ -170,11 +173,11 @@ def wait(provider: Looked, intent: Intent, said: list[str]) -> None:
 
 
 def all_healthy(intent: Intent) -> dict[str, NodeFacts]:
-    return {one.name: whole(one) for one in intent.machines}
+    return {machine.name: whole(machine) for machine in intent.machines}
 
 
 def without_learned(facts: NodeFacts) -> NodeFacts:
-    return replace(facts, routes=tuple(one for one in facts.routes if one.by is None))
+    return replace(facts, routes=tuple(route for route in facts.routes if route.by is None))
 
 
 def test_only_machines_with_daemons_that_learn_are_asked():
@@ -215,13 +218,13 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
     intent = intent_of("upstream-vrrp")
     there = all_healthy(intent)
     node = there["node001"]
-    moved = tuple(replace(one, via="9.9.9.9") if one.by else one for one in node.routes)
+    moved = tuple(replace(route, via="9.9.9.9") if route.by else route for route in node.routes)
     kinds = {one.kind for one in unlearned(intent, {"node001": replace(node, routes=moved)})}
     assert kinds == {"wrong-learned-route"}
     card = intent.machine("master1").interfaces[1]
     bare = tuple(
-        replace(one, addresses=card.addresses) if one.name == card.name else one
-        for one in there["master1"].links
+        replace(link, addresses=card.addresses) if link.name == card.name else link
+        for link in there["master1"].links
     )
     found = unlearned(intent, {"master1": replace(there["master1"], links=bare)})
     assert {one.kind for one in found} == {"gateway-missing"}

@@ -101,8 +101,8 @@ def test_cell_without_a_limit_works_by_the_rule_of_its_family(family):
 
 
 def test_every_rule_has_an_id_of_its_own():
-    rules = [one.works.rule for one in families().values()]
-    rules += [rule.rule for one in families().values() for rule in one.promised.values()]
+    rules = [family.works.rule for family in families().values()]
+    rules += [rule.rule for family in families().values() for rule in family.promised.values()]
     assert len(set(rules)) == len(rules) > 20
 
 
@@ -243,8 +243,10 @@ def test_cells_are_asked_as_what_they_are():
 def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it():
     plan = plan_of("services")
     mixed = tuple(
-        replace(one, backends=("worker1-p1", "win1-p1")) if one.name == "near-linux" else one
-        for one in plan.services
+        replace(service, backends=("worker1-p1", "win1-p1"))
+        if service.name == "near-linux"
+        else service
+        for service in plan.services
     )
     plan = replace(plan, services=mixed, families=("nodeport-local",))
     made = {cell.id for cell in cells(plan, registry.intent(plan))}

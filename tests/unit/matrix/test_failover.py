@@ -23,7 +23,7 @@ def turn(seconds: float, holders: dict[str, str | None] | None = None, *wrong: s
 
 
 def test_pods_behind_the_gateways_and_those_of_every_other_linux_node_ask_each_other():
-    watched = {(one.source, one.target) for one in beats(intent_of("upstream-vrrp"), "master1")}
+    watched = {(beat.source, beat.target) for beat in beats(intent_of("upstream-vrrp"), "master1")}
     behind, others = ("node009-p1", "node010-p1"), ("master2-p1", "master3-p1", "node001-p1")
     there = {(one, other) for one in behind for other in others}
     assert watched == there | {(other, one) for one, other in there}
@@ -31,10 +31,10 @@ def test_pods_behind_the_gateways_and_those_of_every_other_linux_node_ask_each_o
 
 def test_what_another_machine_holds_is_not_watched():
     intent = gateways.held(intent_of("upstream-vrrp"), {"node010": "master3"})
-    ends = {end for one in beats(intent, "master3") for end in (one.source, one.target)}
+    ends = {end for beat in beats(intent, "master3") for end in (beat.source, beat.target)}
     assert "node010-p1" in ends
     assert "node009-p1" not in ends
-    assert not [one for one in ends if one.startswith("master3")]
+    assert not [end for end in ends if end.startswith("master3")]
 
 
 def test_the_holder_of_the_first_gateway_is_lost():
@@ -47,7 +47,7 @@ def test_what_cannot_fail_over_is_refused_with_the_reason():
     with pytest.raises(UsageError, match="topology 'overlay' has no gateway"):
         holder_to_lose(intent_of("overlay"), "lab")
     intent = intent_of("upstream-vrrp")
-    alone = tuple(replace(one, candidates=("master1",)) for one in intent.gateways)
+    alone = tuple(replace(gateway, candidates=("master1",)) for gateway in intent.gateways)
     with pytest.raises(UsageError, match="only master1"):
         holder_to_lose(replace(intent, gateways=alone), "lab")
 
@@ -80,6 +80,6 @@ def test_what_went_wrong_is_told(away, back, trouble):
 def test_of_a_lost_machine_nothing_is_learned_and_the_rest_stays():
     intent = gateways.held(intent_of("upstream-vrrp"), MOVED)
     left = gateways.without(intent, "master1")
-    assert "master1" not in {one.name for one in left.machines}
+    assert "master1" not in {machine.name for machine in left.machines}
     known = {route.destination for route in left.machine("node001").routes if route.by}
     assert known == {"10.160.1.0/24", "10.160.2.0/24", "10.160.11.0/24", "10.160.4.0/24"}

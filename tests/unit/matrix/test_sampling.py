@@ -81,7 +81,7 @@ def test_node_pairs_reaches_all_that_it_promises(name):
         found = coverage(whole, choice, made)
         assert len(made) < whole.size
         parts = (found.node_pairs, found.systems, found.askers, found.asked)
-        assert all(one.whole for one in parts), found
+        assert all(part.whole for part in parts), found
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -25,9 +25,9 @@ def test_linux_machines_are_left_alone_and_others_with_every_rule_off():
 
 
 def test_every_rule_is_that_of_a_limit_which_has_its_reason_and_source():
-    limits = {one.id for topology in topologies().values() for one in topology.limits}
+    limits = {limit.id for topology in topologies().values() for limit in topology.limits}
     assert set(RULES) == {
-        one for one in limits | {one.limit.id for one in OF_PROXY} if one.startswith("WIN-")
+        limit for limit in limits | {one.limit.id for one in OF_PROXY} if limit.startswith("WIN-")
     }
 
 
@@ -49,18 +49,18 @@ def test_only_a_2019_has_no_affinity():
     for whole, expected in ((intent, {None}), (kept, {60})):
         machine = _only("WIN-AFFINITY", whole)
         assert machine.translation
-        assert {one.affinity for one in machine.translation.services} == expected
+        assert {service.affinity for service in machine.translation.services} == expected
 
 
 def _with_affinity(intent: Intent, image: str) -> Intent:
     machines = []
-    for one in intent.machines:
-        translation = one.translation
+    for machine in intent.machines:
+        translation = machine.translation
         if translation:
             sticky = tuple(replace(service, affinity=60) for service in translation.services)
             translation = replace(translation, services=sticky)
-        hardware = replace(one.hardware, image=image)
-        machines.append(replace(one, translation=translation, hardware=hardware))
+        hardware = replace(machine.hardware, image=image)
+        machines.append(replace(machine, translation=translation, hardware=hardware))
     return replace(intent, machines=tuple(machines))
 
 
@@ -77,7 +77,7 @@ def test_what_nobody_serves_is_lost_and_own_pods_are_as_others():
 
 def test_a_node_without_services_has_nothing_to_change():
     bare = cluster(services=False)
-    machines = tuple(replace(one, translation=None) for one in bare.machines)
+    machines = tuple(replace(machine, translation=None) for machine in bare.machines)
     for rule in ("WIN-AFFINITY", "WIN-UNSERVED", "WIN-NODEPORT-OWN-PODS"):
         assert _only(rule, replace(bare, machines=machines)).translation is None
 

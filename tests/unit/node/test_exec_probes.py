@@ -64,7 +64,7 @@ def test_small_tcp_is_two_requests_and_both_answers():
     ],
 )
 def test_what_was_not_collected_or_reported_is_a_probe_error(lines, detail):
-    found = told(probe(), [ended(one) for one in lines], {"7-hostname": "worker1-p1"})
+    found = told(probe(), [ended(line) for line in lines], {"7-hostname": "worker1-p1"})
     assert (found.status, found.detail) == ("error", detail)
 
 

@@ -70,7 +70,11 @@ def test_a_management_address_in_the_lab_is_refused_naming_both():
 
 def test_one_machine_is_compiled_beside_what_others_have_there():
     operations = compile_machine(WORKER, {"eth0": 3}, 1001)
-    assert [one.namespace for one in operations] == ["worker1", "worker1-p1", "worker1-p2"]
+    assert [operation.namespace for operation in operations] == [
+        "worker1",
+        "worker1-p1",
+        "worker1-p2",
+    ]
     own = operations[0].operations
     assert own[0] == MtuSet("eth0", CARD.mtu)
     assert not [one for one in own if isinstance(one, RouteSet)]

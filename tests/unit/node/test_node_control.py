@@ -193,7 +193,7 @@ def test_a_piece_of_evidence_stays_where_it_is_put(path):
         make_line("pieces", [[path, "text"]]) + make_line("pieces", [["b/c.txt", "it"]]) + DONE[1]
     )
     pieces = list(control((0, said, ""))[0].evidence(Deadline(5)))
-    assert [one.path for one in pieces] == ["worker1/network/b/c.txt"]
+    assert [piece.path for piece in pieces] == ["worker1/network/b/c.txt"]
     (missing,) = control((127, b"", ""))[0].evidence(Deadline(5))
     assert missing.path == "worker1/network/missing.txt"
     assert b"no 'python3'" in missing.content

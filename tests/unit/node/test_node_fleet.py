@@ -41,7 +41,7 @@ def test_evidence_of_one_machine_does_not_wait_for_another():
     pieces = fleet.evidence(Deadline(ENOUGH_SECONDS))
     assert next(pieces).path == "b.txt"
     last.set()
-    assert [one.path for one in pieces] == ["a.txt"]
+    assert [piece.path for piece in pieces] == ["a.txt"]
 
 
 COUNTS = st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, max_size=20)
@@ -122,7 +122,7 @@ def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight):
     names = [f"m{number}" for number in range(5)]
     probes = [a_probe(number, names[number % 5]) for number in range(43)]
     campaign = Campaign(
-        dict.fromkeys(names, crowd), {one: one for one in names}, ProbeSettings(1.0, in_flight)
+        dict.fromkeys(names, crowd), {name: name for name in names}, ProbeSettings(1.0, in_flight)
     )
     found = campaign.run(probes, told.append)
     assert list(found) == list(range(43))
@@ -183,14 +183,14 @@ class Receiver:
 
     def probe(self, probes: Sequence[Probe], *_: object) -> Mapping[int, Outcome]:
         assert self.pods or not self.stopped.is_set()
-        self.ports += [one.port for one in probes]
-        return {one.key: passed(one.key) for one in probes}
+        self.ports += [probe.port for probe in probes]
+        return {probe.key: passed(probe.key) for probe in probes}
 
 
 def stream_between_nodes(machines: Mapping[str, Receiver]) -> Outcome:
     """Of the cluster of the scenario overlay, from the first worker to the second."""
     intent = registry.intent(make_plan(load(find("overlay"))))
-    target = next(one for one in intent.machines if one.name == "worker2").pods[0]
+    target = next(machine for machine in intent.machines if machine.name == "worker2").pods[0]
     asked = replace(
         a_probe(1, "worker1-p1"), address=target.address.partition("/")[0], dialect="throughput"
     )

@@ -34,7 +34,7 @@ SMALL = Path(__file__).parents[2] / "small.yaml"
 def test_a_machine_that_the_scenario_has_no_more_is_made_anew(tmp_path, monkeypatch):
     intent = compile_scenario(str(SMALL), None, None, "namespaces", real=True).intent
     lab = LabHandle("x", tmp_path, "abc")
-    names = (*(one.name for one in intent.machines), "third")
+    names = (*(machine.name for machine in intent.machines), "third")
     layout.save(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), names))
     monkeypatch.setattr(holder, "find", lambda _: SimpleNamespace(pid=1))
     monkeypatch.setattr(holder, "entry", lambda _: SimpleNamespace(pid=1))

@@ -113,7 +113,7 @@ def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
 def test_a_command_has_no_right_that_the_machine_has_not():
     words = guests.enter(1, ())
     (lost,) = (word for word in words if word.startswith("--bounding-set="))
-    dropped = {f"CAP_{one[1:].upper()}" for one in lost.partition("=")[2].split(",")}
+    dropped = {f"CAP_{word[1:].upper()}" for word in lost.partition("=")[2].split(",")}
     assert dropped == set(container.DROPPED)
     assert words.index("setpriv") > words.index("nsenter")
 
@@ -153,7 +153,7 @@ def test_a_lab_weighs_as_much_as_a_process_for_each_of_its_processors(
         cgroups.make(there, TOKEN, machine, replace(LIMITS, vcpus=vcpus))
     found = dict(written.lines)
     groups = ("master", "worker", f"hybridlab-{TOKEN}")
-    assert tuple(found[f"{one}/{name}"] for one in groups) == weights
+    assert tuple(found[f"{group}/{name}"] for group in groups) == weights
 
 
 # SECURITY.md: A mark is a claim.

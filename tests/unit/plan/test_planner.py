@@ -33,7 +33,9 @@ def test_no_address_mac_or_name_is_given_twice(name):
         *(service.name for service in plan.services),
     ]
     assert len(set(names)) == len(names)
-    ports = [one.node_port for service in plan.services for one in service.ports if one.node_port]
+    ports = [
+        port.node_port for service in plan.services for port in service.ports if port.node_port
+    ]
     assert len(set(ports)) == len(ports)
 
 

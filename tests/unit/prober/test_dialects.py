@@ -34,7 +34,7 @@ def plain(text: bytes) -> bytes:
 
 def chunked(text: bytes, size: int = 2048) -> bytes:
     parts = [text[at : at + size] for at in range(0, len(text), size)]
-    body = b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in parts)
+    body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
 
 
@@ -141,7 +141,7 @@ def test_dialect_is_the_targets():
         probe(address="10.96.0.10", port=53, name="to-a", dialect="lab"),
         probe(address=win, port=30_013, dialect="health"),
     ]
-    said = [one.dialect for one in with_dialects(intent, asked)]
+    said = [dialect.dialect for dialect in with_dialects(intent, asked)]
     assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab", "health"]
 
 
@@ -149,7 +149,7 @@ def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certifica
     intent = compile_scenario("kubeinit").intent
     address = "10.0.0.253"
     asked = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
-    assert [one.dialect for one in with_dialects(intent, asked)] == ["tls", "lab"]
+    assert [dialect.dialect for dialect in with_dialects(intent, asked)] == ["tls", "lab"]
     answered = Outcome(1, "ok", "", None, ("sha256:aa", "sha256:bb"), None, 1.0)
     assert with_names(answered, {"sha256:aa": "controller-01"}).backends == (
         "controller-01",
@@ -249,7 +249,7 @@ class _InTurn(ScriptedSocket):
 
     def __init__(self, *servers: Server) -> None:
         super().__init__()
-        self._connections = (Connection(one, 65_536) for one in servers)
+        self._connections = (Connection(server, 65_536) for server in servers)
 
     def connect_ex(self, address: object) -> int:
         self._now = next(self._connections)

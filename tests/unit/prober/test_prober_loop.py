@@ -136,7 +136,7 @@ def test_a_full_queue_that_others_fill_is_waited_out(monkeypatch):
     monkeypatch.setattr(prober, "exchange_steps", steps)
     probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(60)]
     outcomes = prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
-    assert {one.status for one in outcomes.values()} == {"ok"}
+    assert {outcome.status for outcome in outcomes.values()} == {"ok"}
 
 
 def test_each_round_of_datagrams_has_the_whole_timeout(monkeypatch):

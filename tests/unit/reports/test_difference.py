@@ -93,8 +93,10 @@ def test_a_lost_hypervisor_is_one_sentence():
         return bool(lost_ones & (ends | pods))
 
     lost = tuple(
-        replace(one, verdict="fail") if one.verdict == "pass" and touches(one.cell) else one
-        for one in HEALTHY.results
+        replace(result, verdict="fail")
+        if result.verdict == "pass" and touches(result.cell)
+        else result
+        for result in HEALTHY.results
     )
     standing = replace(HEALTHY, hosts=stands)
     (pattern,) = difference(standing, replace(standing, results=lost)).patterns["failing"]
@@ -113,7 +115,7 @@ def test_cells_that_were_red_already_do_not_stand_against_a_pattern():
 
 def test_nodes_that_one_run_has_not_are_told_by_name():
     fewer = replace(
-        HEALTHY, results=tuple(one for one in HEALTHY.results if "win2" not in one.cell.id)
+        HEALTHY, results=tuple(result for result in HEALTHY.results if "win2" not in result.cell.id)
     )
     found = difference(HEALTHY, fewer)
     assert [one.sentence.partition(" (")[0] for one in found.patterns["gone"]] == [
@@ -241,7 +243,8 @@ def test_two_runs_alike_are_one_line():
 def test_the_cause_of_a_pattern_is_told_with_it():
     finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
     results = tuple(
-        replace(one, finding=finding) if one.verdict == "fail" else one for one in DEAD.results
+        replace(result, finding=finding) if result.verdict == "fail" else result
+        for result in DEAD.results
     )
     made = compare(HEALTHY, replace(DEAD, results=results))
     line = "on win1, tunnel: VNI 1; it should be: VNI 4096 (wrong-vni)"
@@ -255,13 +258,15 @@ def test_the_cause_of_a_pattern_is_told_with_it():
 def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both():
     finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
     rare = replace(finding, kind="link-down", fault="", node="master", object="card")
-    results = [replace(one, finding=finding) for one in DEAD.results if one.verdict == "fail"]
+    results = [
+        replace(result, finding=finding) for result in DEAD.results if result.verdict == "fail"
+    ]
     results[7] = replace(results[7], finding=rare)
     results[9] = replace(results[9], finding=None)
-    others = [one for one in DEAD.results if one.verdict != "fail"]
+    others = [result for result in DEAD.results if result.verdict != "fail"]
     made = compare(HEALTHY, replace(DEAD, results=(*others, *results)))
     patterns = comparison_json(made)["patterns"]["failing"]
-    assert [(one["cause"], len(one["cells"])) for one in patterns] == [
+    assert [(pattern["cause"], len(pattern["cells"])) for pattern in patterns] == [
         (finding.line, 998),
         (rare.line, 1),
     ]

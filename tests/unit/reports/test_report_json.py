@@ -33,7 +33,10 @@ def test_the_same_run_gives_the_same_bytes():
     run = made_run("mixed")
     addresses = ["10.0.0.2", "10.0.0.1", "9.9.9.9"]
     first, second = (
-        [replace(one, cell=replace(one.cell, sources=frozenset(order))) for one in run.results]
+        [
+            replace(result, cell=replace(result.cell, sources=frozenset(order)))
+            for result in run.results
+        ]
         for order in (addresses, addresses[::-1])
     )
     written = [
@@ -172,20 +175,21 @@ FINDING = Finding(
 def test_what_was_found_on_the_paths_is_written_once_and_survives():
     run = made_run("dead-node", families=("pod-pod",))
     results = tuple(
-        replace(one, finding=FINDING) if one.verdict == "fail" else one for one in run.results
+        replace(result, finding=FINDING) if result.verdict == "fail" else result
+        for result in run.results
     )
     run = replace(run, results=results)
     document = json.loads(json.dumps(to_json(run, intent_of())))
-    assert [one["kind"] for one in document["findings"]] == ["link-down"]
-    assert {one["finding"] for one in document["cells"]} == {0, None}
+    assert [finding["kind"] for finding in document["findings"]] == ["link-down"]
+    assert {cell["finding"] for cell in document["cells"]} == {0, None}
     assert from_json(document)[0] == run
     document["findings"] = []
     with pytest.raises(BrokenError):
         from_json(document)
     del document["findings"]
-    for one in document["cells"]:
-        del one["finding"]
-    assert {one.finding for one in from_json(document)[0].results} == {None}
+    for cell in document["cells"]:
+        del cell["finding"]
+    assert {result.finding for result in from_json(document)[0].results} == {None}
 
 
 def test_how_much_was_asked_survives():

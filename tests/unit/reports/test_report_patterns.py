@@ -166,8 +166,8 @@ def hosts_of(result: CellResult) -> set[str]:
 
 def failing(results: Sequence[CellResult], where: Callable[[CellResult], bool]) -> list[CellResult]:
     return [
-        replace(one, verdict="fail") if one.verdict == "pass" and where(one) else one
-        for one in results
+        replace(result, verdict="fail") if result.verdict == "pass" and where(result) else result
+        for result in results
     ]
 
 
@@ -197,7 +197,7 @@ def test_one_node_of_a_hypervisor_is_called_by_its_own_name():
     alone = {name: host for name, host in HOSTS.items() if name != "worker2"}
     results = made_run("dead-node").results
     with_it, without = red_groups(results, alone), red_groups(results)
-    assert [one.phrase for one in with_it.groups] == [one.phrase for one in without.groups]
+    assert [group.phrase for group in with_it.groups] == [group.phrase for group in without.groups]
 
 
 DOWN = Finding(
@@ -216,9 +216,10 @@ LINE = "on worker2, card <eth0>: set down; it should be: up (node-link-down)"
 
 def explained(every: int = 1) -> RunResult:
     run = made_run("dead-node", families=("pod-pod",))
-    failed = [one.cell.id for one in run.results if one.verdict == "fail"][::every]
+    failed = [result.cell.id for result in run.results if result.verdict == "fail"][::every]
     results = tuple(
-        replace(one, finding=DOWN) if one.cell.id in failed else one for one in run.results
+        replace(result, finding=DOWN) if result.cell.id in failed else result
+        for result in run.results
     )
     return replace(run, results=results)
 
@@ -240,13 +241,13 @@ def two_faults() -> RunResult:
 def test_every_red_cell_belongs_to_one_cause_or_to_none_found():
     run = two_faults()
     causes = red_causes(run.results)
-    red = [one.cell.id for one in run.results if one.verdict == "fail"]
-    assert [(one.line, len(one.cells)) for one in causes] == [
+    red = [result.cell.id for result in run.results if result.verdict == "fail"]
+    assert [(cause.line, len(cause.cells)) for cause in causes] == [
         (LINE, len(red) - 2),
         (RARE_LINE, 1),
         ("", 1),
     ]
-    assert sorted(cell.cell.id for one in causes for cell in one.cells) == sorted(red)
+    assert sorted(cell.cell.id for cause in causes for cell in cause.cells) == sorted(red)
 
 
 def test_cells_of_another_cause_do_not_spoil_what_those_of_one_have_in_common():
@@ -267,7 +268,7 @@ def test_a_cause_met_at_several_hops_is_one_cause():
 def test_the_terminal_tells_each_cause_once_and_the_rare_one_too():
     lines = plain_lines(two_faults())
     text = "\n".join(lines)
-    red = sum(1 for one in two_faults().results if one.verdict == "fail")
+    red = sum(1 for result in two_faults().results if result.verdict == "fail")
     heading = f"Not as expected: {red} cells; 2 causes found, none for 1 cell"
     assert heading in lines
     in_common, first = lines[lines.index(heading) + 1 :][:2]
@@ -280,7 +281,7 @@ def test_the_terminal_tells_each_cause_once_and_the_rare_one_too():
 
 def test_the_page_tells_each_cause_once_and_the_rare_one_too():
     page = to_html(two_faults(), picture_of(intent_of()))
-    red = sum(1 for one in two_faults().results if one.verdict == "fail")
+    red = sum(1 for result in two_faults().results if result.verdict == "fail")
     assert page.count("n worker2, card &lt;eth0&gt;: set down; it should be: up") == 1
     assert f"(node-link-down): {red - 2} cells</h3>" in page
     assert "(wrong-vni): 1 cell</h3>" in page

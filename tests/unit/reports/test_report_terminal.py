@@ -88,7 +88,7 @@ def test_every_red_cell_has_the_command_that_explains_it():
     for line in told:
         _, lab, explain, name, source, target, *rest = line.split()
         assert (lab, explain, name) == ("lab", "explain", run.lab)
-        cells = [one.cell for one in run.results if one.cell.source.name == source]
+        cells = [result.cell for result in run.results if result.cell.source.name == source]
         assert target in {cell.target.name for cell in cells}
         assert rest[::2] == ["--protocol", "--size"]
 
@@ -96,7 +96,8 @@ def test_every_red_cell_has_the_command_that_explains_it():
 def test_of_a_lab_that_is_down_by_then_no_command_names_it():
     run = made_run("mixed")
     results = tuple(
-        replace(one, repeat=f"lab repro /nights/1/overlay {one.cell.id}") for one in run.results
+        replace(result, repeat=f"lab repro /nights/1/overlay {result.cell.id}")
+        for result in run.results
     )
     night = replace(run, lab="nightly-overlay", results=results)
     text = "\n".join(plain_lines(night, REPORT))

@@ -34,10 +34,10 @@ def two_networks() -> Picture:
         picture,
         segments=(*picture.segments, Segment("office", "172.16.126.0/24", 1500)),
         machines=tuple(
-            replace(one, attachments=(office, *one.attachments), gateways=("10.160.11.1",))
-            if one.kind == "node"
-            else one
-            for one in picture.machines
+            replace(machine, attachments=(office, *machine.attachments), gateways=("10.160.11.1",))
+            if machine.kind == "node"
+            else machine
+            for machine in picture.machines
         ),
     )
 
@@ -81,8 +81,8 @@ def test_every_machine_and_pod_is_drawn_once(picture):
 
 @pytest.mark.parametrize("name", ["hypervisors", "many hypervisors"])
 def test_a_hypervisor_frames_what_stands_on_it_and_nothing_else(name):
-    nodes = [one for one in PICTURES[name].machines if one.kind in {"node", "services"}]
-    hosts = {one.name: one.host for one in nodes}
+    nodes = [machine for machine in PICTURES[name].machines if machine.kind in {"node", "services"}]
+    hosts = {node.name: node.host for node in nodes}
     frames = page(PICTURES[name]).find_class("hypervisor")
     framed = {frame.get("title").split()[1].rstrip(","): texts(frame, "name") for frame in frames}
     assert framed == {
@@ -164,7 +164,7 @@ def test_machines_and_pods_that_no_cell_concerns_are_not_probed():
 
 def test_known_limits_are_probed():
     run = made_run("healthy")
-    limit = next(one for one in run.results if one.verdict == "known-limit")
+    limit = next(result for result in run.results if result.verdict == "known-limit")
     found = shares(replace(run, results=(limit,)))[limit.cell.source.name]
     assert (found.probed, found.words) == (True, "only known limits")
 
@@ -216,9 +216,11 @@ def graph(name: str) -> Graph:
 @pytest.mark.parametrize("name", shipped())
 def test_every_machine_segment_and_address_is_in_every_format(name):
     intent = compile_scenario(name).intent
-    words = {one.name for one in intent.everything()} | {one.name for one in intent.segments}
-    words |= {one.cidr for one in intent.segments}
-    words |= {one.address() for one in intent.machines if one.interfaces[0].addresses}
+    words = {one.name for one in intent.everything()} | {
+        segment.name for segment in intent.segments
+    }
+    words |= {segment.cidr for segment in intent.segments}
+    words |= {machine.address() for machine in intent.machines if machine.interfaces[0].addresses}
     for format_ in FORMATS:
         text = draw(graph(name), format_)
         assert {word for word in words if word not in text} == set(), format_
@@ -245,7 +247,7 @@ def test_boxes_of_the_picture_do_not_overlap_and_lines_end_at_them(name):
     for line in lines:
         assert {float(line.get("y1", 0)), float(line.get("y2", 0))} <= edges
     addresses = drawn.findall(f"{SVG}text[@class='address']")
-    assert len({(one.get("x"), one.get("y")) for one in addresses}) == len(lines)
+    assert len({(address.get("x"), address.get("y")) for address in addresses}) == len(lines)
 
 
 def test_text_cannot_leave_its_quotes():

@@ -118,7 +118,7 @@ def test_every_field_is_described_and_none_is_null():
     for section in published["$defs"].values():
         assert section["description"]
         if "oneOf" not in section:
-            assert [one for one in fields(section) if not one.get("description")] == []
+            assert [field for field in fields(section) if not field.get("description")] == []
     assert '"null"' not in json.dumps(published)
 
 

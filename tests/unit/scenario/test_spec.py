@@ -154,4 +154,4 @@ def test_whatever_is_written_is_read_or_refused(tail):
     found, findings = spec.read(f"k8s-libvirt-1-2-2{tail}")
     assert (found is None) == bool(findings)
     length = len(f"k8s-libvirt-1-2-2{tail}")
-    assert all(1 <= one.col <= length + 1 for one in findings)
+    assert all(1 <= finding.col <= length + 1 for finding in findings)

@@ -89,7 +89,7 @@ def test_the_callers_own_links_are_followed_and_stay(tmp_path, monkeypatch):
     assert (real / "file").read_bytes() == b"new"
     assert stat.S_IMODE((real / "file").stat().st_mode) == 0o600
     write(Path("directory/file"), b"newer")
-    assert [one.name for one in real.iterdir()] == ["file"]
+    assert [path.name for path in real.iterdir()] == ["file"]
     assert (real / "file").read_bytes() == b"newer"
 
 
@@ -134,7 +134,7 @@ def test_what_fails_half_way_leaves_what_was_there(tmp_path):
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), open_output(path, "testing") as file:
         file.write(b"half" * (1 // len(b"")))
-    assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_devices_and_pipes_by_descriptor_are_written_into():
@@ -199,7 +199,7 @@ def test_a_command_that_is_killed_while_it_writes_leaves_no_draft(tmp_path, *, t
         [sys.executable, "-c", DIE_WHILE_WRITING, path], cwd=REPOSITORY, check=False
     )
     assert killed.returncode == -signal.SIGKILL
-    assert [one.name for one in tmp_path.iterdir()] == (["file"] if there else [])
+    assert [path.name for path in tmp_path.iterdir()] == (["file"] if there else [])
     assert not there or path.read_text() == "old"
 
 
@@ -223,14 +223,14 @@ def test_a_file_is_replaced_whole_on_file_systems_of_both_kinds(
     monkeypatch.setattr(os, "open", open_without)
     with replacing(path) as file:
         file.write(b"new")
-        hidden = [one for one in tmp_path.iterdir() if one.name.startswith(".file.")]
+        hidden = [path for path in tmp_path.iterdir() if path.name.startswith(".file.")]
         assert len(hidden) == (1 if errno_of_nameless else 0)
     assert path.read_text() == "new"
     assert not path.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(KeyError), replacing(path):
         raise KeyError
-    assert {one.name for one in tmp_path.iterdir()} == {"file", "elsewhere"}
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "elsewhere"}
     assert (path.read_text(), elsewhere.read_text()) == ("new", "old")
 
 

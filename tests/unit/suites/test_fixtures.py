@@ -97,7 +97,7 @@ def test_cells_ask_the_addresses_that_the_pods_really_have(outer, tmp_path):
     run = labs.lab.recorded[0]
     targets = {result.cell.target.address for result in run.results}
     assert "10.244.0.99" in targets
-    drawn = {pod.address for one in labs.lab.tested.machines for pod in one.pods}
+    drawn = {pod.address for machine in labs.lab.tested.machines for pod in machine.pods}
     assert "10.244.0.99/24" in drawn  # the report's picture has them, too
     assert run.nodes == (VERSION,)
     assert len(run.workloads) == len(wanted(labs.lab.provider.paper_cluster.intent))

@@ -258,7 +258,7 @@ def test_reports_are_those_that_pytest_would_have_made_with_all_its_calls(pytest
         pytester.runpytest_inprocess("-p", "lab.suites.plugin", *SUITE, plugins=[labs, listener])
     assert len(whole.called) == TOTAL
     assert not quick.called
-    assert {one[2] for one in quick.reports} == {"passed", "failed", "skipped"}
+    assert {report[2] for report in quick.reports} == {"passed", "failed", "skipped"}
     assert without_seconds(quick) == without_seconds(whole)
 
 
@@ -333,7 +333,7 @@ def test_what_was_judged_before_a_stop_is_kept(stop, code, outer, pytester, monk
     (run,) = labs.lab.recorded
     assert (len(run.results), run.interrupted, run.green()) == (60, True, False)
     assert f"60 of {TOTAL:,} cells; interrupted: " in closing_line(run)
-    assert {one.cause for one in run.results if one.verdict == "fail"} == {
+    assert {result.cause for result in run.results if result.verdict == "fail"} == {
         "not searched: interrupted"
     }
     suite = ET.parse(pytester.path / "out.xml").getroot().find("testsuite")
@@ -386,7 +386,7 @@ def test_quiet_mode_prints_nothing_and_loses_nothing(outer, pytester):
     assert suite.get("failures") == "1"
     again = PaperLabs(pytester.path, one_silent)
     assert outer(*quiet, "--lf", "-x", labs=again).ret == 1
-    assert [found.cell.id for found in again.taken[0][0].results] == [BROKEN]
+    assert [result.cell.id for result in again.taken[0][0].results] == [BROKEN]
 
 
 # Before pytest is configured, and afterwards: the exit code is the product's either way.
@@ -422,7 +422,7 @@ def test_wrong_usage_is_refused_before_anything_is_asked(case, pytester, capfd):
     plugins = [PaperLabs(pytester.path)]
     assert pytest.main(["-p", "lab.suites.plugin", *arguments], plugins=plugins) == 2
     said = capfd.readouterr()
-    assert all(one in said.err for one in words)
+    assert all(word in said.err for word in words)
     assert said.out == ""
 
 
@@ -591,7 +591,7 @@ def test_streams_are_asked_only_where_they_are_named(outer, pytester, words, str
     labs = PaperLabs(pytester.path)
     outer(*SUITE, *words, labs=labs)
     run = labs.taken[-1][0] if labs.taken else None
-    found = [one for one in run.results if one.cell.family == "throughput"] if run else []
+    found = [result for result in run.results if result.cell.family == "throughput"] if run else []
     assert len(found) == streams
 
 
@@ -599,7 +599,7 @@ def test_a_stream_that_failed_is_asked_again_by_last_failed(outer, pytester):
     labs = PaperLabs(pytester.path, silence(lambda cell: cell.family == "throughput"))
     outer(*SUITE, "-m", "throughput", labs=labs)
     outer(*SUITE, "--lf", labs=labs)
-    assert {one.cell.family for one in labs.taken[-1][0].results} == {"throughput"}
+    assert {result.cell.family for result in labs.taken[-1][0].results} == {"throughput"}
 
 
 def test_junit_has_what_a_stream_carried(outer, pytester):

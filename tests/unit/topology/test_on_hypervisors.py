@@ -25,8 +25,8 @@ def built(wanted: str) -> tuple[Plan, Intent]:
 
 def frames_to(intent: Intent, start: MachineIntent, mac: str) -> str | None:
     """Who gets a frame that leaves a machine of the node segment for a MAC, by the intent alone."""
-    hosts = {one.name: one for one in intent.hypervisors}
-    ends = {str(ip_interface(one.interfaces[0].addresses[0]).ip): one for one in hosts.values()}
+    hosts = {hypervisor.name: hypervisor for hypervisor in intent.hypervisors}
+    ends = {str(ip_interface(host.interfaces[0].addresses[0]).ip): host for host in hosts.values()}
     here = hosts[str(start.interfaces[0].host)]
     entry = next((one for one in here.forwarding if one.mac == mac), None)
     there = ends[entry.remote] if entry else here
@@ -41,8 +41,10 @@ def frames_to(intent: Intent, start: MachineIntent, mac: str) -> str | None:
 @pytest.mark.parametrize("wanted", SPECS)
 def test_every_frame_between_two_machines_of_the_segment_arrives(wanted):
     _, intent = built(wanted)
-    machines = [one for one in intent.machines if one.interfaces[0].host]
-    assert {one.name for one in intent.machines} - {one.name for one in machines} == {"client"}
+    machines = [machine for machine in intent.machines if machine.interfaces[0].host]
+    assert {machine.name for machine in intent.machines} - {
+        machine.name for machine in machines
+    } == {"client"}
     for start in machines:
         for end in machines:
             if start is not end:
@@ -52,10 +54,12 @@ def test_every_frame_between_two_machines_of_the_segment_arrives(wanted):
 @pytest.mark.parametrize("wanted", SPECS)
 def test_a_frame_to_all_goes_to_every_other_hypervisor(wanted):
     plan, intent = built(wanted)
-    addresses = {one.name: str(one.address) for one in plan.hypervisors}
-    for one in intent.hypervisors:
-        flooded = [entry.remote for entry in one.forwarding if entry.mac == FLOOD]
-        assert sorted(flooded) == sorted(at for name, at in addresses.items() if name != one.name)
+    addresses = {hypervisor.name: str(hypervisor.address) for hypervisor in plan.hypervisors}
+    for hypervisor in intent.hypervisors:
+        flooded = [entry.remote for entry in hypervisor.forwarding if entry.mac == FLOOD]
+        assert sorted(flooded) == sorted(
+            at for name, at in addresses.items() if name != hypervisor.name
+        )
 
 
 def test_the_second_hypervisor_has_the_first_compute_and_the_first_all_that_controls():
@@ -65,7 +69,10 @@ def test_the_second_hypervisor_has_the_first_compute_and_the_first_all_that_cont
     first = {name for name, host in intent.hosts() if host == "hypervisor-01"}
     controls = {"controller-01", "controller-02", "services", "router"}
     assert first == {*controls, "compute-02", "compute-04"}
-    assert [one.name for one in plan.hypervisors] == ["hypervisor-01", "hypervisor-02"]
+    assert [hypervisor.name for hypervisor in plan.hypervisors] == [
+        "hypervisor-01",
+        "hypervisor-02",
+    ]
 
 
 def test_what_is_asked_goes_before_the_order():
@@ -93,10 +100,10 @@ def test_the_mtu_is_what_is_left_at_each_level(hypervisors, asked, nodes):
     assert (plan.node_mtu, intent.node_mtu, intent.pod_mtu) == (nodes, nodes, nodes - 50)
     for machine in intent.machines:
         assert all(card.mtu == nodes for card in machine.interfaces)
-    for one in intent.hypervisors:
-        assert one.switch
-        assert one.switch.mtu == nodes
-        assert one.tunnel is None or one.tunnel.mtu >= nodes
+    for hypervisor in intent.hypervisors:
+        assert hypervisor.switch
+        assert hypervisor.switch.mtu == nodes
+        assert hypervisor.tunnel is None or hypervisor.tunnel.mtu >= nodes
 
 
 def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left():
@@ -104,7 +111,7 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left():
     real = on_real_ones(intent)
     assert not real.hypervisors
     assert not real.hosts()
-    assert [one.name for one in real.segments] == ["cluster", "outside"]
+    assert [segment.name for segment in real.segments] == ["cluster", "outside"]
     assert real.services_node
     assert real.services_node.tls
     names, pods, nodes, protocols = 8, 12, 6, 2
@@ -115,11 +122,13 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left():
     for one in api:
         assert one.backends == ("controller-01", "controller-02", "controller-03")
         assert not one.sources, "real API servers do not say whom they see"
-    run = {one.name: [daemon.name for daemon in one.daemons] for one in real.machines}
+    run = {machine.name: [daemon.name for daemon in machine.daemons] for machine in real.machines}
     assert {name: names for name, names in run.items() if names} == {"services": ["dnsmasq"]}
     assert real.machine("compute-01").hardware.place == 2
-    assert {one.hardware.hypervisor for one in real.machines} == {None}
-    assert {one.name for one in real.machines} == {one.name for one in intent.machines}
+    assert {machine.hardware.hypervisor for machine in real.machines} == {None}
+    assert {machine.name for machine in real.machines} == {
+        machine.name for machine in intent.machines
+    }
     assert plan.node("services").pod_cidr is None
 
 
@@ -129,7 +138,7 @@ def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces():
     assert real.services_node
     assert not real.services_node.tls
     assert set(asked_of(plan, real)) == set(asked_of(plan, intent))
-    run = [one.name for one in real.machine("services").daemons]
+    run = [daemon.name for daemon in real.machine("services").daemons]
     assert run == ["haproxy", "dnsmasq"]
 
 
@@ -146,7 +155,9 @@ def test_the_services_node_balances_every_control_plane_and_names_every_node():
         )
     }
     files = {
-        file.name: file.text for one in intent.machine("services").daemons for file in one.files
+        file.name: file.text
+        for daemon in intent.machine("services").daemons
+        for file in daemon.files
     }
     for number in (1, 2, 3):
         assert f"server controller-0{number} 10.0.0.{number}:6443\n" in files["haproxy.cfg"]

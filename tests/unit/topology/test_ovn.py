@@ -58,7 +58,7 @@ def test_every_file_is_a_case():
 
 
 def test_every_node_is_a_chassis_and_the_control_plane_has_the_databases():
-    on = {one.name: [daemon.name for daemon in one.daemons] for one in INTENT.machines}
+    on = {machine.name: [daemon.name for daemon in machine.daemons] for machine in INTENT.machines}
     chassis = ["ovsdb-server", "ovs-vswitchd", "ovn-controller"]
     assert on.pop("master") == ["ovn-northbound", "ovn-southbound", "ovn-northd", *chassis]
     assert on.pop("router") == on.pop("client") == []
@@ -68,7 +68,7 @@ def test_every_node_is_a_chassis_and_the_control_plane_has_the_databases():
 def test_the_nodes_address_is_the_bridges_and_the_card_is_its_port():
     (card,) = INTENT.machine("worker1").interfaces
     assert (card.name, card.card, card.addresses) == ("br-ex", "eth0", ("10.20.0.11/24",))
-    routes = {one.destination: one.device for one in INTENT.machine("worker1").routes}
+    routes = {route.destination: route.device for route in INTENT.machine("worker1").routes}
     assert routes == {
         "default": "br-ex",
         "10.0.0.0/16": "ovn-k8s-mp0",
@@ -113,7 +113,7 @@ def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one():
     intent = registry.intent(make_plan(SCENARIO.replace(nodes=(without, *others))))
     master = intent.machine("master")
     assert master.chassis is None
-    assert [one.name for one in master.interfaces] == ["eth0"]
+    assert [interface.name for interface in master.interfaces] == ["eth0"]
     assert [one.name for one in master.daemons] == [
         "ovn-northbound",
         "ovn-southbound",
@@ -180,7 +180,7 @@ def only(rule: str) -> MachineIntent:
 def test_a_windows_node_serves_no_node_ports_and_loses_what_asks_for_them():
     machine = only("WIN-OVN-NODEPORT")
     assert machine.translation
-    assert not any(one.node_ports() for one in machine.translation.services)
+    assert not any(service.node_ports() for service in machine.translation.services)
     assert machine.drops == (
         Drop(
             "WIN-OVN-NODEPORT",
@@ -204,15 +204,15 @@ def with_service(change: dict[str, object]) -> Intent:
 
     machines = tuple(
         replace(
-            one,
+            machine,
             daemons=(),
             translation=replace(
-                one.translation, services=tuple(map(changed, one.translation.services))
+                machine.translation, services=tuple(map(changed, machine.translation.services))
             )
-            if one.translation
+            if machine.translation
             else None,
         )
-        for one in INTENT.machines
+        for machine in INTENT.machines
     )
     return ovn_daemons.add(replace(INTENT, machines=machines))
 

@@ -10,14 +10,18 @@ from lab.topology.intent import MachineIntent, Translation
 
 INTENT = intent_of("services")
 HOME, OTHER = INTENT.machine("worker1"), INTENT.machine("worker2")
-ADDRESS = {one.name: one.address for one in HOME.translation.services} if HOME.translation else {}
+ADDRESS = (
+    {service.name: service.address for service in HOME.translation.services}
+    if HOME.translation
+    else {}
+)
 NODE = {"worker1": "10.9.176.11", "worker2": "10.9.176.12"}
 OUTSIDE = "198.51.100.10"
 
 
 def node_port(name: str) -> int:
     assert HOME.translation
-    service = next(one for one in HOME.translation.services if one.name == name)
+    service = next(service for service in HOME.translation.services if service.name == name)
     return service.node_ports()[0]
 
 
@@ -25,7 +29,7 @@ def chosen(machine: MachineIntent, source: str, name: str) -> tuple[list[str], b
     """Backends by the port of the node, whether they see the node, whether none is refused."""
     found = proxying.choice(machine, "tcp", source, NODE[machine.name], node_port(name))
     assert found
-    return [one.pod for one in found.backends], found.masqueraded, found.refused
+    return [backend.pod for backend in found.backends], found.masqueraded, found.refused
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def daemon(intent: Intent, machine: str, name: str = "keepalived") -> Daemon:
 
 
 def learned(intent: Intent, machine: str) -> dict[str, Route]:
-    return {one.destination: one for one in intent.machine(machine).routes if one.by == "bird"}
+    return {
+        route.destination: route for route in intent.machine(machine).routes if route.by == "bird"
+    }
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_pods_behind_gateways_must_be_able_to_learn_the_tunnels_mtu(mtu, problem
 
 def test_each_windows_node_has_a_gateway_of_its_own_off_the_node():
     intent = vrrp()
-    assert [(one.node, one.address, one.router_id) for one in intent.gateways] == [
+    assert [(gateway.node, gateway.address, gateway.router_id) for gateway in intent.gateways] == [
         ("node009", "10.160.11.1/24", 188),
         ("node010", "10.160.4.1/24", 189),
     ]
@@ -132,15 +134,15 @@ def test_each_windows_node_has_a_gateway_of_its_own_off_the_node():
         assert {pod.gateway for pod in machine.pods} == {address}
         assert machine.bridge
         assert str(ip_interface(machine.bridge.addresses[0]).ip) != address
-        assert (address, "cbr0") in {(one.address, one.device) for one in machine.proxies}
+        assert (address, "cbr0") in {(proxy.address, proxy.device) for proxy in machine.proxies}
 
 
 def test_virtual_addresses_have_no_permanent_neighbour_anywhere():
     intent = vrrp()
-    virtual = {one.address.partition("/")[0] for one in intent.gateways}
+    virtual = {gateway.address.partition("/")[0] for gateway in intent.gateways}
     for machine in intent.machines:
-        known = {one.address for one in machine.neighbours}
-        known |= {one.address for pod in machine.pods for one in pod.neighbours}
+        known = {neighbour.address for neighbour in machine.neighbours}
+        known |= {neighbour.address for pod in machine.pods for neighbour in pod.neighbours}
         assert not known & virtual, machine.name
 
 

@@ -121,7 +121,7 @@ def test_nodes_have_the_services_of_their_own_plan_in_common():
             for machine in one.machines
             if machine.translation
         }.values()
-        assert [one.name for one in services] == [one.name for one in plan.services]
+        assert [service.name for service in services] == [service.name for service in plan.services]
     assert made[0] == made[2]
 
 

@@ -166,7 +166,7 @@ def test_a_nodeport_is_translated_at_the_node_that_is_asked():
 
 def test_pods_of_one_node_meet_on_its_bridge_alone():
     intent = intent_of("overlay")
-    node = next(one for one in intent.machines if len(one.pods) > 1)
+    node = next(machine for machine in intent.machines if len(machine.pods) > 1)
     (path,) = walk(intent, pods(intent, node.pods[0].name, node.pods[1].name))
     assert path.machines == (node.name,)
     assert not {hop.kind for hop in path.hops} & {"route", "forwarding", "way-out"}
@@ -191,7 +191,7 @@ def test_a_service_without_backends_is_refused():
     cell = next(one for one in made if one.family == "pod-service")
     machine = intent.machine(str(cell.source.node))
     assert machine.translation is not None
-    services = tuple(replace(one, backends=()) for one in machine.translation.services)
+    services = tuple(replace(service, backends=()) for service in machine.translation.services)
     broken = changed(
         intent, machine.name, translation=replace(machine.translation, services=services)
     )

@@ -39,4 +39,6 @@ def named(folder: Path, name: str) -> Path | None:
     """The entry of a folder, ignoring case."""
     if not folder.is_dir():
         return None
-    return next((one for one in sorted(folder.iterdir()) if one.name.lower() == name.lower()), None)
+    return next(
+        (path for path in sorted(folder.iterdir()) if path.name.lower() == name.lower()), None
+    )

@@ -73,9 +73,9 @@ class Sshd:
         await self._over.wait()
         listener.close()
         await listener.wait_closed()
-        for one in list(connections):
-            one.abort()
-            await one.wait_closed()
+        for connection in list(connections):
+            connection.abort()
+            await connection.wait_closed()
 
     async def _answer(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         asked = Asked(process.command or "", "ssh", user=self.service.user)

@@ -65,7 +65,7 @@ class Service:
     """Number of refused passwords."""
 
     def trouble(self, action: str) -> Trouble | None:
-        found = next((one for one in self.troubles if one.action in ("", action)), None)
+        found = next((trouble for trouble in self.troubles if trouble.action in ("", action)), None)
         if found is not None:
             self.troubles.remove(found)
         return found

@@ -69,8 +69,8 @@ LAB = "standin"
 def product(folder: Path, connected: Any) -> Iterator[Product]:
     """The product in a directory that QEMU can read; removed afterwards."""
     folder.mkdir()
-    for one in (folder, *folder.parents[:3]):
-        one.chmod(one.stat().st_mode | 0o055)
+    for parent in (folder, *folder.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o055)
     (folder / "lab.toml").write_text(INVENTORY.format(cache=folder / "cache"))
     made = Product(folder / "state", folder / "lab.toml", folder=folder, connected=connected)
     before = made.objects()
@@ -85,7 +85,7 @@ def product(folder: Path, connected: Any) -> Iterator[Product]:
 
 def _remove_images(made: Product) -> None:
     """Remove copies of this cache's Windows images from the hypervisor."""
-    digests = [one.name.rpartition("-")[2] for one in made.images.glob(f"{NAME}-*")]
+    digests = [path.name.rpartition("-")[2] for path in made.images.glob(f"{NAME}-*")]
     pool = Host(STOCK.hypervisors["local"])
     with pool.explain_errors("removing the test's images"):
         found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL) if digests else None

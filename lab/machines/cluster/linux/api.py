@@ -62,8 +62,8 @@ class ClusterApi:
     def apply(self, documents: Sequence[Document], deadline: Deadline) -> None:
         """Bring the objects to this state, in this order, whoever else has changed them."""
         with self._open(deadline) as api:
-            for one in documents:
-                api.apply(one, deadline)
+            for document in documents:
+                api.apply(document, deadline)
 
     def nodes(self, deadline: Deadline) -> Mapping[str, Object]:
         """Every Node by name."""
@@ -187,7 +187,7 @@ class ClusterApi:
             nodes = self.nodes(deadline)
         except LabError as error:
             return {self._plane: f"the API does not answer: {error.happened}"}
-        return unready_nodes(nodes, [one.name for one in self._cluster.nodes if one.pod_cidr])
+        return unready_nodes(nodes, [node.name for node in self._cluster.nodes if node.pod_cidr])
 
     def _explain_unready(
         self, doing: str, last: Mapping[str, str], deadline: Deadline
@@ -219,7 +219,9 @@ def node_condition(node: Mapping[str, Any] | None) -> str:
     """``"Ready"``, or why the node is not, from its condition. Pure."""
     if node is None:
         return "not registered"
-    found = {one["type"]: one for one in node.get("status", {}).get("conditions", ())}
+    found = {
+        condition["type"]: condition for condition in node.get("status", {}).get("conditions", ())
+    }
     ready = found.get("Ready")
     if ready is None:
         return "has no condition Ready yet"
@@ -247,9 +249,9 @@ def daemon_set_rollout(
     if min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)) >= wanted:
         return {}
     states = {
-        one["spec"].get("nodeName", one["metadata"]["name"]): _pod_state(one)
-        for one in pods
-        if any(owner["name"] == name for owner in one["metadata"].get("ownerReferences", ()))
+        pod["spec"].get("nodeName", pod["metadata"]["name"]): _pod_state(pod)
+        for pod in pods
+        if any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences", ()))
     }
     waiting = {node: state for node, state in states.items() if state != "ready"}
     return waiting or {name: f"ready on {status.get('numberReady', 0)} of {wanted} nodes"}

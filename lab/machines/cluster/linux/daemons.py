@@ -50,7 +50,10 @@ def unit_name(daemon: Daemon) -> str:
 def unfit_daemons(intent: Intent) -> str:
     """Why a daemon cannot run as a unit, as a clause; empty if all can."""
     asked = [
-        one.name for daemons in wanted_daemons(intent).values() for one in daemons if one.after
+        daemon.name
+        for daemons in wanted_daemons(intent).values()
+        for daemon in daemons
+        if daemon.after
     ]
     if not asked:
         return ""
@@ -62,9 +65,9 @@ def required_packages(intent: Intent) -> Mapping[str, frozenset[str]]:
     """The Debian packages that each machine's image must have."""
     ours = wanted_daemons(intent)
     found = {
-        one.name: frozenset(daemon.package for daemon in ours.get(one.name, ()))
-        | _cluster_packages(intent, one)
-        for one in intent.machines
+        machine.name: frozenset(daemon.package for daemon in ours.get(machine.name, ()))
+        | _cluster_packages(intent, machine)
+        for machine in intent.machines
     }
     return {name: packages for name, packages in found.items() if packages}
 
@@ -75,7 +78,7 @@ def _cluster_packages(intent: Intent, machine: MachineIntent) -> frozenset[str]:
     if intent.kubernetes is None or addon is None or machine.os != "linux":
         return frozenset()
     planes = (one.kubelet for one in intent.machines if one.kubelet)
-    by_hand = any(one.role == "control-plane" and one.pod_cidr is None for one in planes)
+    by_hand = any(plane.role == "control-plane" and plane.pod_cidr is None for plane in planes)
     unit = by_hand and machine.kubelet and machine.kubelet.pod_cidr
     iptables = unit and intent.kubernetes.proxy_mode == "iptables"
     return addon.packages(machine) | (frozenset({"iptables"}) if iptables else frozenset())
@@ -84,7 +87,7 @@ def _cluster_packages(intent: Intent, machine: MachineIntent) -> frozenset[str]:
 def daemon_operations(daemon: Daemon) -> Operations:
     """The daemon as a service that starts with the machine."""
     kept = f"{KEPT}/{daemon.name}"
-    files = tuple(WriteFile(f"{kept}/{one.name}", one.text, one.mode) for one in daemon.files)
+    files = tuple(WriteFile(f"{kept}/{file.name}", file.text, file.mode) for file in daemon.files)
     room = f"/etc/tmpfiles.d/hybridlab-{daemon.name}.conf"
     written = _daemon_unit(daemon)
     return (
@@ -108,8 +111,8 @@ def _machine_daemons(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]
     addon = addons().get(intent.topology)
     if machine.kubelet and addon and addon.routing_daemons:
         return
-    for one in machine.daemons:
-        yield replace(one, ready=bird.UP) if one.name == bird.NAME else one
+    for daemon in machine.daemons:
+        yield replace(daemon, ready=bird.UP) if daemon.name == bird.NAME else daemon
 
 
 def _daemon_unit(daemon: Daemon) -> WriteFile:

@@ -132,7 +132,7 @@ def leave_cluster(cluster: Cluster) -> Operations:
         f'  case "$family:$name" in {named}) nft delete table "$family" "$name";; esac',
         "done",
     ]
-    lines += [f"ovs-vsctl --timeout=10 --if-exists del-br {one}" for one in beside.switches]
+    lines += [f"ovs-vsctl --timeout=10 --if-exists del-br {switch}" for switch in beside.switches]
     lines += [f"ip route flush root {cluster.pod_cidr}"]
     return (
         Run(("kubeadm", "reset", "--force", "--cri-socket", SOCKET), seconds=RESET_SECONDS),
@@ -297,8 +297,10 @@ class Joining:
         """A ticket with the key for the control planes' keys, which are uploaded now."""
         key = secrets.token_hex(_KEY_BYTES)
         documents = tuple(
-            {**one, "certificateKey": key} if one["kind"] == "InitConfiguration" else one
-            for one in self._documents
+            {**document, "certificateKey": key}
+            if document["kind"] == "InitConfiguration"
+            else document
+            for document in self._documents
         )
         self._site.run(self._cluster.control_planes()[0].name, upload_keys(documents))
         return replace(self._ticket(), certificate_key=key)

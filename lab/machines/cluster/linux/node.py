@@ -63,7 +63,7 @@ def prepare_machine(cluster: Cluster, intent: Intent, machine: MachineIntent) ->
 def _with_own_kernel() -> Operations:
     modules = WriteFile("/etc/modules-load.d/hybridlab.conf", "".join(f"{m}\n" for m in _MODULES))
     settings, applied = _settings(_SETTINGS | _KERNEL_SETTINGS)
-    loaded = " && ".join(shlex.join(there) for there in _MODULES.values())
+    loaded = " && ".join(shlex.join(module) for module in _MODULES.values())
     mask, masked = ("systemctl", "mask", "--now", "swap.target"), f"[ -L {UNITS}/swap.target ]"
     return (
         modules,
@@ -116,8 +116,11 @@ def _tunnel(machine: MachineIntent) -> Iterator[str]:
     yield from (f"ip address replace {address} dev {own.name}" for address in own.addresses)
     for entry in machine.forwarding:
         yield f"bridge fdb replace {entry.mac} dev {entry.device} dst {entry.remote} self permanent"
-    for one in machine.neighbours:
-        yield f"ip neighbour replace {one.address} lladdr {one.mac} dev {one.device} nud permanent"
+    for neighbour in machine.neighbours:
+        yield (
+            f"ip neighbour replace {neighbour.address} lladdr {neighbour.mac} "
+            f"dev {neighbour.device} nud permanent"
+        )
 
 
 def _network(intent: Intent, name: str) -> Operations:
@@ -299,12 +302,12 @@ _HAPROXY_CONFIG = "/etc/haproxy/haproxy.cfg"
 def balancer_machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
     """The machine that balances: it has the endpoint's address but is not a control plane."""
     planes = {node.name for node in cluster.control_planes()}
-    for one in intent.machines:
+    for machine in intent.machines:
         addresses = [
-            str(ip_interface(text).ip) for card in one.interfaces for text in card.addresses
+            str(ip_interface(text).ip) for card in machine.interfaces for text in card.addresses
         ]
-        if cluster.endpoint in addresses and one.name not in planes:
-            return one
+        if cluster.endpoint in addresses and machine.name not in planes:
+            return machine
     return None
 
 

@@ -163,14 +163,16 @@ def require_program(name: str, package: str) -> Run:
 
 def inputs_digest(files: Iterable[Operation]) -> str:
     """The hash for :class:`SystemdUnit` of those operations that are files."""
-    return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
+    return digest(*(file for file in files if isinstance(file, WriteFile | Symlink)))
 
 
 def without_secrets(operations: Iterable[Operation]) -> Operations:
     """The operations without the content of secret files, as input for a digest."""
     return tuple(
-        replace(one, content="") if isinstance(one, WriteFile) and one.secret else one
-        for one in operations
+        replace(operation, content="")
+        if isinstance(operation, WriteFile) and operation.secret
+        else operation
+        for operation in operations
     )
 
 
@@ -212,7 +214,7 @@ class OperationRunner:
                 self._one(one)
 
     def _files(self, files: Sequence[WriteFile | Symlink]) -> None:
-        look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))
+        look = ("sh", "-c", _LOOK, "look", *(file.path for file in files))
         there = self._checked(look).stdout.splitlines()
         wrong = [one for one, seen in zip(files, there, strict=True) if seen != _expected(one)]
         if not wrong:
@@ -297,13 +299,13 @@ def _expected(one: WriteFile | Symlink) -> str:
 def _archive(files: Iterable[WriteFile | Symlink]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for one in files:
-            entry = tarfile.TarInfo(one.path.lstrip("/"))
-            if isinstance(one, Symlink):
-                entry.type, entry.linkname = tarfile.SYMTYPE, one.target
+        for file in files:
+            entry = tarfile.TarInfo(file.path.lstrip("/"))
+            if isinstance(file, Symlink):
+                entry.type, entry.linkname = tarfile.SYMTYPE, file.target
                 tar.addfile(entry)
                 continue
-            content = one.content.encode()
-            entry.mode, entry.size = one.mode, len(content)
+            content = file.content.encode()
+            entry.mode, entry.size = file.mode, len(content)
             tar.addfile(entry, io.BytesIO(content))
     return out.getvalue()

@@ -56,9 +56,9 @@ class Answer:
         except ET.ParseError as error:
             raise StopError(f"the answer file is no XML: {error}") from error
         self._components = {
-            f"{settings.get('pass')}/{one.get('name', '').removeprefix('Microsoft-Windows-')}": one
-            for settings in root
-            for one in settings
+            f"{each.get('pass')}/{part.get('name', '').removeprefix('Microsoft-Windows-')}": part
+            for each in root
+            for part in each
         }
 
     def all(self, component: str, path: str) -> list[dict[str, str]]:
@@ -187,7 +187,7 @@ def _partition(name: str, answer: Answer, firmware: str) -> None:
     disk = "DiskConfiguration/Disk"
     target = answer.text("windowsPE/Setup", "ImageInstall/OSImage/InstallTo/PartitionID")
     changes = answer.all("windowsPE/Setup", f"{disk}/ModifyPartitions/ModifyPartition")
-    of = {one["PartitionID"]: one for one in changes}
+    of = {change["PartitionID"]: change for change in changes}
     made = answer.all("windowsPE/Setup", f"{disk}/CreatePartitions/CreatePartition")
     parts = {str(number): one | of.get(str(number), {}) for number, one in enumerate(made, 1)}
     lines = ["label: gpt", "first-lba: 2048"] if firmware == "uefi" else ["label: dos"]
