@@ -1,6 +1,6 @@
 """Windows' habits against what the product hands to it: hostile where Windows is.
 
-The sources are in docs/verification.md; what has none is marked inferred there.
+The sources are in docs/how-to/windows.md, "What has stopped others".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Habits of Windows; docs/verification.md, "What would stop a real Windows", has their sources.
+"""Habits of Windows; docs/how-to/windows.md, "What has stopped others", has their sources.
 
 Pure: the stand-in and the double of a node use it, and tests call it directly.
 """
