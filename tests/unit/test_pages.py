@@ -105,15 +105,18 @@ def test_readme_is_short_and_its_first_screen_fits_80_by_24():
     assert max(map(len, lines[:24])) <= 80
 
 
-def test_verification_is_short_and_every_row_has_a_date_and_a_command():
+def test_verification_is_short_and_every_row_has_a_command_and_a_date():
     text = (ROOT / "docs/verification.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 1500
-    rows = re.findall(r"^\| (?!capability )(\w.*|`.*) \|$", text, re.MULTILINE)
+    lines = re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    rows = [row for row in rows if row[0] not in {"capability, and its command", "---"}]
     assert rows
     for row in rows:
-        _, command, date, _ = re.split(r" \|(?: |$)", f"{row} |")[:4]
+        capability, date, _ = row
+        _, command = capability.split("<br>")
         assert "`" in command or command == "by hand", row
-        assert re.fullmatch(r"2026-\d\d-\d\d", date), row
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", date), row
 
 
 def test_dates_are_written_as_year_month_day():
@@ -127,7 +130,7 @@ def test_index_of_decisions_has_every_page_with_its_number_title_and_state():
     folder = ROOT / "docs/decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
     row = re.compile(
-        r"^\| (\d+) \| \[(.+)\]\((0\d+-[-\w]+\.md)\) \| 2026-\d\d-\d\d \| (.+) \|$", re.MULTILINE
+        r"^\| (\d+) \| \[(.+)\]\((0\d+-[-\w]+\.md)\) \| \d{4}-\d\d-\d\d \| (.+) \|$", re.MULTILINE
     )
     rows = {
         name: (f"# {number}. {title}", state) for number, title, name, state in row.findall(index)
