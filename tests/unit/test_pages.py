@@ -119,6 +119,16 @@ def test_verification_is_short_and_every_row_has_a_command_and_a_date():
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", date), row
 
 
+def test_changelog_has_every_change_in_a_group_of_a_release():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, *releases = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert releases
+    for release in releases:
+        head, *groups = re.split(r"^### ", release, flags=re.MULTILINE)
+        assert not re.search(r"^- ", head, re.MULTILINE), head
+        assert [group.splitlines()[0] for group in groups] == ["New", "Changed", "Mended"]
+
+
 def test_dates_are_written_as_year_month_day():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
