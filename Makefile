@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -64,16 +64,27 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 	@set -f; $(LAB) nightly $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"} -- $$SCENARIOS
 
-override QUICK = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder \
-	--ignore=tests/libvirt --ignore=tests/nspawn
+override PYTEST = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder
+override CORE = tests/unit tests/netns tests/e2e tests/differential
+override MACHINES = tests/machines tests/api tests/bundle tests/node tests/remote
 
-test: develop ## the project's own tests, in minutes
-	@$(QUICK) -m 'not machines and not slow'
+test: develop ## the core's own tests, in minutes; the rooms have targets of their own
+	@$(PYTEST) $(CORE) -m 'not machines and not slow'
+
+test-machines: develop ## quick tests of lab/machines/, without a machine
+	@$(PYTEST) $(MACHINES) -m 'not machines and not slow'
+
+test-windows-quick: develop ## quick tests of lab/windows/, without Windows and without a machine
+	@$(PYTEST) tests/windows -m 'not machines and not slow'
 
 test-slow: develop ## slow tests: labs of namespaces broken, killed, drilled; add-ons on a real API
-	@$(QUICK) -m 'slow and not machines'
+	@$(PYTEST) $(CORE) $(MACHINES) tests/windows -m 'slow and not machines'
 
-test-all: test test-slow test-nspawn e2e test-cluster test-libvirt test-windows ## all tests; more than an hour
+test-core-alone: develop ## the core's tests in a copy without lab/machines/ and lab/windows/
+	@.venv/bin/python tests/without_rooms.py windows
+	@.venv/bin/python tests/without_rooms.py windows machines
+
+test-all: test test-machines test-windows-quick test-slow test-nspawn e2e test-cluster test-libvirt test-windows ## all tests; more than an hour
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn
@@ -171,7 +182,7 @@ test-lowest: ## the quick tests on the lowest versions of packages that are allo
 	@uv venv --quiet --clear build/lowest
 	@uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
 		--editable '.[dev,kubernetes,nspawn,windows]'
-	@PYTEST_ADDOPTS="-p no:cacheprovider" $(subst .venv,build/lowest,$(QUICK)) tests/unit -m 'not machines and not slow'
+	@PYTEST_ADDOPTS="-p no:cacheprovider" $(subst .venv,build/lowest,$(PYTEST)) tests/unit tests/machines -m 'not machines and not slow'
 
 audit: develop ## known weaknesses of the locked packages, where the index has advisories (needs pip-audit)
 	@.venv/bin/python tools/audit.py
