@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 from api_names import SECONDS
-from lab.machines.cluster.bind import bind
+from lab.topology.bind import bind
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
