@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import pytest
 from api_names import SECONDS
-from lab.topology.bind import bind
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.machines.cluster.api import MERGE, Api, Object
 from lab.machines.cluster.probe_pods import ProbePods
+from lab.topology.bind import bind
 from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.slow
