@@ -8,7 +8,7 @@ import pytest
 from seen_machines import cell, lab
 
 from lab._errors import BrokenError, LabError
-from lab.explain.question import FEWEST, flow_of, lost
+from lab.explain.question import flow_of, lost
 from lab.facts.node import Counter, NodeFacts
 from lab.topology.walk import walk
 
@@ -36,7 +36,7 @@ QUIET: list[tuple[str, Counts, Counts]] = [
     *(
         (f"{sent} packets may be somebody else's", {"worker1": {SENT: 10}, "win1": {GOT: 500}},
          {"worker1": {SENT: 10 + sent}, "win1": {GOT: 500}})
-        for sent in range(FEWEST)
+        for sent in range(3)
     ),
     ("where anything arrived the network between carries",
      {"worker1": {SENT: 10}, "win1": {GOT: 500}}, {"worker1": {SENT: 40}, "win1": {GOT: 501}}),
@@ -69,6 +69,12 @@ def test_what_was_sent_and_never_heard_was_lost_between_two_cards() -> None:
     assert found.observed == "6 packets sent by eth0 of worker1, none arrived"
     assert found.intended == "as many as were sent"
     assert found.shows == "ip -statistics link show dev eth0"
+
+
+def test_three_packets_that_never_arrived_are_a_loss() -> None:
+    before = counted({"worker1": {SENT: 10}, "win1": {GOT: 500}})
+    (found,) = lost(PATH, before, counted({"worker1": {SENT: 13}, "win1": {GOT: 500}}))
+    assert found.kind == "lost-between"
 
 
 def test_the_way_back_is_looked_at_too() -> None:
