@@ -163,10 +163,11 @@ def test_index_of_pages_has_every_page_but_scenarios_and_decisions():
 
 @pytest.mark.room
 def test_every_path_of_the_repository_that_a_page_names_exists():
-    part = r"`((?:benchmarks|docs|examples|images|lab|scenarios|tests|tools)/[-\w./*]*)`"
+    path = r"(?<!\S)(?:benchmarks|docs|examples|images|lab|scenarios|tests|tools)/[-\w./*]*(?!\S)"
     for page in PAGES:
-        for path in re.findall(part, page.read_text(encoding="utf-8")):
-            assert any(ROOT.glob(path.rstrip("/"))), (page, path)
+        for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+            for name in re.findall(path, code):
+                assert any(ROOT.glob(name.rstrip("/"))), (page, name)
 
 
 def test_pictures_of_the_readme_are_those_that_the_script_draws():
