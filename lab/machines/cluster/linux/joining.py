@@ -246,11 +246,13 @@ class Joining:
         mark = self._member_mark()
         there = self._api.nodes(self._site.deadline(API_SECONDS))
         for node in others:
-            if self._is_new(node, mark, there):
+            new = self._is_new(node, mark, there)
+            if new:
                 self._join(node, self._plane_ticket(), mark)
-                # The next kubeadm gives etcd only two seconds to answer.
-                self._api.wait_until_ready(self._site.deadline(API_SECONDS), node)
+            # flannel is there already: without its network it ends, and is started again later
             self._settle((node,))
+            if new:  # the next kubeadm gives etcd only two seconds to answer
+                self._api.wait_until_ready(self._site.deadline(API_SECONDS), node)
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
         """Join the nodes that are not control planes, all in parallel."""
