@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -96,9 +97,61 @@ def files_of_a_cell() -> int:
             run(*LAB, "down", SCENARIO)
 
 
+VAGUE = frozenset({"one", "found", "there", "said", "what", "doing", "asked", "seen"})
+"""Names that say nothing of what they hold."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+MOST_LINES, MOST_PARAMETERS = 80, 7
+ROOMS = ("machines", "windows")
+
+
+def functions(trees: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method."""
+    for tree in trees:
+        yield from (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
+
+
+def vague_names(trees: Iterable[ast.AST]) -> int:
+    """Bindings of vague names: variables and parameters."""
+    return sum(
+        (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE)
+        or (isinstance(node, ast.arg) and node.arg in VAGUE)
+        for tree in trees
+        for node in ast.walk(tree)
+    )
+
+
+def lazy_imports(trees: Iterable[ast.AST]) -> int:
+    """Imports inside functions."""
+    return sum(
+        isinstance(node, ast.Import | ast.ImportFrom)
+        for function in functions(trees)
+        for node in ast.walk(function)
+    )
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters a function has, itself left out."""
+    arguments = function.args
+    named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    return sum(argument.arg not in {"self", "cls"} for argument in named)
+
+
+def entry_points() -> int:
+    """Kinds of plug-ins that others can add."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return sum(group.startswith("hybridlab.") for group in project["entry-points"])
+
+
 def main() -> None:
     """Print every count."""
-    texts = [path.read_text() for path in sorted((ROOT / "lab").rglob("*.py"))]
+    texts_by_path = {path: path.read_text() for path in sorted((ROOT / "lab").rglob("*.py"))}
+    texts = [*texts_by_path.values()]
+    trees = [ast.parse(text) for text in texts]
+    packages = {path: path.relative_to(ROOT / "lab").parts[0] for path in texts_by_path}
+    core = [text for path, text in texts_by_path.items() if packages[path] not in ROOMS]
+    explaining = [
+        text for path, text in texts_by_path.items() if packages[path] in {"explain", "facts"}
+    ]
     lines = [len(text.splitlines()) for text in texts]
     tests = [path for path in (ROOT / "tests").rglob("*") if path.is_file()]
     of_tests = {True: 0, False: 0}
@@ -113,6 +166,9 @@ def main() -> None:
     counts = {
         "lines of lab/": sum(lines),
         "lines of code of lab/": sum(code_lines(text) for text in texts),
+        "lines of the core": sum(len(text.splitlines()) for text in core),
+        "lines of code of the core": sum(map(code_lines, core)),
+        "lines of explain and facts": sum(len(text.splitlines()) for text in explaining),
         "modules": len(texts),
         "median module": int(statistics.median(lines)),
         "largest module": max(lines),
@@ -123,6 +179,16 @@ def main() -> None:
         "files of ours that a NodePort cell runs": files_of_a_cell(),
         "names of public classes defined more than once": repeated_classes(texts),
         "'while True'": loops,
+        "bindings of vague names (one, found, there, said, ...)": vague_names(trees),
+        "imports inside functions": lazy_imports(trees),
+        f"functions over {MOST_LINES} lines": sum(
+            (function.end_lineno or 0) - function.lineno >= MOST_LINES
+            for function in functions(trees)
+        ),
+        f"functions with more than {MOST_PARAMETERS} parameters": sum(
+            parameters(function) > MOST_PARAMETERS for function in functions(trees)
+        ),
+        "kinds of plug-ins that others can add": entry_points(),
     }
     for what, count in counts.items():
         print(f"{count:>8,}  {what}")
