@@ -12,7 +12,7 @@ from lab.cli.options import output_option
 from lab.cli.output import echo, write_file
 
 if TYPE_CHECKING:
-    from lab.lifecycle.draft import Draft
+    from lab.lifecycle.draft import ScenarioDraft
 
 _MOST = 100
 """Nodes of each operating system; the draft's network has no room for more."""
@@ -63,13 +63,13 @@ def command(
     An existing file is not overwritten.
     """  # noqa: D301  \b tells click not to rewrap
     from lab._errors import UsageError
-    from lab.lifecycle.draft import Draft, draft_nodes, write_draft
+    from lab.lifecycle.draft import ScenarioDraft, draft_nodes, write_draft
 
     if begun_from:
         draft = _begin(name, topology, linux, windows or 0, begun_from)
     else:
         nodes = draft_nodes(linux or 2, 1 if windows is None else windows)
-        draft = Draft(name, nodes, topology or "overlay")
+        draft = ScenarioDraft(name, nodes, topology or "overlay")
     text = write_draft(draft)
     path, doing = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
     if path.exists() and path.is_file():
@@ -78,7 +78,9 @@ def command(
     echo(path)
 
 
-def _begin(name: str, topology: str | None, linux: int | None, windows: int, file: Path) -> Draft:
+def _begin(
+    name: str, topology: str | None, linux: int | None, windows: int, file: Path
+) -> ScenarioDraft:
     """Begin a draft from a file, and print what it does not say of the file."""
     from lab._errors import UsageError
     from lab._log import say

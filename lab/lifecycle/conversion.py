@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 
 from lab._errors import UsageError
-from lab.lifecycle.draft import Draft, NodeDraft, draft_nodes
+from lab.lifecycle.draft import NodeDraft, ScenarioDraft, draft_nodes
 from lab.scenario import foreign, source
 from lab.scenario.findings import YAML_LANGUAGE, Document, FileKind, Key, quoted
 from lab.scenario.foreign import ForeignFile
@@ -44,7 +44,7 @@ _CALICO_POOL = IPv4Network("192.168.0.0/16")
 class Conversion:
     """A draft, and how it differs from the file that it was begun from."""
 
-    draft: Draft
+    draft: ScenarioDraft
     left_out: tuple[str, ...]
     """What the draft does not say: a key with its value and what is nearest, or an object."""
     chosen: tuple[str, ...]
@@ -152,7 +152,7 @@ def convert(  # noqa: PLR0913  the options of the command
         names = ", ".join(known.name for known in foreign.FILES if known.begins)
         raise UsageError(doing, what, tool.way if tool else f"give one of: {names}")
     objects = tuple(_objects(raw, doing))
-    begun, used = _CONVERTERS[tool](Draft(name, (), kind="", source=quoted(file)), objects)
+    begun, used = _CONVERTERS[tool](ScenarioDraft(name, (), kind="", source=quoted(file)), objects)
     _refuse_twice(doing, {"--topology": (topology, begun.kind), "--linux": (linux, begun.nodes)})
     chosen = []
     if not begun.kind and topology is None:
@@ -237,7 +237,7 @@ def _network(text: str) -> IPv4Network | None:
         return None
 
 
-def _with_version(draft: Draft, one: _Object, key: Key) -> Draft:
+def _with_version(draft: ScenarioDraft, one: _Object, key: Key) -> ScenarioDraft:
     """The draft with the Kubernetes minor at a key: ``v1.34.1``, or the tag of an image."""
     text = one.text(key)
     minor = re.search(r"(?:^|:)v?(1\.[0-9]{1,3})(?:\.|@|$)", text)
@@ -252,7 +252,9 @@ def _with_version(draft: Draft, one: _Object, key: Key) -> Draft:
     return draft
 
 
-def _from_kind(draft: Draft, objects: tuple[_Object, ...]) -> tuple[Draft, tuple[_Object, ...]]:
+def _from_kind(
+    draft: ScenarioDraft, objects: tuple[_Object, ...]
+) -> tuple[ScenarioDraft, tuple[_Object, ...]]:
     cluster = _of_kind(objects, "Cluster")
     cluster.text(("name",))
     own_cni = cluster.at(("networking", "disableDefaultCNI")) is True
@@ -282,7 +284,9 @@ def _kind_nodes(cluster: _Object) -> Iterator[NodeDraft]:
         yield NodeDraft("balancer", "linux", role="services")
 
 
-def _from_kubeadm(draft: Draft, objects: tuple[_Object, ...]) -> tuple[Draft, tuple[_Object, ...]]:
+def _from_kubeadm(
+    draft: ScenarioDraft, objects: tuple[_Object, ...]
+) -> tuple[ScenarioDraft, tuple[_Object, ...]]:
     cluster = _of_kind(objects, "ClusterConfiguration")
     proxy = _of_kind(objects, "KubeProxyConfiguration")
     cluster.text(("clusterName",))
@@ -313,7 +317,9 @@ def _mask_size(cluster: _Object) -> int | None:
     return cluster.number((*arguments, "node-cidr-mask-size"))
 
 
-def _from_flannel(draft: Draft, objects: tuple[_Object, ...]) -> tuple[Draft, tuple[_Object, ...]]:
+def _from_flannel(
+    draft: ScenarioDraft, objects: tuple[_Object, ...]
+) -> tuple[ScenarioDraft, tuple[_Object, ...]]:
     key: Key = ("data", "net-conf.json")
     config = next((one for one in objects if key in one.document.texts), _Object("ConfigMap"))
     config.text(("data", "cni-conf.json"))
@@ -339,7 +345,9 @@ def _from_flannel(draft: Draft, objects: tuple[_Object, ...]) -> tuple[Draft, tu
     return draft, (config, flannel)
 
 
-def _from_calico(draft: Draft, objects: tuple[_Object, ...]) -> tuple[Draft, tuple[_Object, ...]]:
+def _from_calico(
+    draft: ScenarioDraft, objects: tuple[_Object, ...]
+) -> tuple[ScenarioDraft, tuple[_Object, ...]]:
     calico = _of_kind(objects, "Installation")
     network: Key = ("spec", "calicoNetwork")
     pools: Key = (*network, "ipPools")
@@ -383,7 +391,9 @@ def _from_calico(draft: Draft, objects: tuple[_Object, ...]) -> tuple[Draft, tup
     return draft, (calico,)
 
 
-_Converter = Callable[[Draft, tuple[_Object, ...]], tuple[Draft, tuple[_Object, ...]]]
+_Converter = Callable[
+    [ScenarioDraft, tuple[_Object, ...]], tuple[ScenarioDraft, tuple[_Object, ...]]
+]
 _CONVERTERS: Mapping[ForeignFile, _Converter] = {
     foreign.KIND: _from_kind,
     foreign.KUBEADM: _from_kubeadm,

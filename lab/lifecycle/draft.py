@@ -72,7 +72,7 @@ def draft_nodes(linux: int, windows: int) -> tuple[NodeDraft, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ScenarioDraft:
     """What a draft says; the rest is the same in every draft."""
 
     name: str
@@ -92,7 +92,7 @@ class Draft:
     """File that it was begun from."""
 
 
-def write_draft(draft: Draft) -> str:
+def write_draft(draft: ScenarioDraft) -> str:
     """The text of a valid scenario.
 
     Raises UsageError when such a scenario would be invalid, for example its name or topology.
@@ -140,7 +140,7 @@ def write_draft(draft: Draft) -> str:
     return text
 
 
-def _topology(topology: Topology, draft: Draft) -> Iterator[str]:
+def _topology(topology: Topology, draft: ScenarioDraft) -> Iterator[str]:
     yield f"  # {topology.title}\n  kind: {topology.kind}\n"
     for name, one in topology.parameters.items():
         value = draft.parameters.get(name, one.schema["default"])

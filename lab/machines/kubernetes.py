@@ -46,7 +46,7 @@ from lab.machines.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.machines.cluster.workload_checks import unmade
 from lab.machines.evidence import RECENTLY, EvidenceNode, gather, logs
 from lab.machines.guests import Guests, Opened
-from lab.machines.system import HardWayCredentials, Joining, NodeCredentials, System, system_of
+from lab.machines.system import HardWayCredentials, NodeCredentials, NodeJoining, System, system_of
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
@@ -492,8 +492,8 @@ class MachinesCluster:
             site = self._site(guests)
             on_each(nodes, lambda node: system.join(self._joining(guests, site, nodes[node])))
 
-    def _joining(self, guests: Guests, site: ClusterSite, node: ClusterNode) -> Joining:
-        return Joining(
+    def _joining(self, guests: Guests, site: ClusterSite, node: ClusterNode) -> NodeJoining:
+        return NodeJoining(
             *(self.bundled.cluster, self.intent, node, self.bundled.manifest),
             shell=guests.shell(node.name),
             patience=site.patience,

@@ -74,7 +74,7 @@ class NodeApi(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class NodeJoining:
     """One node that joins its cluster."""
 
     cluster: Cluster
@@ -111,7 +111,7 @@ class System(ABC):
         """Why a node cannot join, each as a clause; none if it can."""
 
     @abstractmethod
-    def join(self, joining: Joining) -> None:
+    def join(self, joining: NodeJoining) -> None:
         """Make the machine a Ready node, whatever state it is in.
 
         Raises LabError when that fails.

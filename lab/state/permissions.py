@@ -21,7 +21,7 @@ _WRITE = 0o2
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class FileAccess:
     """Who may write one file or directory."""
 
     mode: int
@@ -35,7 +35,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class UnixGroup:
     """A group of the system's database."""
 
     name: str
@@ -106,7 +106,7 @@ def _way_to(directory: Path) -> Iterator[Path]:
         yield path
 
 
-def _stranger(path: Path, access: Access, *, own: bool, itself: bool) -> tuple[str, str] | None:
+def _stranger(path: Path, access: FileAccess, *, own: bool, itself: bool) -> tuple[str, str] | None:
     """A message and a hint if an untrusted user owns the file; see :func:`writer`."""
     me, owner = os.geteuid(), access.owner
     if (owner == me) if own and itself else is_trusted(owner, sudo=not own):
@@ -119,7 +119,7 @@ def _stranger(path: Path, access: Access, *, own: bool, itself: bool) -> tuple[s
     return f"'{path}' belongs to {name}, and you are {_user(me)}", hint
 
 
-def read_access(path: Path | int) -> Access | None:
+def read_access(path: Path | int) -> FileAccess | None:
     """Who may write the file or directory at a path or descriptor; None if it cannot be seen."""
     try:
         status = os.fstat(path) if isinstance(path, int) else path.lstat()
@@ -133,7 +133,7 @@ def read_access(path: Path | int) -> Access | None:
     groups: tuple[int, ...] = (status.st_gid,) if mode & stat.S_IWGRP else ()
     if acl:
         users, groups = _acl_writers(acl, status.st_gid)
-    return Access(mode, status.st_uid, status.st_gid, users, groups)
+    return FileAccess(mode, status.st_uid, status.st_gid, users, groups)
 
 
 def _acl_writers(acl: bytes, group: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -150,7 +150,7 @@ def _acl_writers(acl: bytes, group: int) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _open_to_others(
-    path: Path, access: Access, *, own: bool, itself: bool
+    path: Path, access: FileAccess, *, own: bool, itself: bool
 ) -> tuple[str, str] | None:
     """A message and a hint if others than its owner may write the file; see :func:`writer`."""
     mode = access.mode
@@ -179,7 +179,7 @@ def _open_to_others(
     return f"group '{name}'{others} may write '{path}'", hint
 
 
-def _is_private(number: int, access: Access, *, sudo: bool) -> bool:
+def _is_private(number: int, access: FileAccess, *, sudo: bool) -> bool:
     """Whether the group is the owner's private group, which many systems create."""
     group = read_group(number)
     if group is None or group.name != _user(access.owner):
@@ -190,7 +190,7 @@ def _is_private(number: int, access: Access, *, sudo: bool) -> bool:
     )
 
 
-def read_group(number: int) -> Group | None:
+def read_group(number: int) -> UnixGroup | None:
     """The group with this id; None if it is unknown."""
     import grp  # noqa: PLC0415  seldom needed
     import pwd  # noqa: PLC0415  the same
@@ -203,7 +203,7 @@ def read_group(number: int) -> Group | None:
     ids = {user.pw_name: user.pw_uid for user in users}
     listed = (ids[name] if name in ids else _user_id(name) for name in group.gr_mem)
     primary = (user.pw_uid for user in users if user.pw_gid == number)
-    return Group(group.gr_name, (*listed, *primary))
+    return UnixGroup(group.gr_name, (*listed, *primary))
 
 
 def _user_id(name: str) -> int | None:

@@ -13,7 +13,7 @@ from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.images.inputs import ISO, OPENSSH, VIRTIO, MediaSystem
 from lab.machines.images.job import BuildSystem
 from lab.machines.libvirt.system import GuestSystem
-from lab.machines.system import DropMonitor, EvidencePiece, Joining
+from lab.machines.system import DropMonitor, EvidencePiece, NodeJoining
 from lab.scenario.terms import Os
 from lab.shells.shell import Shell, WindowsReach
 from lab.topology.intent import Intent
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lab.windows.shell import WindowsShell
 
 
-class Windows(GuestSystem, BuildSystem, MediaSystem):
+class WindowsSystem(GuestSystem, BuildSystem, MediaSystem):
     """Windows Server in virtual machines. Each method imports what it uses: few labs have one."""
 
     name: Os = "windows"
@@ -44,7 +44,7 @@ class Windows(GuestSystem, BuildSystem, MediaSystem):
 
         return join_refusals(cluster, intent, node, manifest)
 
-    def join(self, joining: Joining) -> None:
+    def join(self, joining: NodeJoining) -> None:
         """Run the steps of a node's bring-up over its shell."""
         from lab.windows.nodes.bring_up import Runner, WindowsBringUp  # noqa: PLC0415
         from lab.windows.nodes.join_plan import JoinPlan  # noqa: PLC0415
@@ -145,4 +145,4 @@ def _windows(shell: Shell) -> WindowsShell:
     return cast("WindowsShell", shell)  # what open_shell returned
 
 
-WINDOWS = Windows()
+WINDOWS = WindowsSystem()

@@ -1,9 +1,9 @@
-"""A system: Windows nodes with another way to count drops."""
+"""A system: Windows nodes, under another name."""
 
-from lab.windows.system import Windows
+from lab.windows.system import WindowsSystem
 
 
-class Example(Windows):
+class Example(WindowsSystem):
     """Windows, under another name."""
 
     name = "example"

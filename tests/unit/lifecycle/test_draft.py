@@ -5,12 +5,12 @@ import pytest
 
 from lab._errors import UsageError
 from lab.lifecycle.compilation import compile_scenario
-from lab.lifecycle.draft import Draft, draft_nodes, write_draft
+from lab.lifecycle.draft import ScenarioDraft, draft_nodes, write_draft
 from lab.topology.registry import topologies
 
 
 def draft(name: str, kind: str, linux: int, windows: int) -> str:
-    return write_draft(Draft(name, draft_nodes(linux, windows), kind))
+    return write_draft(ScenarioDraft(name, draft_nodes(linux, windows), kind))
 
 
 @pytest.mark.parametrize("kind", topologies())
@@ -61,11 +61,11 @@ def test_draft_that_could_not_be_loaded_is_refused_in_words(name, kind, said):
     ("version", "older"), [("1.36", ['"1.35"']), ("1.34", ['"1.33"']), ("1.33", [])]
 )
 def test_draft_offers_only_an_older_kubelet(version, older):
-    text = write_draft(Draft("mine", draft_nodes(2, 0), version=version))
+    text = write_draft(ScenarioDraft("mine", draft_nodes(2, 0), version=version))
     assert re.findall(r"# version: (\S+)  # of the kubelet, if older", text) == older
 
 
 def test_nodes_get_a_range_that_no_other_overlaps():
     taken = IPv4Network("192.0.0.0/16")
-    text = write_draft(Draft("mine", draft_nodes(2, 0), pod_cidr=taken))
+    text = write_draft(ScenarioDraft("mine", draft_nodes(2, 0), pod_cidr=taken))
     assert "cidr: 10.9.176.0/24" in text
