@@ -127,7 +127,7 @@ import subprocess, sys
 from pathlib import Path
 from lab._deadline import Deadline
 from lab.providers.netns import holders, isolation
-from lab.providers.nspawn.holder import KIND
+from lab.machines.nspawn.holder import KIND
 from lab.providers.provider import LabHandle
 
 directory, disk = Path(sys.argv[2]), Path(sys.argv[3])
