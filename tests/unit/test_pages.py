@@ -30,6 +30,7 @@ def links(page: Path) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
 
 
+@pytest.mark.room
 def test_every_link_leads_to_a_file_and_a_heading():
     for page, link in ((source, link) for source in PAGES for link in links(source)):
         if "://" in link:
