@@ -19,8 +19,7 @@ from lab.plan.plan import Plan
 from lab.providers.provider import FailoverProvider, LabHandle, Provider
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
-from lab.state.failure import guarded_files
-from lab.state.files import read_regular, write_private
+from lab.state.files import write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.rows import RunRow
 from lab.state.store import Store
@@ -171,15 +170,12 @@ class OpenLab:
         write_private(directory / REPORT, to_html(run, picture_of(intent)))
         return directory
 
-    def record_junit(self, directory: Path, junit: Path) -> None:
-        """Copy the JUnit file that pytest wrote into the directory of its run.
+    def record_junit(self, directory: Path, text: str) -> None:
+        """Write the JUnit of a run into its directory.
 
-        Raises StateError when it cannot be copied.
+        Raises StateError when it cannot be written.
         """
-        if junit != directory / JUNIT:
-            with guarded_files(f"reading '{junit}'"):
-                text = read_regular(junit).decode()
-            write_private(directory / JUNIT, text)
+        write_private(directory / JUNIT, text)
 
 
 def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:

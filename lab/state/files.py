@@ -132,15 +132,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises OSError when it cannot be written; the old file is then unchanged.
     """
     with ExitStack() as drafts:
-        try:
-            number = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, PRIVATE)
-            draft = None
-        except OSError as error:
-            if error.errno not in _NO_NAMELESS:
-                raise
-            number, name = tempfile.mkstemp(dir=path.parent, prefix=_hidden(path))
-            draft = Path(name)
-            drafts.callback(draft.unlink, missing_ok=True)
+        number, draft = _open_draft(path, drafts)
         with os.fdopen(number, "wb") as file:
             yield file
             file.flush()
@@ -153,6 +145,22 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             draft.replace(path)
     with suppress(PermissionError):  # a directory that the caller may write, but not read
         fsync(path.parent)
+
+
+def _open_draft(path: Path, drafts: ExitStack) -> tuple[int, Path | None]:
+    """Open a new file beside ``path``; return its descriptor, and its name or None.
+
+    ``drafts`` removes the name.
+    """
+    try:
+        return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, PRIVATE), None
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS:
+            raise
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=_hidden(path))
+    draft = Path(name)
+    drafts.callback(draft.unlink, missing_ok=True)
+    return number, draft
 
 
 def _hidden(path: Path) -> str:
@@ -194,10 +202,8 @@ def open_output(
         directory, name, file = _resolve(path, doing, opened)
         target = Path(f"{_DESCRIPTORS}{directory}", name)
         held = Path(f"{_DESCRIPTORS}{file}")
-        found = None if file is None else os.fstat(file)
+        found = _require_replaceable(file, doing)
         try:
-            if found and not stat.S_ISCHR(found.st_mode):  # a terminal is its user's
-                _require_trusted(found, "it", doing)
             if found and not stat.S_ISREG(found.st_mode):
                 with held.open("wb") as pipe:
                     yield pipe
@@ -212,6 +218,29 @@ def open_output(
             if str(error.filename).startswith(_DESCRIPTORS):
                 error.filename = str(path)
             raise
+
+
+def require_output(path: Path, doing: str) -> None:
+    """Check that :func:`open_output` can write the file, and leave it as it is.
+
+    Raises UsageError and OSError as it does.
+    """
+    with ExitStack() as opened:
+        directory, name, file = _resolve(path, doing, opened)
+        found = _require_replaceable(file, doing)
+        if found is None or stat.S_ISREG(found.st_mode):
+            number, _ = _open_draft(Path(f"{_DESCRIPTORS}{directory}", name), opened)
+            os.close(number)
+        elif not os.access(f"{_DESCRIPTORS}{file}", os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def _require_replaceable(file: int | None, doing: str) -> os.stat_result | None:
+    """The status of the file, which has to be missing or of a trusted user; None if missing."""
+    found = None if file is None else os.fstat(file)
+    if found and not stat.S_ISCHR(found.st_mode):  # a terminal is its user's
+        _require_trusted(found, "it", doing)
+    return found
 
 
 def _resolve(path: Path, doing: str, opened: ExitStack) -> tuple[int, str, int | None]:

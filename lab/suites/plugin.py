@@ -125,15 +125,11 @@ def _open(config: pytest.Config, name: str) -> int | None:
                 "the same without -n, --dist and --tx (or -p no:xdist)",
             )
         )
-    junit = config.getoption("xmlpath", None)
-    if junit and (why := _unwritable(Path(os.path.expandvars(junit)).expanduser())):
-        return _refuse(
-            UsageError(
-                f"testing lab '{name}'",
-                f"'{junit}' cannot be written: {why}",
-                "another file for --junitxml; nothing was probed",
-            )
-        )
+    if junit := config.getoption("xmlpath", None):
+        try:
+            _require_writable(junit, f"testing lab '{name}' into '{junit}'")
+        except LabError as error:
+            return _refuse(error)
     from lab.suites.session_plugin import (  # noqa: PLC0415  only where a lab is asked for
         LabUnderTest,
         choice_of,
@@ -149,17 +145,26 @@ def _open(config: pytest.Config, name: str) -> int | None:
     return None
 
 
-def _unwritable(path: Path) -> str:
-    """Why the file cannot be written, or empty; pytest would notice only after probing."""
+def _require_writable(junit: str, doing: str) -> None:
+    """Check the file before anything is probed, and create its directory if it is missing.
+
+    Raises UsageError when it cannot be written, or another user's link leads to it.
+    """
+    from lab.state.files import require_output  # noqa: PLC0415  only where a lab is asked for
+
+    path = Path(os.path.expandvars(junit)).expanduser().absolute()
     try:
-        if path.exists():
-            return "" if os.access(path, os.W_OK) else "it is not your file"
+        first = path
+        while not first.parent.exists():
+            first = first.parent
+        require_output(first, doing)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        path.unlink()
     except OSError as error:
-        return os_words(error)
-    return ""
+        raise UsageError(
+            doing,
+            f"'{junit}' cannot be written: {os_words(error)}",
+            "another file for --junitxml; nothing was probed",
+        ) from error
 
 
 def _asks_for_suite(config: pytest.Config) -> bool:

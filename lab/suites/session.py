@@ -119,8 +119,8 @@ class SuiteLab(Protocol):
     def record(self, run: RunResult, intent: Intent | None = None) -> Path:
         """Store a run of ``intent`` and write its reports; return their directory."""
 
-    def record_junit(self, directory: Path, junit: Path) -> None:
-        """Copy the JUnit file that pytest wrote into the directory of its run."""
+    def record_junit(self, directory: Path, text: str) -> None:
+        """Write the JUnit of a run into its directory."""
 
 
 @contextmanager

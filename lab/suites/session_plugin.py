@@ -8,14 +8,17 @@ directly. If another plugin implements these hooks, the normal protocol is used.
 from __future__ import annotations
 
 import gc
+import os
 import re
+import stat
 import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import pytest
 
@@ -27,9 +30,12 @@ from lab.matrix.verdict import GREEN
 from lab.scenario.families import families_on_request
 from lab.scenario.terms import Family
 from lab.state.failure import file_failure
+from lab.state.files import open_output
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
 from lab.suites.session import LabSession, SuiteLab
 
+_NEW_FILE = 0o666
+"""Mode of a new file, less the umask."""
 EVERY = 0.1
 """Shortest interval between two updates of the progress line, in seconds."""
 
@@ -235,10 +241,9 @@ class LabUnderTest:
             added |= {"interrupted": "before every cell was judged and explained"}
         if run is not None and run.failover is not None:
             added |= _failover_properties(run.failover)
-        for _, one in config.pluginmanager.list_name_plugin():
-            if add := getattr(one, "add_global_property", None):
-                for name, value in added.items():
-                    add(name, value or "every cell")
+        if xml := _junit_plugin(config):
+            for name, value in added.items():
+                xml.add_global_property(name, value or "every cell")
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -250,11 +255,11 @@ class LabUnderTest:
             self._record(session.config)
         result = None
         try:
-            try:
-                result = yield
-            except UnicodeError:  # text of an earlier, damaged cache; JUnit is complete
-                say("note: pytest's cache was damaged, so '--lf' does not know this run")
-            self._record_junit(session.config)
+            with self._junit_in_memory(session.config):
+                try:
+                    result = yield
+                except UnicodeError:  # text of an earlier, damaged cache; JUnit is complete
+                    say("note: pytest's cache was damaged, so '--lf' does not know this run")
         except OSError as error:
             doing = f"writing JUnit and pytest's cache for lab '{self.session.lab.name}'"
             self._refuse_kept(file_failure(doing, error, elsewhere=""))
@@ -300,10 +305,32 @@ class LabUnderTest:
         self.session.directory = directory
         config.hook.pytest_lab_recorded(run=run, directory=directory)
 
-    def _record_junit(self, config: pytest.Config) -> None:
-        junit = config.getoption("xmlpath", None)
-        if junit and self.session.directory is not None:
-            self.session.lab.record_junit(self.session.directory, Path(junit).absolute())
+    @contextmanager
+    def _junit_in_memory(self, config: pytest.Config) -> Iterator[None]:
+        """Let pytest write JUnit into memory; then write it to the run and the user's file.
+
+        pytest itself would write to wherever another user's link leads.
+        """
+        xml = _junit_plugin(config)
+        if xml is None:
+            yield
+            return
+        wanted = xml.logfile
+        with os.fdopen(os.memfd_create("junit"), "rb") as memory:
+            xml.logfile = f"/proc/self/fd/{memory.fileno()}"
+            try:
+                yield
+            finally:
+                xml.logfile = wanted
+            content = memory.read()
+        if self.session.directory is not None:
+            self.session.lab.record_junit(self.session.directory, content.decode())
+        with open_output(Path(wanted), f"writing '{wanted}'") as file:
+            file.write(content)
+            if stat.S_ISREG(
+                os.fstat(file.fileno()).st_mode
+            ):  # a CI's next step may be another user
+                os.fchmod(file.fileno(), _NEW_FILE & ~_umask())
 
     def _refuse_kept(self, error: LabError) -> None:
         """Refuse, and say where the run is if it is stored."""
@@ -320,6 +347,18 @@ class LabUnderTest:
     def _refuse(self, error: LabError) -> None:
         self.refused = error.exit_code
         complain(error)
+
+
+def _junit_plugin(config: pytest.Config) -> Any:
+    """The plugin of pytest that writes JUnit; None if it is not asked for."""
+    plugins = (plugin for _, plugin in config.pluginmanager.list_name_plugin())
+    return next((one for one in plugins if hasattr(one, "add_global_property")), None)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _failover_properties(found: Failover) -> dict[str, str]:

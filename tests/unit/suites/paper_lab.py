@@ -107,8 +107,8 @@ class PaperLab:
     running: bool = True
     held: int = 0
     recorded: list[RunResult] = field(default_factory=list)
-    junits: list[tuple[Path, Path, str]] = field(default_factory=list)
-    """Directory of the run, JUnit file and its text."""
+    junits: list[tuple[Path, str]] = field(default_factory=list)
+    """Directory of the run, and its JUnit."""
 
     @property
     def handle(self) -> LabHandle:
@@ -136,8 +136,8 @@ class PaperLab:
         self.recorded.append(run)
         return self.directory / run.run
 
-    def record_junit(self, directory: Path, junit: Path) -> None:
-        self.junits.append((directory, junit, junit.read_text(encoding="utf-8")))
+    def record_junit(self, directory: Path, text: str) -> None:
+        self.junits.append((directory, text))
 
 
 class PaperLabs:

@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -302,8 +303,10 @@ def test_run_is_recorded_with_its_junit_and_handed_over(outer, pytester):
     labs = PaperLabs(pytester.path, windows_rules_off=("WIN-HOST-SERVICE",))
     result = outer(*SUITE, "--junitxml", "out.xml", labs=labs)
     (run,) = labs.lab.recorded
-    ((directory, junit, text),) = labs.lab.junits
-    assert (directory, junit) == (pytester.path / run.run, pytester.path / "out.xml")
+    ((directory, text),) = labs.lab.junits
+    assert directory == pytester.path / run.run
+    assert (pytester.path / "out.xml").read_text() == text
+    result.stdout.fnmatch_lines([f"*generated xml file: {pytester.path / 'out.xml'}*"])
     assert "</testsuites>" in text
     assert labs.taken == [(run, pytester.path / run.run)]
     assert (run.lab, run.scenario, run.topology) == ("paper", "overlay", "overlay")
@@ -359,6 +362,57 @@ def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+@pytest.mark.parametrize("leads_to", ["victim", "missing", "above"])
+def test_junit_does_not_follow_another_users_link(leads_to, pytester, capfd):
+    victim = pytester.path / "private"
+    victim.mkdir()
+    (victim / "victim").write_text("precious")
+    link = pytester.path / "link"
+    link.symlink_to(victim if leads_to == "above" else victim / leads_to)
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    junit = link / "new" / "out.xml" if leads_to == "above" else link
+    labs = PaperLabs(pytester.path)
+    arguments = ["-p", "lab.suites.plugin", *SUITE, f"--junitxml={junit}"]
+    assert pytest.main(arguments, plugins=[labs]) == 2
+    assert "the symbolic link 'link' belongs to user 65534" in capfd.readouterr().err
+    assert os.listdir(victim) == ["victim"]  # noqa: PTH208
+    assert (victim / "victim").read_text() == "precious"
+    assert not labs.lab.recorded
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_junit_does_not_follow_a_link_that_another_user_makes_meanwhile(outer, pytester):
+    victim, junit = pytester.path / "victim", pytester.path / "out.xml"
+    victim.write_text("precious")
+
+    def swap(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        junit.unlink(missing_ok=True)
+        junit.symlink_to(victim)
+        os.chown(junit, 65534, 65534, follow_symlinks=False)
+        return outcome
+
+    labs = PaperLabs(pytester.path, swap)
+    result = outer(*SUITE, "-k", BROKEN, f"--junitxml={junit}", labs=labs)
+    assert result.ret == 2
+    assert victim.read_text() == "precious"
+    assert len(labs.lab.recorded) == len(labs.lab.junits) == 1
+    result.stderr.fnmatch_lines(["*the symbolic link 'out.xml' belongs to user 65534*"])
+
+
+def test_junit_is_written_to_a_pipe(outer, pytester):
+    labs = PaperLabs(pytester.path)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as pipe:
+        with os.fdopen(writer):
+            assert outer(*SUITE, "-k", BROKEN, f"--junitxml=/dev/fd/{writer}", labs=labs).ret == 0
+        text = pipe.read()
+    assert [junit for _, junit in labs.lab.junits] == [text]
+    assert "</testsuites>" in text
+
+
 def test_a_damaged_cache_of_pytest_does_not_change_a_verdict(outer, pytester):
     failed = pytester.path / ".pytest_cache/v/cache/lastfailed"
     failed.parent.mkdir(parents=True)
@@ -409,7 +463,10 @@ EARLY = {
     **{
         f"JUnit in {file}": (
             (*SUITE, f"--junitxml={file}"),
-            (f"error: testing lab 'paper': '{file}' cannot be written: ", "nothing was probed"),
+            (
+                f"error: testing lab 'paper' into '{file}': '{file}' cannot be written: ",
+                "nothing was probed",
+            ),
         )
         for file in ("/proc/none/out.xml", "/proc/out.xml", "/dev/null/x")
     },
