@@ -195,5 +195,5 @@ def test_a_name_that_could_pass_for_lines_of_ours_is_refused(tmp_path, capsys, n
             main(["diff", str(file), str(file)])
         assert ended.value.code == UsageError.exit_code
         refusal = capsys.readouterr().err
-        assert "has a name that no cell has" in refusal or "cannot be printed" in refusal
+        assert "has a name that no" in refusal
         assert name not in refusal
