@@ -39,7 +39,7 @@ class Deadline:
 
     def wait(
         self,
-        doing: str,
+        action: str,
         look: Callable[[], T],
         *,
         until: Callable[[T], bool] = bool,
@@ -48,14 +48,16 @@ class Deadline:
     ) -> T:
         """Call ``look`` until ``until`` is true for its value, and return that value.
 
-        Raises DeadlineError with ``doing`` and the last value seen. ``look`` is called at least
+        Raises DeadlineError with ``action`` and the last value seen. ``look`` is called at least
         once. Raises what ``check`` raises.
         """
         for _ in self.tries(every):
-            seen = look()
-            if until(seen):
-                return seen
-        raise DeadlineError(doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", hint)
+            value = look()
+            if until(value):
+                return value
+        raise DeadlineError(
+            action, f"not done within {self.seconds:g} s; last seen: {value!r}", hint
+        )
 
     def tries(self, every: float = 0.0) -> Iterator[None]:
         """Yield once, and then every ``every`` seconds until the deadline has passed."""

@@ -45,11 +45,11 @@ class LabError(Exception):
 
     exit_code = 3
 
-    def __init__(self, doing: str, happened: str, hint: str = "") -> None:
-        self.doing = doing.replace("\r", "\\x0d").replace("\n", "\\x0a")
+    def __init__(self, action: str, happened: str, hint: str = "") -> None:
+        self.doing = action.replace("\r", "\\x0d").replace("\n", "\\x0a")
         self.happened = happened
         self.hint = hint
-        super().__init__(doing, happened, hint)
+        super().__init__(action, happened, hint)
 
     @property
     def cause(self) -> str:
@@ -75,10 +75,10 @@ class UsageError(LabError):
 class FileError(UsageError):
     """A file that the user wrote is invalid; ``lines`` has every finding, ready to print."""
 
-    def __init__(self, doing: str, lines: tuple[str, ...]) -> None:
+    def __init__(self, action: str, lines: tuple[str, ...]) -> None:
         self.lines = lines
         count = f"{len(lines)} error" + ("" if len(lines) == 1 else "s")
-        super().__init__(doing, count)
+        super().__init__(action, count)
 
     @property
     def cause(self) -> str:

@@ -31,8 +31,8 @@ def one_line(text: str) -> str:
     return clean(text).replace("\r", "\\x0d").replace("\n", "\\x0a")
 
 
-def _as_number(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _as_number(match: re.Match[str]) -> str:
+    number = ord(match[0])
     return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"  # noqa: PLR2004
 
 

@@ -21,11 +21,11 @@ class _Seconds(click.FloatRange):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Convert the value; fail like click for "nan"."""
-        found = super().convert(value, param, ctx)
-        assert isinstance(found, float)
-        if math.isnan(found):
+        number = super().convert(value, param, ctx)
+        assert isinstance(number, float)
+        if math.isnan(number):
             self.fail(f"{value} is not a number of seconds.", param, ctx)
-        return found
+        return number
 
 
 def _stream(ctx: click.Context, name: str, place: str, device: str) -> None:
@@ -66,7 +66,7 @@ def _stream(ctx: click.Context, name: str, place: str, device: str) -> None:
 @json_option("Print JSON, with every hop.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, name: str, output: Path | None, as_json: bool, **asked: Any
+    ctx: click.Context, /, name: str, output: Path | None, as_json: bool, **options: Any
 ) -> int:
     """Probe DST from SRC once, and show at which hop the packet was last seen.
 
@@ -99,16 +99,16 @@ def command(
     from lab.reports.capture import to_json, to_text
 
     if output == Path("-"):
-        _stream(ctx, name, asked["source"], asked["target"] or "")
+        _stream(ctx, name, options["source"], options["target"] or "")
         return 0
     with terminable(), made_empty(output):
         opened = api.open_any(name)
-        found = capture_cell(opened, CaptureRequest(**asked), say)
-        directory = keep(opened, found, output)
+        captured = capture_cell(opened, CaptureRequest(**options), say)
+        directory = keep(opened, captured, output)
     if MACHINES in opened.provider.abilities:
         say("note: each machine has its own clock; compare times on one machine only")
     if as_json:
-        echo_json(to_json(name, found, directory), indent=1)
+        echo_json(to_json(name, captured, directory), indent=1)
     else:
-        echo(to_text(name, found, directory), nl=False)
-    return 0 if found.well else 1
+        echo(to_text(name, captured, directory), nl=False)
+    return 0 if captured.well else 1

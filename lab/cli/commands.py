@@ -70,7 +70,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand or suggest the nearest one; refuse empty arguments."""
         try:
-            name, found, rest = super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError:
             import difflib
 
@@ -80,9 +80,9 @@ class Commands(click.Group):
             path = ctx.command_path
             hint = f'; did you mean "{path} {near[0]}"?' if near else ""
             raise click.UsageError(f'there is no command "{args[0]}"{hint}', ctx) from None
-        if found and not ctx.resilient_parsing:
-            _refuse_empty(found, ctx, name, rest)
-        return name, found, rest
+        if command and not ctx.resilient_parsing:
+            _refuse_empty(command, ctx, name, rest)
+        return name, command, rest
 
 
 def load_command(plugin: Plugin) -> click.Command:
@@ -90,13 +90,13 @@ def load_command(plugin: Plugin) -> click.Command:
 
     Raises UsageError when it is not installed, or is no command.
     """
-    doing = f"running 'lab {plugin.name}'"
+    action = f"running 'lab {plugin.name}'"
     if not plugin.installed:
-        raise UsageError(doing, f"'{plugin.module}' is not installed", "install hybridlab again")
+        raise UsageError(action, f"'{plugin.module}' is not installed", "install hybridlab again")
     command = plugin.load()
     if not isinstance(command, click.Command):
         raise UsageError(
-            doing,
+            action,
             f"{plugin.module}:{plugin.attribute} of {plugin.distribution} is not a click command",
             f"uninstall {plugin.distribution}, or ask its authors",
         )

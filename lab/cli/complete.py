@@ -36,8 +36,8 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     from lab.state.directory import state_directory
 
     try:
-        there = state_directory(os.environ) / "labs"
-        return _beginning(sorted(filter(is_name, os.listdir(there))), begun)  # noqa: PTH208  names
+        directory = state_directory(os.environ) / "labs"
+        return _beginning(sorted(filter(is_name, os.listdir(directory))), begun)  # noqa: PTH208  names
     except (LabError, OSError):
         return []
 
@@ -116,9 +116,9 @@ def machines(ctx: click.Context, _param: click.Parameter, begun: str) -> list[st
 def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Machines of the lab and their pods."""
     opened = _opened(ctx)
-    found = opened.intent.machines if opened else ()
-    pods = [pod.name for one in found for pod in one.pods]
-    return _beginning((*(one.name for one in found), *pods), begun)
+    known = opened.intent.machines if opened else ()
+    pods = [pod.name for machine in known for pod in machine.pods]
+    return _beginning((*(machine.name for machine in known), *pods), begun)
 
 
 def sources(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
@@ -184,8 +184,8 @@ def _typed(ctx: click.Context, name: str) -> str:
 
     After an option that still lacks its value, click leaves the arguments in ``ctx.args``.
     """
-    if found := ctx.params.get(name):
-        return str(found)
+    if value := ctx.params.get(name):
+        return str(value)
     arguments = [param.name for param in ctx.command.params if isinstance(param, click.Argument)]
     return dict(zip(arguments, ctx.args, strict=False)).get(name, "")
 
@@ -201,8 +201,8 @@ def _opened(ctx: click.Context) -> OpenLab | None:
 
     try:
         name = lab_name(_typed(ctx, "name"))
-        there = name in labs(ctx, ctx.command.params[0], name)
-        return open_any(name) if there else None
+        is_lab = name in labs(ctx, ctx.command.params[0], name)
+        return open_any(name) if is_lab else None
     except (LabError, OSError):
         return None
 

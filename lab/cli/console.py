@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 @click.option("--log", "log_only", is_flag=True, help="Print the console's output so far.")
 def console_command(name: str, machine: str, log_only: bool) -> int:
     """Connect this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
-    doing = f"opening the console of '{machine}' of lab '{name}'"
-    provider, opened = _opened(name, machine, doing)
+    action = f"opening the console of '{machine}' of lab '{name}'"
+    provider, opened = _opened(name, machine, action)
     if log_only:
         echo_raw(provider.console_log(opened.handle, opened.intent, machine))
         return 0
     return provider.console(opened.handle, opened.intent, machine)
 
 
-def _opened(name: str, machine: str, doing: str) -> tuple[RealMachines, OpenLab]:
+def _opened(name: str, machine: str, action: str) -> tuple[RealMachines, OpenLab]:
     """The lab, which has this machine, and its provider, whose machines are real."""
     from lab.lifecycle.api import open_any
     from lab.lifecycle.providers import real_machines
     from lab.lifecycle.session import machine_name
 
     opened = open_any(name)
-    provider = real_machines(opened.provider, doing)
-    machine_name(opened, machine, doing)
+    provider = real_machines(opened.provider, action)
+    machine_name(opened, machine, action)
     return provider, opened
 
 
@@ -51,12 +51,12 @@ STANDARD_OUTPUT = Path("-")
 @output_option('The PNG file to write, "-" for standard output (default: LAB-MACHINE.png).')
 def screenshot_command(name: str, machine: str, output: Path | None) -> None:
     """Take a picture of the screen of a machine of LAB, and print the file's path."""
-    doing = f"taking a picture of the screen of '{machine}' of lab '{name}'"
-    provider, opened = _opened(name, machine, doing)
+    action = f"taking a picture of the screen of '{machine}' of lab '{name}'"
+    provider, opened = _opened(name, machine, action)
     picture = provider.screenshot(opened.handle, opened.intent, machine)
     if output == STANDARD_OUTPUT:
         echo_raw(picture)
         return
     path = output or Path(f"{name}-{machine}.png")
-    write_file(path, picture, doing)
+    write_file(path, picture, action)
     echo(path)

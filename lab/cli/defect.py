@@ -28,11 +28,13 @@ _SHOWN = 300
 def report(error: Exception, begin: str = "this is a bug in lab itself", hint: str = "") -> None:
     """Say in one sentence what happened and where the traceback is."""
     words = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    cause = f"{type(error).__name__}: {words}" if words else type(error).__name__
     where = _log("".join(traceback.format_exception(error)))
-    said = f"the traceback is in '{where}'" if where else "its traceback could not be written"
-    shown = what if len(what) <= _SHOWN else f"{what[:_SHOWN]}..."
-    sentence = f"{begin}: {shown}; {said}{hint}"
+    traceback_place = (
+        f"the traceback is in '{where}'" if where else "its traceback could not be written"
+    )
+    shown = cause if len(cause) <= _SHOWN else f"{cause[:_SHOWN]}..."
+    sentence = f"{begin}: {shown}; {traceback_place}{hint}"
     say(sentence)
     leave_cause(sentence)
 

@@ -37,25 +37,27 @@ def command(provider: str | None, as_json: bool) -> int:
 
     known = loader.current(os.environ, Path.cwd())
     say(f"inventory: {known.path}" if known else "no inventory: labs run in network namespaces")
-    found = examine(provider, known, os.environ)
+    diagnoses = examine(provider, known, os.environ)
     if as_json:
-        echo_json(found)
+        echo_json(diagnoses)
     else:
-        _print(found)
-    return PreflightError.exit_code if any(one.level == "fail" for one in found) else 0
+        _print(diagnoses)
+    return (
+        PreflightError.exit_code if any(diagnosis.level == "fail" for diagnosis in diagnoses) else 0
+    )
 
 
-def _print(found: tuple[Diagnosis, ...]) -> None:
-    width = max(len(one.check) for one in found)
+def _print(diagnoses: tuple[Diagnosis, ...]) -> None:
+    width = max(len(diagnosis.check) for diagnosis in diagnoses)
     subject = ""
-    for one in found:
-        if one.subject != subject:
-            subject = one.subject
+    for diagnosis in diagnoses:
+        if diagnosis.subject != subject:
+            subject = diagnosis.subject
             echo(subject)
-        echo(f"  {one.level:<4}  {one.check:<{width}}  {one.seen}")
-        if one.hint:
-            echo(f"        try: {one.hint}")
-    fails = sum(1 for one in found if one.level == "fail")
-    warnings = sum(1 for one in found if one.level == "warn")
+        echo(f"  {diagnosis.level:<4}  {diagnosis.check:<{width}}  {diagnosis.seen}")
+        if diagnosis.hint:
+            echo(f"        try: {diagnosis.hint}")
+    fails = sum(1 for diagnosis in diagnoses if diagnosis.level == "fail")
+    warnings = sum(1 for diagnosis in diagnoses if diagnosis.level == "warn")
     verdict = f"{quantity(fails, 'thing')} to fix first" if fails else "labs can run here"
     echo(f"{verdict}; {quantity(warnings, 'warning')}")

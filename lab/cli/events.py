@@ -26,10 +26,10 @@ def command(name: str | None, follow: bool, as_json: bool) -> None:
     from lab.lifecycle.api import opened_store
 
     with opened_store() as store:
-        for one in events.follow(store, name) if follow else events.read(store, name):
+        for event in events.follow(store, name) if follow else events.read(store, name):
             if as_json:
-                echo(json.dumps(asdict(one)))
+                echo(json.dumps(asdict(event)))
             else:
-                moment = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-                echo(f"{moment}  {one.lab}  {one.kind:<7}  {one.what}")
+                moment = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+                echo(f"{moment}  {event.lab}  {event.kind:<7}  {event.what}")
             echo_raw("")  # flushes standard output

@@ -42,13 +42,13 @@ def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
     line = StatusLine(sys.stderr)
     show = line.show if sys.stderr.isatty() else lambda _: None
     try:
-        found = explain_cell(opened, ExplainQuestion(**named), say, show)
+        explanation = explain_cell(opened, ExplainQuestion(**named), say, show)
     finally:
         line.erase()
     if as_json:
-        echo_json(to_json(name, found), indent=1)
+        echo_json(to_json(name, explanation), indent=1)
     else:
-        echo(to_text(name, found, commands=commands), nl=False)
-    if found.amiss:
+        echo(to_text(name, explanation, commands=commands), nl=False)
+    if explanation.amiss:
         return 1
-    return BrokenError.exit_code if found.silences else 0
+    return BrokenError.exit_code if explanation.silences else 0

@@ -124,14 +124,14 @@ def _list(name: str | None, as_json: bool) -> None:
 def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:
     plain: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
     if where:
-        plain["sites"] = [{"node": one.node, "peers": one.peers} for one in where[fault.name]]
+        plain["sites"] = [{"node": site.node, "peers": site.peers} for site in where[fault.name]]
     return plain
 
 
 def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
     if not where:
         return f"not possible here: it needs {fault.needs}"
-    return "--node " + ", ".join(one.node for one in where)
+    return "--node " + ", ".join(site.node for site in where)
 
 
 @click.command("heal")
@@ -158,8 +158,11 @@ def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bo
     only = None if fault is None else FaultRequest(fault, node, peer)
     done = heal(api.open_any(name), say, only)
     if as_json:
-        removed = [{"fault": one.name, "node": one.node, "peer": one.peer} for one in done.removed]
-        echo_json({"mended": removed, "rebuilt": [one.name for one in done.rebuilt]})
+        removed = [
+            {"fault": removal.name, "node": removal.node, "peer": removal.peer}
+            for removal in done.removed
+        ]
+        echo_json({"mended": removed, "rebuilt": [rebuilt.name for rebuilt in done.rebuilt]})
         return
     for row in done.removed:
         echo(f"removed {words(row)}")

@@ -84,12 +84,12 @@ def example() -> None:
 def _found() -> Found:
     from lab.inventory import loader
 
-    found = loader.find(os.environ, Path.cwd())
-    if found is None:
+    file = loader.find(os.environ, Path.cwd())
+    if file is None:
         raise UsageError(
             "looking for an inventory",
             f"{loader.VARIABLE} is not set, and there is no {loader.NAME} here, nor in "
             "~/.config/hybridlab",
             "give the path of one, or write one after 'lab inventory example'",
         )
-    return found
+    return file

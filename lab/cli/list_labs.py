@@ -15,23 +15,23 @@ def command(as_json: bool) -> None:
     """List the labs that are up, half up, or left behind."""
     from lab.lifecycle import api
 
-    found = api.list_labs()
+    statuses = api.list_labs()
     if as_json:
-        echo_json(found)
+        echo_json(statuses)
         return
-    if not found:
+    if not statuses:
         say("there are no labs; 'lab up overlay' makes one")
         return
     rows = [("LAB", "STATE", "SCENARIO", "PROVIDER", "CREATED", "")]
     rows += [
         (
-            one.name,
-            one.state,
-            one.scenario or "-",
-            one.provider,
-            ago(one.created),
-            heading(one.detail),
+            status.name,
+            status.state,
+            status.scenario or "-",
+            status.provider,
+            ago(status.created),
+            heading(status.detail),
         )
-        for one in found
+        for status in statuses
     ]
     echo_table(*rows)

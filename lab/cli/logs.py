@@ -42,16 +42,16 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     from lab.providers.provider import MACHINES
 
     opened = open_any(name)
-    doing = f"reading the logs of lab '{name}'"
-    names = [one.name for one in opened.intent.machines]
-    asked = [machine_name(opened, machine, doing)] if machine else names
+    action = f"reading the logs of lab '{name}'"
+    names = [intent.name for intent in opened.intent.machines]
+    chosen = [machine_name(opened, machine, action)] if machine else names
 
     def read() -> Iterator[Evidence]:
-        return opened.provider.logs(opened.handle, opened.intent, asked, Deadline(LOOK_SECONDS))
+        return opened.provider.logs(opened.handle, opened.intent, chosen, Deadline(LOOK_SECONDS))
 
     with opened.reached():
         if follow and MACHINES in opened.provider.abilities:
-            return _journal(opened, machine, doing)
+            return _journal(opened, machine, action)
         opened.require_running(well=False)
         shown = ""
         for piece in _follow(opened, read) if follow else read():
@@ -70,23 +70,23 @@ def command(name: str, machine: str | None, follow: bool) -> int:
 
 def _follow(opened: OpenLab, read: Callable[[], Iterator[Evidence]]) -> Iterator[Evidence]:
     """The logs, then what is added to them while the lab runs; all of a log that restarted."""
-    seen: dict[str, bytes] = {}
+    written: dict[str, bytes] = {}
     for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
         if opened.provider.liveness(opened.handle, opened.intent).state != "running":
             return
         for piece in read():
-            before = seen.get(piece.path, b"")
-            seen[piece.path] = piece.content
+            before = written.get(piece.path, b"")
+            written[piece.path] = piece.content
             if new := piece.content.removeprefix(before):
                 yield replace(piece, content=new)
 
 
-def _journal(opened: OpenLab, machine: str | None, doing: str) -> int:
+def _journal(opened: OpenLab, machine: str | None, action: str) -> int:
     if machine is None:
         hint = f"lab logs {opened.name} MACHINE --follow"
-        raise UsageError(doing, "only one machine's journal can be followed", hint)
+        raise UsageError(action, "only one machine's journal can be followed", hint)
     if opened.intent.machine(machine).os == "windows":
         hint = f"lab logs {opened.name} {machine}, without --follow"
-        raise UsageError(doing, f"'{machine}' runs Windows, which has no journal to follow", hint)
+        raise UsageError(action, f"'{machine}' runs Windows, which has no journal to follow", hint)
     place = opened.provider.machine(opened.handle, opened.intent, machine)
     return place.attach(_FOLLOW)

@@ -174,8 +174,8 @@ class Lazy(Commands):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"lab.cli.{_MODULES.get(cmd_name, cmd_name.replace('-', '_'))}")
-        commands = (one for one in vars(module).values() if isinstance(one, click.Command))
-        return next(one for one in commands if one.name == cmd_name)
+        commands = (member for member in vars(module).values() if isinstance(member, click.Command))
+        return next(member for member in commands if member.name == cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; a path that is too long or gone is wrong usage."""

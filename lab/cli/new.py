@@ -71,10 +71,10 @@ def command(
         nodes = draft_nodes(linux or 2, 1 if windows is None else windows)
         draft = ScenarioDraft(name, nodes, topology or "overlay")
     text = write_draft(draft)
-    path, doing = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
+    path, action = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
     if path.exists() and path.is_file():
-        raise UsageError(doing, f"'{path}' already exists", "use another name, or another -o")
-    write_file(path, text.encode(), doing)
+        raise UsageError(action, f"'{path}' already exists", "use another name, or another -o")
+    write_file(path, text.encode(), action)
     echo(path)
 
 

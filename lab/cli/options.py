@@ -72,10 +72,10 @@ def scenario_options(command: Callable[..., object]) -> Callable[..., object]:
         only_option,
         pods_option,
     )
-    found: Callable[..., object] = requested
+    decorated: Callable[..., object] = requested
     for option in reversed(options):
-        found = option(found)
-    return found
+        decorated = option(decorated)
+    return decorated
 
 
 def cell_options(command: _Command) -> _Command:

@@ -48,8 +48,8 @@ class _StandardOutput(io.FileIO):
             raise ReaderGoneError from None
         except OSError as error:
             self._failed = True
-            doing = "writing the result to standard output"
-            raise PreflightError(doing, os_words(error), "redirect it elsewhere") from error
+            action = "writing the result to standard output"
+            raise PreflightError(action, os_words(error), "redirect it elsewhere") from error
         return count
 
 
@@ -120,7 +120,7 @@ def echo_part(content: bytes) -> None:
     echo_raw(content)
 
 
-def write_file(path: Path, content: bytes, doing: str) -> None:
+def write_file(path: Path, content: bytes, action: str) -> None:
     """Write a file that the user has named; see :func:`lab.state.files.open_output`.
 
     Raises UsageError if it cannot be written, or an existing file or link there belongs to another
@@ -129,8 +129,8 @@ def write_file(path: Path, content: bytes, doing: str) -> None:
     from lab.state.files import open_output
 
     try:
-        with open_output(path, doing) as file:
+        with open_output(path, action) as file:
             file.write(content)
     except OSError as error:
         words = f"'{path}' cannot be written: {os_words(error)}"
-        raise UsageError(doing, words, "name another file with -o") from error
+        raise UsageError(action, words, "name another file with -o") from error

@@ -36,7 +36,7 @@ def command(request: LabRequest, as_json: bool) -> None:
     announce(prepared)
     plan, intent = prepared.compiled.plan, prepared.compiled.intent
     whole, choice = product(plan, intent), Choice()
-    asked = coverage(whole, choice, sample(whole, choice))
+    probed = coverage(whole, choice, sample(whole, choice))
     if as_json:
         document = {
             "lab": prepared.name,
@@ -44,7 +44,7 @@ def command(request: LabRequest, as_json: bool) -> None:
             "steps": api.preview(prepared),
             "cost": prepared.provider.cost(intent),
             "matrix": whole.counts(),
-            "asked": asked,
+            "asked": probed,
             "plan": plain(plan),
         }
         echo_json(document)
@@ -56,8 +56,8 @@ def command(request: LabRequest, as_json: bool) -> None:
         echo(line)
     listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
     echo(f"\nmatrix: {whole.size:,} cells: {listed}")
-    if asked.sentence:
-        echo(f"probed: {asked.share}, by 'lab test' without '--full'; {asked.sentence}")
+    if probed.sentence:
+        echo(f"probed: {probed.share}, by 'lab test' without '--full'; {probed.sentence}")
     price = prepared.provider.cost(intent)
     disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())

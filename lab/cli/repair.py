@@ -37,10 +37,10 @@ def command(name: str, place: str, thing: str | None, commands: bool, as_json: b
     say(opened.banner)
     done = repair(opened, place, thing, say, only_look=commands)
     if as_json:
-        found, left = (
+        differences, left = (
             [finding_json(name, finding) for finding in group] for group in (done.found, done.left)
         )
-        echo_json({"lab": name, "place": place, "found": found, "left": left})
+        echo_json({"lab": name, "place": place, "found": differences, "left": left})
     elif commands:
         for finding in done.found:
             echo(finding.fixed_by(name))

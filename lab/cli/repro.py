@@ -43,16 +43,16 @@ def command(
     from lab.suites.session import LabSession
 
     state = state_directory(os.environ)
-    found = find_run(run, state)
-    then = runs.cell_of(found, cell)
-    small = runs.make_small(found, then, state, name, output)
+    result = find_run(run, state)
+    then = runs.cell_of(result, cell)
+    small = runs.make_small(result, then, state, name, output)
     prepared = api.prepare(
         api.LabRequest(
             str(small.file),
             small.lab,
-            provider or found.provider,
-            rules_off=found.windows_rules_off,
-            pods="kubernetes" if found.nodes else "namespaces",
+            provider or result.provider,
+            rules_off=result.windows_rules_off,
+            pods="kubernetes" if result.nodes else "namespaces",
         )
     )
     say(prepared.banner)

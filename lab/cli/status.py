@@ -33,8 +33,8 @@ def command(name: str | None, deep: bool, as_json: bool) -> int:
     """
     from lab.lifecycle import api
 
-    found = (api.lab_status(name),) if name else api.list_labs()
-    shown = [_compared(status, deep) for status in found]
+    statuses = (api.lab_status(name),) if name else api.list_labs()
+    shown = [_compared(status, deep) for status in statuses]
     if as_json:
         documents = [_json(status, differences) for status, differences in shown]
         echo_json(documents[0] if name else documents)
@@ -58,11 +58,11 @@ def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Finding, 
     return status, find_differences(api.open_any(status.name), say)
 
 
-def _is_unread(found: Finding) -> bool:
+def _is_unread(finding: Finding) -> bool:
     """Whether it says what could not be read, and not what differs."""
     from lab.matrix.verdict import SILENT
 
-    return found.kind == SILENT
+    return finding.kind == SILENT
 
 
 def _exit_code(status: LabStatus, differences: tuple[Finding, ...] | None) -> int:

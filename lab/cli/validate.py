@@ -22,21 +22,23 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     from lab.scenario.loader import check, describe, meant
     from lab.topology import registry
 
-    found = {
+    findings_by_file = {
         wanted: check(wanted, topology_check=registry.check)[1] for wanted in map(meant, files)
     }
-    wrong = sum(1 for findings in found.values() if findings)
+    wrong = sum(1 for findings in findings_by_file.values() if findings)
     if as_json:
         files_json = (
             {"file": str(file), "valid": not findings, "findings": findings}
-            for file, findings in found.items()
+            for file, findings in findings_by_file.items()
         )
         echo_json([*files_json])
         return 2 if wrong else 0
-    for file, findings in found.items():
+    for file, findings in findings_by_file.items():
         echo("\n".join(describe(file, findings)) if findings else f"{file}: valid")
     if wrong:
-        several = f"{wrong} of {len(found)} scenarios {'has' if wrong == 1 else 'have'} errors"
-        errors = quantity(sum(map(len, found.values())), "error")
-        say(f"the scenario has {errors}" if len(found) == 1 else several)
+        several = (
+            f"{wrong} of {len(findings_by_file)} scenarios {'has' if wrong == 1 else 'have'} errors"
+        )
+        errors = quantity(sum(map(len, findings_by_file.values())), "error")
+        say(f"the scenario has {errors}" if len(findings_by_file) == 1 else several)
     return 2 if wrong else 0

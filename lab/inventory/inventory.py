@@ -245,17 +245,24 @@ def account(inventory: Inventory) -> Iterator[str]:
         yield f"secret {name}: from {place}"
 
 
-def _hypervisor(one: Hypervisor) -> Iterator[str]:
-    memory = "all but an eighth" if one.memory_mib is None else f"{one.memory_mib / _GIB:g} GiB"
-    disk = "four times what is free" if one.disk_gib is None else f"{one.disk_gib} GiB"
-    vcpus = one.vcpus or "eight times its threads"
-    yield f"hypervisor {one.name}: {one.uri}"
+def _hypervisor(hypervisor: Hypervisor) -> Iterator[str]:
+    memory = (
+        "all but an eighth"
+        if hypervisor.memory_mib is None
+        else f"{hypervisor.memory_mib / _GIB:g} GiB"
+    )
+    disk = (
+        "four times what is free" if hypervisor.disk_gib is None else f"{hypervisor.disk_gib} GiB"
+    )
+    vcpus = hypervisor.vcpus or "eight times its threads"
+    yield f"hypervisor {hypervisor.name}: {hypervisor.uri}"
     yield f"  limits      {vcpus} vCPUs; memory {memory}; disk {disk}"
-    yield f"  storage     {one.storage}"
-    yield f"  tunnels     {one.address or 'to the host of the URI'}, MTU {one.mtu}"
-    yield f"  boots       {one.parallel_boots or 'one a thread'} at once, {one.acceleration}"
-    if one.tags:
-        yield f"  tags        {', '.join(sorted(one.tags))}"
+    yield f"  storage     {hypervisor.storage}"
+    yield f"  tunnels     {hypervisor.address or 'to the host of the URI'}, MTU {hypervisor.mtu}"
+    boots = hypervisor.parallel_boots or "one a thread"
+    yield f"  boots       {boots} at once, {hypervisor.acceleration}"
+    if hypervisor.tags:
+        yield f"  tags        {', '.join(sorted(hypervisor.tags))}"
 
 
 def _age(seconds: float | None) -> str:

@@ -54,8 +54,8 @@ def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
 
     Raises InventoryError as :func:`load` does.
     """
-    found = find(environment, cwd)
-    return None if found is None else load(found.path, named=found.named)
+    file = find(environment, cwd)
+    return None if file is None else load(file.path, named=file.named)
 
 
 def load(path: Path, *, named: bool = True) -> Inventory:

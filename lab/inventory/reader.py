@@ -55,34 +55,34 @@ def parse(text: str) -> dict[str, object]:
     long = _LONG.search(text)
     if long:
         line = text.count("\n", 0, long.start()) + 1
-        what = "this key has more than 32 parts"
-        raise StopError(FileFinding((), line, 1, what, "write it with fewer dots"))
+        message = "this key has more than 32 parts"
+        raise StopError(FileFinding((), line, 1, message, "write it with fewer dots"))
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StopError(_syntax_finding(str(error), text)) from None
     except RecursionError:
-        what = "the brackets in this file are nested too deeply"
-        raise StopError(FileFinding((), 0, 0, what, "write it with fewer brackets")) from None
+        message = "the brackets in this file are nested too deeply"
+        raise StopError(FileFinding((), 0, 0, message, "write it with fewer brackets")) from None
     except ValueError:  # Python's limit on the digits of an integer
-        what = "a number in this file has more than 4300 digits"
-        raise StopError(FileFinding((), 0, 0, what, "write it with fewer")) from None
+        message = "a number in this file has more than 4300 digits"
+        raise StopError(FileFinding((), 0, 0, message, "write it with fewer")) from None
 
 
-def _syntax_finding(said: str, text: str) -> FileFinding:
+def _syntax_finding(error: str, text: str) -> FileFinding:
     rows = text.rstrip("\n").split("\n")
-    place = _PLACE.search(said)
+    place = _PLACE.search(error)
     line, col = int(place[1] or len(rows)) if place else 1, int(place[2] or 1) if place else 1
     row = rows[line - 1] if line <= len(rows) else ""
     bare = _UNQUOTED.match(row)
-    if bare and said.startswith(("Invalid value", "Expected newline")) and bare.start(1) < col:
-        what = "this value is neither a number nor true or false, and has no quotes"
-        return FileFinding((), line, bare.start(1) + 1, what, "put it in quotes")
-    for part, what, hint in _SYNTAX:
-        if part in said.replace("\n", "\\n"):
-            return FileFinding((), line, col, what, hint)
-    what = f"invalid TOML: {quoted(_PLACE.sub('', said))}"
-    return FileFinding((), line, col, what, "correct this line, or put its value in quotes")
+    if bare and error.startswith(("Invalid value", "Expected newline")) and bare.start(1) < col:
+        message = "this value is neither a number nor true or false, and has no quotes"
+        return FileFinding((), line, bare.start(1) + 1, message, "put it in quotes")
+    for part, message, hint in _SYNTAX:
+        if part in error.replace("\n", "\\n"):
+            return FileFinding((), line, col, message, hint)
+    message = f"invalid TOML: {quoted(_PLACE.sub('', error))}"
+    return FileFinding((), line, col, message, "correct this line, or put its value in quotes")
 
 
 def _texts(node: object, key: Key = ()) -> Iterator[tuple[Key, str]]:
@@ -101,23 +101,23 @@ _SECRET_KEYS = ("file", "env")
 
 def take_secrets(tree: dict[str, object]) -> tuple[Problem, ...]:
     """Remove every plain-text secret from the tree; return a problem for each."""
-    found = tuple(_secret_keys(tree))
-    for *above, name in found:
+    keys = tuple(_secret_keys(tree))
+    for *above, name in keys:
         table: dict[str, object] = tree
         for part in above:
             table = table[str(part)]  # type: ignore[assignment]
         del table[str(name)]
-    return tuple(_secret_problem(key) for key in found)
+    return tuple(_secret_problem(key) for key in keys)
 
 
 def _secret_problem(key: Key) -> Problem:
     name = key[1] if key[0] == _SECRETS and len(key) > 1 else str(key[-1]).replace("_", "-")
-    what = "this is a secret in plain text"
+    message = "this is a secret in plain text"
     hint = (
         f"put it into a file of mode 0600, and write [secrets.{name}] with "
         'file = "/path/of/it", or env = "VARIABLE"; then change it: it may have been read'
     )
-    return Problem(key, what, hint)
+    return Problem(key, message, hint)
 
 
 def _secret_keys(tree: dict[str, object]) -> Iterator[Key]:
@@ -148,12 +148,14 @@ def _placed(file: Inventory, path: Path, text: str) -> Inventory:
     """The inventory with names and lines of its hypervisors, and absolute paths."""
     return file.replace(
         hypervisors={
-            name: one.replace(
+            name: hypervisor.replace(
                 name=name,
-                storage=one.storage if "storage" in one.model_fields_set else file.storage.path,
+                storage=hypervisor.storage
+                if "storage" in hypervisor.model_fields_set
+                else file.storage.path,
                 line=_line(name, text),
             )
-            for name, one in file.hypervisors.items()
+            for name, hypervisor in file.hypervisors.items()
         },
         cache=file.cache and _place(path, file.cache),
         images={
@@ -163,8 +165,8 @@ def _placed(file: Inventory, path: Path, text: str) -> Inventory:
             for name, image in file.images.items()
         },
         secrets={
-            name: one.replace(file=one.file and _place(path, one.file))
-            for name, one in file.secrets.items()
+            name: secret.replace(file=secret.file and _place(path, secret.file))
+            for name, secret in file.secrets.items()
         },
         path=str(path.absolute()),
     )
@@ -173,12 +175,12 @@ def _placed(file: Inventory, path: Path, text: str) -> Inventory:
 def _line(hypervisor: str, text: str) -> int:
     """The line of the hypervisor's table, or of its key in ``[hypervisors]``; else 1."""
     name = rf"""["']?{re.escape(hypervisor)}["']?"""
-    found = re.search(
+    match = re.search(
         rf"""^[ \t]*(\[[ \t]*["']?hypervisors["']?[ \t]*\.[ \t]*{name}|{name}[ \t]*[.=])""",
         text,
         re.MULTILINE,
     )
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+    return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 PRIVATE = 0o077
@@ -192,7 +194,7 @@ def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Itera
     stand-ins and of the problems found so far. ``path``: the inventory file; paths in it are
     relative to its directory.
     """
-    found = (
+    problems = (
         *_names(file),
         *_tunnel_ends(file),
         *_repeats(file, broken),
@@ -200,12 +202,14 @@ def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Itera
         *_mirrors(file),
         *_secrets(file, path),
     )
-    yield from (one for one in found if not any(_touches(key, one.key) for key in broken))
+    yield from (
+        problem for problem in problems if not any(_touches(key, problem.key) for key in broken)
+    )
 
 
-def _touches(one: Key, other: Key) -> bool:
+def _touches(key: Key, other: Key) -> bool:
     """Whether the keys are equal, or one contains the other."""
-    return all(a == b for a, b in zip(one, other, strict=False))
+    return all(a == b for a, b in zip(key, other, strict=False))
 
 
 def _names(file: Inventory) -> Iterator[Problem]:
@@ -213,61 +217,61 @@ def _names(file: Inventory) -> Iterator[Problem]:
     for table, names in {**tables, "secrets": [*file.secrets]}.items():
         for name in names:
             if not re.fullmatch(LABEL, name):
-                what = f"{quoted(name)} is not a valid name"
+                message = f"{quoted(name)} is not a valid name"
                 hint = "use a-z, 0-9 and -, beginning and ending with a letter or a digit"
-                yield Problem((table, name), what, hint)
+                yield Problem((table, name), message, hint)
 
 
 def _tunnel_ends(file: Inventory) -> Iterator[Problem]:
     if len(file.hypervisors) == 1:
         return
-    for name, one in file.hypervisors.items():
-        if one.address is None and uri.parse(one.uri).host is None:
-            what = f"hypervisor {quoted(name)} is one of several and has no address"
+    for name, hypervisor in file.hypervisors.items():
+        if hypervisor.address is None and uri.parse(hypervisor.uri).host is None:
+            message = f"hypervisor {quoted(name)} is one of several and has no address"
             hint = 'add address = "192.0.2.10", where the other hypervisors reach it'
-            yield Problem(("hypervisors", name), what, hint)
+            yield Problem(("hypervisors", name), message, hint)
 
 
 def _repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]:
     for field, words in (("uri", "the same hypervisor"), ("address", "the same address")):
         first: dict[object, str] = {}
-        for name, one in file.hypervisors.items():
+        for name, hypervisor in file.hypervisors.items():
             key = ("hypervisors", name, field)
-            value = getattr(one, field)
+            value = getattr(hypervisor, field)
             if value is None or key in broken:
                 continue
             other = first.setdefault(uri.place(value) if field == "uri" else value, name)
             if other != name:
-                what = f"{quoted(value)} is {words} as that of {quoted(other)}"
-                yield Problem(key, what, "every hypervisor has its own")
+                message = f"{quoted(value)} is {words} as that of {quoted(other)}"
+                yield Problem(key, message, "every hypervisor has its own")
 
 
 def _sources(file: Inventory) -> Iterator[Problem]:
     for name, image in file.images.items():
         if image.url and image.path:
-            what = f'image {quoted(name)} has both "url" and "path"'
-            yield Problem(("images", name, "path"), what, "keep one of the two")
+            message = f'image {quoted(name)} has both "url" and "path"'
+            yield Problem(("images", name, "path"), message, "keep one of the two")
         elif not image.url and not image.path and not image.sha256:
-            what = f'image {quoted(name)} has neither "url" nor "path"'
-            yield Problem(("images", name), what, 'add "url" or "path"')
+            message = f'image {quoted(name)} has neither "url" nor "path"'
+            yield Problem(("images", name), message, 'add "url" or "path"')
 
 
 def _mirrors(file: Inventory) -> Iterator[Problem]:
     for address in file.mirrors:
-        found = wrong_of(values.url, address)
-        if found:
-            yield Problem(("mirrors", address), *found)
+        wrong = wrong_of(values.url, address)
+        if wrong:
+            yield Problem(("mirrors", address), *wrong)
 
 
 def _secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
     for name, secret in file.secrets.items():
         key = ("secrets", name)
         if secret.file and secret.environment:
-            what = f'secret {quoted(name)} has both "file" and "env"'
-            yield Problem((*key, "env"), what, "keep one of the two")
+            message = f'secret {quoted(name)} has both "file" and "env"'
+            yield Problem((*key, "env"), message, "keep one of the two")
         elif not secret.file and not secret.environment:
-            what = f"secret {quoted(name)} has no source"
-            yield Problem(key, what, 'add "file" or "env"')
+            message = f"secret {quoted(name)} has no source"
+            yield Problem(key, message, 'add "file" or "env"')
         elif secret.file:
             path = _place(inventory, secret.file)
             bits = _mode(path)
@@ -277,11 +281,11 @@ def _secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
 
 def _readable(key: Key, written: str, path: Path, bits: int) -> Iterator[Problem]:
     if not stat.S_ISREG(bits):
-        what = f"{quoted(written)} is not a file"
-        yield Problem(key, what, "name the file that holds the secret")
+        message = f"{quoted(written)} is not a file"
+        yield Problem(key, message, "name the file that holds the secret")
     elif bits & PRIVATE:
-        what = f"{quoted(written)} can be read by others: its mode is {stat.S_IMODE(bits):04o}"
-        yield Problem(key, what, f"chmod 600 '{path}'")
+        message = f"{quoted(written)} can be read by others: its mode is {stat.S_IMODE(bits):04o}"
+        yield Problem(key, message, f"chmod 600 '{path}'")
 
 
 def as_toml(value: object) -> str:
@@ -289,10 +293,10 @@ def as_toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        inside = ", ".join(f"{name} = {as_toml(one)}" for name, one in value.items())
+        inside = ", ".join(f"{name} = {as_toml(item)}" for name, item in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(as_toml(one) for one in value)}]"
+        return f"[{', '.join(as_toml(item) for item in value)}]"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

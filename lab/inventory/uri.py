@@ -79,19 +79,19 @@ def check(written: str) -> str:
     except ValueError as error:
         raise wrong(f"this is not a URI: {error}", f"write it like {quoted(LOCAL)}") from None
     if parts.password is not None:
-        what = "this URI has a password in plain text"
-        raise wrong(what, 'remove it, and log in with a key: "...?keyfile=/path/of/the/key"')
+        message = "this URI has a password in plain text"
+        raise wrong(message, 'remove it, and log in with a key: "...?keyfile=/path/of/the/key"')
     _check_scheme(uri, written)
     _check_place(uri, written)
     _check_words(uri)
     for name, value in uri.parameters:
         known = PARAMETERS[uri.scheme]
         if name not in known:
-            what = f"{quoted(name)} is not a parameter of {quoted(uri.scheme)}"
-            raise wrong(what, did_you_mean(name, known, f"it has {', '.join(known)}"))
+            message = f"{quoted(name)} is not a parameter of {quoted(uri.scheme)}"
+            raise wrong(message, did_you_mean(name, known, f"it has {', '.join(known)}"))
         if name in _ABSOLUTE and not value.startswith(("/", "~/")):
-            what = f"the {name} {quoted(value)} is not an absolute path"
-            raise wrong(what, "write one that begins with /")
+            message = f"the {name} {quoted(value)} is not an absolute path"
+            raise wrong(message, "write one that begins with /")
     return written
 
 
@@ -100,17 +100,19 @@ def _check_scheme(uri: Uri, written: str) -> None:
         why, hint = _REFUSED[uri.scheme]
         raise wrong(f"{quoted(uri.scheme)} {why}", hint)
     if uri.scheme not in PARAMETERS:
-        what = f"{quoted(uri.scheme or written)} is not a supported kind of hypervisor"
+        message = f"{quoted(uri.scheme or written)} is not a supported kind of hypervisor"
         served = alternatives(f"{scheme}://" for scheme in PARAMETERS)
-        raise wrong(what, did_you_mean(uri.scheme, PARAMETERS, f"begin it with {served}"))
+        raise wrong(message, did_you_mean(uri.scheme, PARAMETERS, f"begin it with {served}"))
 
 
 def _check_words(uri: Uri) -> None:
     """Refuse a host or user that ``ssh`` or its configuration would not treat as a name."""
     for noun, value in (("host", uri.host), ("user", uri.user)):
         if value is not None and not _WORD.fullmatch(value):
-            what = f"the {noun} {quoted(value)} of the URI is not a name of a {noun}"
-            raise wrong(what, "begin it with a letter, a digit or _, and write it without spaces")
+            message = f"the {noun} {quoted(value)} of the URI is not a name of a {noun}"
+            raise wrong(
+                message, "begin it with a letter, a digit or _, and write it without spaces"
+            )
 
 
 def _check_place(uri: Uri, written: str) -> None:
@@ -118,12 +120,12 @@ def _check_place(uri: Uri, written: str) -> None:
         example = f"{uri.scheme}://host.example/system"
         raise wrong(f"{quoted(written)} has no host", f"write it like {quoted(example)}")
     if uri.scheme not in _REMOTE and uri.host:
-        what = f"{quoted(uri.scheme)} is for this machine, and the URI names a host"
+        message = f"{quoted(uri.scheme)} is for this machine, and the URI names a host"
         better = quoted(f"qemu+ssh://{uri.host}/system")
-        raise wrong(what, f"write {better}, or {quoted(LOCAL)}")
+        raise wrong(message, f"write {better}, or {quoted(LOCAL)}")
     if uri.path == "/session":
-        what = "a libvirt session cannot make networks"
-        raise wrong(what, f"write {quoted(written.replace('/session', '/system', 1))}")
+        message = "a libvirt session cannot make networks"
+        raise wrong(message, f"write {quoted(written.replace('/session', '/system', 1))}")
     if uri.path != "/system":
-        what = f"the path {quoted(uri.path)} of the URI is not /system"
-        raise wrong(what, f"write it like {quoted(LOCAL)}")
+        message = f"the path {quoted(uri.path)} of the URI is not /system"
+        raise wrong(message, f"write it like {quoted(LOCAL)}")

@@ -19,8 +19,8 @@ _DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[smhdw])")
 
 def seconds(text: str) -> float | None:
     """Parse a number with a unit (s, m, h, d, w) into seconds; None if it is not one."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    return float(found["number"]) * UNITS[found["unit"]] if found else None
+    match = _DURATION.fullmatch(text.strip().lower())
+    return float(match["number"]) * UNITS[match["unit"]] if match else None
 
 
 SHA256 = r"^[0-9a-fA-F]{64}$"
@@ -51,22 +51,22 @@ def expiry(value: object) -> float:
     """Parse a time such as ``"2d"`` into seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise wrong(f"{value} has no unit", f"write it with one, such as {quoted(f'{value:g}d')}")
-    found = seconds(text(value))
-    if not found:
-        what = f"{quoted(value)} is not a time"
-        raise wrong(what, 'write a number and one of s, m, h, d, w, such as "2d"')
-    return found
+    duration = seconds(text(value))
+    if not duration:
+        message = f"{quoted(value)} is not a time"
+        raise wrong(message, 'write a number and one of s, m, h, d, w, such as "2d"')
+    return duration
 
 
 def management(value: object) -> IPv4Network:
     """A private range with room for at least one lab."""
     network = cidr(value)
     if not any(network.subnet_of(private) for private in _PRIVATE):
-        what = f"{quoted(network)} is not a private range"
-        raise wrong(what, "take one of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 (RFC 1918)")
+        message = f"{quoted(network)} is not a private range"
+        raise wrong(message, "take one of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 (RFC 1918)")
     if network.prefixlen > SMALLEST_RANGE:
-        what = f"{quoted(network)} is too small: each lab takes a /{SMALLEST_RANGE} of it"
-        raise wrong(what, 'write a wider one, such as "10.201.0.0/16"')
+        message = f"{quoted(network)} is too small: each lab takes a /{SMALLEST_RANGE} of it"
+        raise wrong(message, 'write a wider one, such as "10.201.0.0/16"')
     return network
 
 
@@ -74,8 +74,8 @@ def absolute(value: object) -> str:
     """An absolute path on a hypervisor."""
     written = text(value).strip()
     if not written.startswith("/"):
-        what = f"{quoted(written)} is not an absolute path"
-        raise wrong(what, "write one that begins with /")
+        message = f"{quoted(written)} is not an absolute path"
+        raise wrong(message, "write one that begins with /")
     parts = [part for part in written.split("/") if part not in {"", "."}]
     if ".." in parts:
         raise wrong(f'{quoted(written)} holds ".."', "write it out")
@@ -90,8 +90,8 @@ def path(value: object) -> str:
     if not written or "\0" in written:
         raise wrong("this path is empty", "write the path of a file")
     if written.startswith("~") and not written.startswith("~/"):
-        what = f"{quoted(written)} is in another user's home"
-        raise wrong(what, "write the path out")
+        message = f"{quoted(written)} is in another user's home"
+        raise wrong(message, "write the path out")
     return written
 
 
@@ -104,8 +104,8 @@ def url(value: object) -> str:
     except ValueError as error:
         raise wrong(f"this is not an address: {error}", 'write it like "https://..."') from None
     if parts.password is not None:
-        what = "this address has a password in plain text"
-        raise wrong(what, "remove it, and put it into ~/.netrc, mode 0600")
+        message = "this address has a password in plain text"
+        raise wrong(message, "remove it, and put it into ~/.netrc, mode 0600")
     if parts.scheme not in _SCHEMES:
         near = did_you_mean(parts.scheme, _SCHEMES, "begin it with https://, http:// or file://")
         if not parts.scheme:
@@ -121,16 +121,16 @@ def proxy(value: object) -> str:
     written = text(value).strip()
     try:
         parts = urlsplit(written)
-        there = parts.hostname, parts.port
+        place = parts.hostname, parts.port
     except ValueError as error:
         raise wrong(
             f"this is not an address: {error}", 'write it like "http://proxy:3128"'
         ) from None
     if parts.password is not None:
-        what = "this address has a password in plain text"
+        message = "this address has a password in plain text"
         hint = "delete the key, and set http_proxy and https_proxy in the environment instead"
-        raise wrong(what, hint)
-    if parts.scheme not in {"http", "https"} or not there[0]:
+        raise wrong(message, hint)
+    if parts.scheme not in {"http", "https"} or not place[0]:
         raise wrong(
             f"{quoted(written)} is not a proxy", 'write it like "http://proxy.example:3128"'
         )
@@ -149,16 +149,16 @@ def sha256(value: object) -> str:
         raise wrong(
             (f"{quoted(written)} has more than hexadecimal digits"), "write only the 64 digits"
         )
-    what = f"{quoted(written)} is not a SHA-256: it has {len(bare)} characters"
-    raise wrong(what, "write the 64 hexadecimal digits that sha256sum prints")
+    message = f"{quoted(written)} is not a SHA-256: it has {len(bare)} characters"
+    raise wrong(message, "write the 64 hexadecimal digits that sha256sum prints")
 
 
 def variable(value: object) -> str:
     """The name of an environment variable."""
     written = text(value).strip()
     if not re.fullmatch(VARIABLE, written.removeprefix("$")):
-        what = "this is not a name of an environment variable"
-        raise wrong(what, 'write one such as "WINDOWS_ADMIN_PASSWORD", never the secret itself')
+        message = "this is not a name of an environment variable"
+        raise wrong(message, 'write one such as "WINDOWS_ADMIN_PASSWORD", never the secret itself')
     if written.startswith("$"):
         raise wrong("the name has a dollar sign", f"write {quoted(written[1:])}")
     return written
@@ -168,6 +168,6 @@ def tag(value: object) -> str:
     """One tag of a hypervisor."""
     written = text(value).strip()
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", written):
-        what = f"{quoted(written)} is not a tag"
-        raise wrong(what, 'use letters, digits, ".", "_" and "-"')
+        message = f"{quoted(written)} is not a tag"
+        raise wrong(message, 'use letters, digits, ".", "_" and "-"')
     return written

@@ -271,7 +271,7 @@ def runs(name: str) -> tuple[str, ...]:
         return kept
 
 
-def only_lab(doing: str) -> str:
+def only_lab(action: str) -> str:
     """The name of the only lab that is not down.
 
     Raises UsageError if there is none, or several.
@@ -281,7 +281,7 @@ def only_lab(doing: str) -> str:
     if len(labs) == 1:
         return labs[0]
     raise UsageError(
-        doing,
+        action,
         f"no lab is named, and there are {len(labs)}" if labs else "there are no labs",
         f"name one of {', '.join(labs)}" if labs else "'lab up overlay' makes one",
     )

@@ -52,18 +52,18 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     Raises UsageError when the matrix has no such cell, or the lab's provider cannot capture
     packets. Raises BrokenError when the lab is not running.
     """
-    doing = f"capturing '{request}' in lab '{opened.name}'"
-    _require_capture(opened, doing)
+    action = f"capturing '{request}' in lab '{opened.name}'"
+    _require_capture(opened, action)
     with opened.used(f"lab capture {opened.name}", say):
         opened.require_running(well=False)
         with bound(opened) as intent:
-            cells = cells_of(opened.plan, intent, request, doing)
+            cells = cells_of(opened.plan, intent, request, action)
             first: Captured | None = None
             for cell in cells:
-                found = _until_wrong(opened, intent, cell, request)
-                if not found.well:
-                    return found
-                first = first or found
+                captured = _until_wrong(opened, intent, cell, request)
+                if not captured.well:
+                    return captured
+                first = first or captured
             assert first is not None, "there is at least one cell"
             return first
 
@@ -83,8 +83,10 @@ def stream_packets(
     Raises UsageError when there is no such machine, pod or device, or the lab's provider cannot
     capture packets. Raises BrokenError when the lab is not running.
     """
-    doing = f"capturing packets at '{device or 'every device'}' of '{place}' in lab '{opened.name}'"
-    _require_capture(opened, doing)
+    action = (
+        f"capturing packets at '{device or 'every device'}' of '{place}' in lab '{opened.name}'"
+    )
+    _require_capture(opened, action)
     file = PcapngStream()
     missed = 0
 
@@ -92,7 +94,7 @@ def stream_packets(
         nonlocal missed
         if taken.trouble:
             devices = f"lab exec {opened.name} {place} -- ip -br link"
-            raise UsageError(doing, taken.trouble, f"{devices} lists its devices")
+            raise UsageError(action, taken.trouble, f"{devices} lists its devices")
         missed += taken.missed
         write(file.add(taken))
 
@@ -110,34 +112,34 @@ def stream_packets(
                     say(f"{quantity(missed, 'packet')} came too fast, and are missing")
 
 
-def _require_capture(opened: OpenLab, doing: str) -> None:
+def _require_capture(opened: OpenLab, action: str) -> None:
     if CAPTURE not in opened.provider.abilities:
         raise UsageError(
-            doing,
+            action,
             f"provider '{opened.provider.name}' cannot capture packets",
             f"'lab explain' checks the path without them; 'lab shell {opened.name} NODE' and "
             "tcpdump there; or the same scenario with '--provider netns'",
         )
 
 
-def cells_of(plan: Plan, intent: Intent, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
+def cells_of(plan: Plan, intent: Intent, request: CaptureRequest, action: str) -> tuple[Cell, ...]:
     """The cells that match the request, in order.
 
     Raises UsageError, listing the alternatives, if there are none.
     """
-    cells = request.cells(plan, intent, doing)
+    cells = request.cells(plan, intent, action)
     wanted = tuple(cell for cell in cells if request.family in {None, cell.family})
     if not wanted:
         had = ", ".join(dict.fromkeys(cell.family for cell in cells))
         raise UsageError(
-            doing, f"family '{request.family}' has no such cell", f"families that have it: {had}"
+            action, f"family '{request.family}' has no such cell", f"families that have it: {had}"
         )
     return wanted
 
 
 def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRequest) -> Captured:
     for number in count(1):
-        found = capture_probe(
+        captured = capture_probe(
             opened.provider,
             opened.handle,
             intent,
@@ -146,12 +148,12 @@ def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRe
             timeout=request.timeout,
             number=number,
         )
-        if number == request.times or not found.well:
+        if number == request.times or not captured.well:
             break
-    return found
+    return captured
 
 
-def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
+def keep(opened: OpenLab, captured: Captured, directory: Path | None) -> Path:
     """Write one file for each tap and one with all packets; return their directory.
 
     If one cannot be written, the others are removed.
@@ -166,7 +168,7 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
     with guarded_files(f"writing packets into '{directory}'", "or give --output another directory"):
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            for name, content in files(found):
+            for name, content in files(captured):
                 path = directory / name
                 with replacing(path) as file:
                     file.write(content)
@@ -183,8 +185,8 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
 def _own_directory(opened: OpenLab) -> Path:
     parent = opened.handle.directory / RUNS
     make_private(parent)
-    there = [path.name for path in parent.iterdir()]
-    directory = parent / in_order(f"{stamp(opened.store.now())}-capture", there)
+    names = [path.name for path in parent.iterdir()]
+    directory = parent / in_order(f"{stamp(opened.store.now())}-capture", names)
     make_private(directory)
     return directory
 
@@ -204,12 +206,12 @@ def made_empty(directory: Path | None) -> Iterator[None]:
         if directory is not None:
             _require_empty(directory)
             _make(directory, made)
-            _require_own(directory, there=True)  # another user may have created a parent
+            _require_own(directory, exists=True)  # another user may have created a parent
         yield
     except BaseException:
-        for one in reversed(made):
+        for path in reversed(made):
             with suppress(OSError):  # no longer empty
-                one.rmdir()
+                path.rmdir()
         raise
 
 
@@ -227,8 +229,8 @@ def _require_empty(directory: Path) -> None:
         raise _unfit(f"'{directory}' is not empty")
 
 
-def _require_own(directory: Path, *, there: bool = False) -> None:
-    if wrong := writer(directory.absolute(), there=there):
+def _require_own(directory: Path, *, exists: bool = False) -> None:
+    if wrong := writer(directory.absolute(), exists=exists):
         raise _unfit(wrong[0])
 
 

@@ -114,24 +114,24 @@ def _special_left(scenario: Scenario, nodes: Iterable[NodeGroup]) -> tuple[Speci
     One that loses all its backends is dropped: it would no longer be the same test.
     """
     pods = {name for group in nodes for name in pod_names(scenario, group)}
-    found = []
+    left = []
     for service in scenario.services.special:
         named = tuple(pod for pod in service.pods if pod in pods)
         number = len(named) if service.pods else min(service.backends, len(pods))
         if number or not service.backends:
-            found.append(service.replace(pods=named, backends=number))
-    return tuple(found)
+            left.append(service.replace(pods=named, backends=number))
+    return tuple(left)
 
 
 def _families_left(
-    asked: Iterable[Family], services: Iterable[SpecialService]
+    wanted: Iterable[Family], services: Iterable[SpecialService]
 ) -> tuple[Family, ...]:
     """The requested families that still have cells with these Services.
 
     Families of a services node do not depend on them.
     """
-    there = {*families_of(services), *services_node_families(), *families_on_request()}
-    return tuple(family for family in asked if family in there)
+    available = {*families_of(services), *services_node_families(), *families_on_request()}
+    return tuple(family for family in wanted if family in available)
 
 
 FILE = "scenario.yaml"
@@ -145,8 +145,8 @@ def write_scenario(directory: Path, text: str) -> Path:
     path = directory / FILE
     make_private(directory)
     with guarded_files(f"reading '{path}'"):
-        there = path.is_file() and read_private(path) == text.encode()
-    if not there:
+        is_written = path.is_file() and read_private(path) == text.encode()
+    if not is_written:
         write_private(path, text)
     return path
 

@@ -145,15 +145,15 @@ def convert(  # noqa: PLR0913  the options of the command
     Raises UsageError when no scenario can begin from the file, or when the file says already what
     the user asks for.
     """
-    doing = f"beginning scenario '{name}' from '{file}'"
+    action = f"beginning scenario '{name}' from '{file}'"
     tool = foreign.recognise(raw)
     if tool is None or not tool.begins:
-        what = f"this is {tool.name}" if tool else "it is not a file of a tool that is known"
+        message = f"this is {tool.name}" if tool else "it is not a file of a tool that is known"
         names = ", ".join(known.name for known in foreign.FILES if known.begins)
-        raise UsageError(doing, what, tool.way if tool else f"give one of: {names}")
-    objects = tuple(_objects(raw, doing))
+        raise UsageError(action, message, tool.way if tool else f"give one of: {names}")
+    objects = tuple(_objects(raw, action))
     begun, used = _CONVERTERS[tool](ScenarioDraft(name, (), kind="", source=quoted(file)), objects)
-    _refuse_twice(doing, {"--topology": (topology, begun.kind), "--linux": (linux, begun.nodes)})
+    _refuse_twice(action, {"--topology": (topology, begun.kind), "--linux": (linux, begun.nodes)})
     chosen = []
     if not begun.kind and topology is None:
         chosen.append("topology overlay (--topology)")
@@ -165,20 +165,22 @@ def convert(  # noqa: PLR0913  the options of the command
         kind=begun.kind or topology or "overlay",
         nodes=(*begun.nodes, further[-1]) if begun.nodes else further,
     )
-    left_out = [line for one in used for line in one.left_out()]
-    left_out += [_whole(one) for one in objects if not any(one is other for other in used)]
+    left_out = [line for resource in used for line in resource.left_out()]
+    left_out += [
+        _whole(resource) for resource in objects if not any(resource is other for other in used)
+    ]
     return Conversion(draft, tuple(dict.fromkeys(left_out)), tuple(chosen))
 
 
-def _refuse_twice(doing: str, options: Mapping[str, tuple[object, object]]) -> None:
+def _refuse_twice(action: str, options: Mapping[str, tuple[object, object]]) -> None:
     """Refuse an option if the file says it too."""
-    for option, (asked, said) in options.items():
-        if asked is not None and said:
-            shown = f", {quoted(said)}" if isinstance(said, str) else ""
-            raise UsageError(doing, f"the file says it already{shown}", f"leave {option} out")
+    for option, (given, in_file) in options.items():
+        if given is not None and in_file:
+            shown = f", {quoted(in_file)}" if isinstance(in_file, str) else ""
+            raise UsageError(action, f"the file says it already{shown}", f"leave {option} out")
 
 
-def _objects(raw: bytes, doing: str) -> Iterator[_Object]:
+def _objects(raw: bytes, action: str) -> Iterator[_Object]:
     """Each object of the file.
 
     Raises UsageError when it is not YAML, or has what scenario files cannot have either.
@@ -186,47 +188,47 @@ def _objects(raw: bytes, doing: str) -> Iterator[_Object]:
     try:
         text = source.decoded(raw, CONFIGURATION)
     except source.StopError as stop:
-        raise UsageError(doing, stop.finding.what, stop.finding.hint) from None
+        raise UsageError(action, stop.finding.what, stop.finding.hint) from None
     marks = [*_APART.finditer(text)]
     starts = [0, *(mark.end() for mark in marks)]
     ends = [*(mark.start() for mark in marks), len(text)]
     for start, end in zip(starts, ends, strict=True):
         if _HOLDS_TEXT.search(text, start, end):
             above = "\n" * text.count("\n", 0, start)  # so that lines have their numbers
-            document = _document(above + text[start:end], doing)
-            one = _Object(document.texts.get(("kind",), "object"), document)
-            one.read |= {("apiVersion",): True, ("kind",): True, ("metadata",): True}
-            yield one
+            document = _document(above + text[start:end], action)
+            resource = _Object(document.texts.get(("kind",), "object"), document)
+            resource.read |= {("apiVersion",): True, ("kind",): True, ("metadata",): True}
+            yield resource
 
 
-def _document(text: str, doing: str) -> Document:
+def _document(text: str, action: str) -> Document:
     document, findings = source.parse(text.encode(), CONFIGURATION)
     if document is None or findings:
         finding = findings[0]
         place = f"line {finding.line}: " if finding.line else ""
-        raise UsageError(doing, f"{place}{finding.what}", finding.hint)
+        raise UsageError(action, f"{place}{finding.what}", finding.hint)
     return document
 
 
 def _of_kind(objects: tuple[_Object, ...], kind: str) -> _Object:
     """The first object of a kind, or an empty one."""
-    return next((one for one in objects if one.kind == kind), _Object(kind))
+    return next((resource for resource in objects if resource.kind == kind), _Object(kind))
 
 
-def _whole(one: _Object) -> str:
-    name = one.document.texts.get(("metadata", "name"))
-    return f"{one.kind} {quoted(name)}" if name else one.kind
+def _whole(resource: _Object) -> str:
+    name = resource.document.texts.get(("metadata", "name"))
+    return f"{resource.kind} {quoted(name)}" if name else resource.kind
 
 
-def _range(one: _Object, key: Key) -> IPv4Network | None:
+def _range(resource: _Object, key: Key) -> IPv4Network | None:
     """The first IPv4 range at a key of text, one range or several with commas."""
-    texts = [part.strip() for part in one.text(key).split(",") if part.strip()]
+    texts = [part.strip() for part in resource.text(key).split(",") if part.strip()]
     networks = [network for text in texts if (network := _network(text))]
     if len(texts) > len(networks):
         reason = IPV6.answer if any(":" in text for text in texts) else "this is not an IPv4 range"
-        one.leave_out(key, f"{reason}; {networks[0]} is kept" if networks else reason)
+        resource.leave_out(key, f"{reason}; {networks[0]} is kept" if networks else reason)
     elif len(networks) > 1:
-        one.leave_out(key, f"{POOLS.answer}; {networks[0]} is kept")
+        resource.leave_out(key, f"{POOLS.answer}; {networks[0]} is kept")
     return networks[0] if networks else None
 
 
@@ -237,16 +239,16 @@ def _network(text: str) -> IPv4Network | None:
         return None
 
 
-def _with_version(draft: ScenarioDraft, one: _Object, key: Key) -> ScenarioDraft:
+def _with_version(draft: ScenarioDraft, resource: _Object, key: Key) -> ScenarioDraft:
     """The draft with the Kubernetes minor at a key: ``v1.34.1``, or the tag of an image."""
-    text = one.text(key)
+    text = resource.text(key)
     minor = re.search(r"(?:^|:)v?(1\.[0-9]{1,3})(?:\.|@|$)", text)
     if not text:
         return draft
     if minor is None:
-        one.leave_out(key, f"this names no minor; {draft.version} is kept")
+        resource.leave_out(key, f"this names no minor; {draft.version} is kept")
     elif why := unsupported(minor[1]):
-        one.leave_out(key, f"Kubernetes {minor[1]} {why}; {draft.version} is kept")
+        resource.leave_out(key, f"Kubernetes {minor[1]} {why}; {draft.version} is kept")
     else:
         return replace(draft, version=minor[1])
     return draft
@@ -321,13 +323,15 @@ def _from_flannel(
     draft: ScenarioDraft, objects: tuple[_Object, ...]
 ) -> tuple[ScenarioDraft, tuple[_Object, ...]]:
     key: Key = ("data", "net-conf.json")
-    config = next((one for one in objects if key in one.document.texts), _Object("ConfigMap"))
+    config = next(
+        (resource for resource in objects if key in resource.document.texts), _Object("ConfigMap")
+    )
     config.text(("data", "cni-conf.json"))
-    doing = f"reading net-conf.json of {draft.source}"
+    action = f"reading net-conf.json of {draft.source}"
     text = config.text(key).replace("\t", " ")  # of JSON, whose tabs YAML does not always allow
     if not text.lstrip().startswith("{"):
-        raise UsageError(doing, "it is not a JSON object", 'begin it with "{"')
-    flannel = _Object("net-conf.json", _document(text, doing))
+        raise UsageError(action, "it is not a JSON object", 'begin it with "{"')
+    flannel = _Object("net-conf.json", _document(text, action))
     backend = flannel.choice(("Backend", "Type"), {"vxlan": "overlay", "host-gw": "host-gateway"})
     parameters: dict[str, object] = {}
     if backend == "overlay":

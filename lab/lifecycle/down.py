@@ -109,11 +109,11 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
     if any(same_directory(mark.directory, directory) for _, mark in marks):
         return
     elsewhere = [mark for _, mark in marks if mark.lab == name]
-    doing = f"taking down lab '{name}'"
+    action = f"taking down lab '{name}'"
     if elsewhere:
         mark, state = elsewhere[0], elsewhere[0].directory.parent.parent
         raise UsageError(
-            doing,
+            action,
             f"{mark.object} belongs to a lab of that name in the state directory '{state}'",
             f"HYBRIDLAB_STATE={state} lab down {name}, or 'lab gc' if that directory is gone",
         )
@@ -122,7 +122,7 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
         for _, mark in marks
         if same_directory(mark.directory, store.lab_directory(mark.lab))
     ]
-    raise unknown_lab(doing, name, [*(row.name for row in store.labs()), *ours])
+    raise unknown_lab(action, name, [*(row.name for row in store.labs()), *ours])
 
 
 def _own(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str, Mark], ...]:
@@ -143,10 +143,10 @@ RemovalTarget = tuple[str, str]
 
 def targets(row: LabRow | None, marks: Iterable[tuple[str, Mark]]) -> list[RemovalTarget]:
     """What to destroy: what the journal has, and everything that was found by its mark."""
-    found = {(provider, mark.token) for provider, mark in marks}
+    pairs = {(provider, mark.token) for provider, mark in marks}
     if row is not None and row.status != "down":
-        found.add((row.provider, row.token))
-    return sorted(found)
+        pairs.add((row.provider, row.token))
+    return sorted(pairs)
 
 
 def take_away(

@@ -134,18 +134,18 @@ def write_draft(draft: ScenarioDraft) -> str:
     )
     _, findings = check(HeldText(text, draft.name), topology_check=registry.check)
     if findings:
-        what = "; ".join(finding.what for finding in findings)
+        message = "; ".join(finding.what for finding in findings)
         hint = "; ".join(finding.hint for finding in findings)
-        raise UsageError(f"drafting scenario '{draft.name}'", what, hint)
+        raise UsageError(f"drafting scenario '{draft.name}'", message, hint)
     return text
 
 
 def _topology(topology: Topology, draft: ScenarioDraft) -> Iterator[str]:
     yield f"  # {topology.title}\n  kind: {topology.kind}\n"
-    for name, one in topology.parameters.items():
-        value = draft.parameters.get(name, one.schema["default"])
+    for name, parameter in topology.parameters.items():
+        value = draft.parameters.get(name, parameter.schema["default"])
         off = "" if name in draft.parameters else "# "
-        yield f"  {off}{name}: {json.dumps(value)}  # {one.schema['description']}\n"
+        yield f"  {off}{name}: {json.dumps(value)}  # {parameter.schema['description']}\n"
 
 
 def _group(group: NodeDraft, version: str) -> Iterator[str]:

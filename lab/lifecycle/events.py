@@ -39,31 +39,31 @@ def read(store: Store, lab: str | None = None) -> tuple[LabEvent, ...]:
     """
     if lab and store.lab(lab) is None:
         raise unknown_lab(f"reading events of lab '{lab}'", lab, [row.name for row in store.labs()])
-    found = [event for row in store.labs() if lab in {None, row.name} for event in _of(row, store)]
+    events = [event for row in store.labs() if lab in {None, row.name} for event in _of(row, store)]
     names = [lab] if lab else store.labs_with_runs()
-    found += [_test(run) for name in names for run in store.runs(name)]
-    return tuple(sorted(found, key=lambda one: one.at))
+    events += [_test(run) for name in names for run in store.runs(name)]
+    return tuple(sorted(events, key=lambda event: event.at))
 
 
 def follow(store: Store, lab: str | None = None) -> Iterator[LabEvent]:
     """The events of :func:`read`, and then new ones, without end."""
-    seen: tuple[LabEvent, ...] = ()
+    before: tuple[LabEvent, ...] = ()
     for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
         now = read(store, lab)
-        yield from since(seen, now, time.time())
-        seen = now
+        yield from since(before, now, time.time())
+        before = now
 
 
 def since(before: tuple[LabEvent, ...], now: tuple[LabEvent, ...], at: float) -> Iterator[LabEvent]:
     """New events, and events for what has gone: a lab is down, a fault is healed. Pure."""
-    known, there = set(before), set(now)
-    standing = {one.lab for one in now if one.kind == "created"}
-    for one in before:
-        if one.kind == "fault" and one not in there and one.lab in standing:
-            yield LabEvent(at, one.lab, "healed", one.what)
-        if one.kind == "created" and one.lab not in standing:
-            yield LabEvent(at, one.lab, "state", "down")
-    yield from (one for one in now if one not in known)
+    known, still = set(before), set(now)
+    standing = {event.lab for event in now if event.kind == "created"}
+    for event in before:
+        if event.kind == "fault" and event not in still and event.lab in standing:
+            yield LabEvent(at, event.lab, "healed", event.what)
+        if event.kind == "created" and event.lab not in standing:
+            yield LabEvent(at, event.lab, "state", "down")
+    yield from (event for event in now if event not in known)
 
 
 def _of(row: LabRow, store: Store) -> Iterator[LabEvent]:
@@ -76,9 +76,9 @@ def _of(row: LabRow, store: Store) -> Iterator[LabEvent]:
     yield from (_fault(row.name, fault) for fault in store.live_faults(row.name, row.token))
 
 
-def _fault(lab: str, one: FaultRow) -> LabEvent:
-    peer = f", peer {one.peer}" if one.peer else ""
-    return LabEvent(one.at, lab, "fault", f"{one.name} on {one.node}{peer}")
+def _fault(lab: str, row: FaultRow) -> LabEvent:
+    peer = f", peer {row.peer}" if row.peer else ""
+    return LabEvent(row.at, lab, "fault", f"{row.name} on {row.node}{peer}")
 
 
 def _test(run: RunRow) -> LabEvent:

@@ -72,13 +72,13 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
     Raises UsageError when ``path`` exists and is not a regular file. Raises StateError when the
     archive cannot be written; then no file is left.
     """
-    doing = f"writing '{path}'"
-    with guarded_files(doing, elsewhere):
+    action = f"writing '{path}'"
+    with guarded_files(action, elsewhere):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UsageError(doing, "it is not a regular file", "name a regular file")
+            raise UsageError(action, "it is not a regular file", "name a regular file")
     with (
-        guarded_files(doing, elsewhere),
-        open_output(path, doing) as draft,
+        guarded_files(action, elsewhere),
+        open_output(path, action) as draft,
         gzip.GzipFile(fileobj=draft, mode="wb", compresslevel=6, mtime=moment) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
@@ -206,16 +206,16 @@ def secret_values(file: bytes) -> Iterator[bytes]:
 
 def _forms(secrets: Iterable[bytes]) -> list[bytes]:
     """Every encoding of the secrets, longest first: a whole is replaced before its parts."""
-    found: set[bytes] = set()
+    forms: set[bytes] = set()
     for secret in secrets:
         if len(secret) < SHORTEST:
             continue
-        found.update((secret, base64.b64encode(secret)))
+        forms.update((secret, base64.b64encode(secret)))
         text = secret.decode("utf-8", errors="surrogateescape")
         if secret.isascii():
             quoted = (json.dumps(text)[1:-1], escape(text), quote(text), quote(text, safe=""))
-            found.update(form.encode() for form in quoted)
-    return sorted(found, key=lambda form: (-len(form), form))
+            forms.update(form.encode() for form in quoted)
+    return sorted(forms, key=lambda form: (-len(form), form))
 
 
 SECONDS = 60.0
@@ -353,7 +353,7 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
         piece = Evidence(f"{provider.name}/{made.path}", made.content)
         yield piece
         logged += known((piece,))
-    text = "".join(str(one) for one in logged) or "no known line in the logs\n"
+    text = "".join(str(line) for line in logged) or "no known line in the logs\n"
     yield Evidence(KNOWN, text.encode())
 
 

@@ -54,19 +54,19 @@ class ExplainQuestion:
     def __str__(self) -> str:
         return self.source if self.target is None else f"{self.source} to {self.target}"
 
-    def cells(self, plan: Plan, intent: Intent, doing: str) -> tuple[Cell, ...]:
+    def cells(self, plan: Plan, intent: Intent, action: str) -> tuple[Cell, ...]:
         """Its cells in the lab's matrix, or else of any two endpoints that exist.
 
         Raises UsageError, with the nearest name, if there are none.
         """
         try:
-            return self._of(product(plan, intent), doing)
+            return self._of(product(plan, intent), action)
         except UsageError:
-            return self._of(every_pair(plan, intent), doing)
+            return self._of(every_pair(plan, intent), action)
 
-    def _of(self, matrix: Product, doing: str) -> tuple[Cell, ...]:
+    def _of(self, matrix: Product, action: str) -> tuple[Cell, ...]:
         return choose_cells(
-            matrix, self.source, self.target, protocol=self.protocol, size=self.size, doing=doing
+            matrix, self.source, self.target, protocol=self.protocol, size=self.size, action=action
         )
 
 
@@ -81,17 +81,17 @@ def explain_cell(
     Raises UsageError, with the nearest name, when the matrix has no such cell. Raises BrokenError
     when the lab is not running.
     """
-    doing = f"explaining '{question}' in lab '{opened.name}'"
+    action = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
         opened.require_running(well=False)
         with bound(opened) as whole:
-            cells = question.cells(opened.plan, whole, doing)
+            cells = question.cells(opened.plan, whole, action)
             if obstructed := explain_obstructed(cells, opened.limits, whole):
                 return obstructed
             intent = whole.running()
             view = LabView(opened, intent)
-            asked = _Asked(opened, view, show)
-            witnesses = Witnesses(asked.send, asked.look, asked.read, asked.compare, asked.follow)
+            case = _Asked(opened, view, show)
+            witnesses = Witnesses(case.send, case.look, case.read, case.compare, case.follow)
             return explain(cells, opened.limits, intent, witnesses, opened.worked())
 
 
@@ -146,12 +146,16 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
                 for machine in intent.everything()
             }
             view = LabView(opened, intent)
-            found = Explainer(intent, view.look(machines)).everything()
+            findings = Explainer(intent, view.look(machines)).everything()
             if intent.kubernetes is None:
-                return found
+                return findings
             objects = view.compare([CLUSTER]).get(CLUSTER, ())
             if isinstance(objects, LabError):
                 raise objects
             known = {finding.object for finding in missing}
             others = of_objects(None, objects, intent.control_plane())[1]
-            return (*missing, *found, *(one for one in others if one.object not in known))
+            return (
+                *missing,
+                *findings,
+                *(finding for finding in others if finding.object not in known),
+            )

@@ -69,18 +69,18 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     PreflightError when the machine's kernel or tools cannot do it; nothing was changed then. Raises
     BrokenError when a command fails; the fault is then undone.
     """
-    doing = f"putting fault '{request.name}' into lab '{opened.name}'"
-    _require_figures(opened, request, doing)
-    fault = registry.find(doing, request.name)
+    action = f"putting fault '{request.name}' into lab '{opened.name}'"
+    _require_figures(opened, request, action)
+    fault = registry.find(action, request.name)
     command = f"lab fault {opened.name} {request.name}"
     with opened.used(command, say), _by_one(opened, command, say):
         opened.require_running(well=False)
         with bound(opened) as intent:
-            row = _put(opened, fault, request, intent, doing)
+            row = _put(opened, fault, request, intent, action)
     return replace(row, state="done")
 
 
-def _require_figures(opened: OpenLab, request: FaultRequest, doing: str) -> None:
+def _require_figures(opened: OpenLab, request: FaultRequest, action: str) -> None:
     """Refuse machines and pods where the figures of a fault belong."""
     word, *figures = request.name.split() or [""]
     places = opened.intent.places()
@@ -91,17 +91,17 @@ def _require_figures(opened: OpenLab, request: FaultRequest, doing: str) -> None
     for option, value in zip(("--node", "--peer"), named, strict=False):
         words += [option, value]
     why = f"'{named[0]}' is a {'pod' if places[named[0]][1] else 'machine'}, not a value"
-    raise UsageError(doing, why, f"'lab fault {opened.name} {' '.join(words)}'")
+    raise UsageError(action, why, f"'lab fault {opened.name} {' '.join(words)}'")
 
 
 def _put(
-    opened: OpenLab, fault: Fault, request: FaultRequest, intent: Intent, doing: str
+    opened: OpenLab, fault: Fault, request: FaultRequest, intent: Intent, action: str
 ) -> FaultRow:
-    site = registry.choose(fault, intent, doing, request.node, request.peer)
+    site = registry.choose(fault, intent, action, request.node, request.peer)
     peer = site.peers[0] if site.peers else ""
-    _refuse_windows(opened, intent, site.node, doing)
-    _refuse_twice(opened, fault, site.node, peer, doing)
-    _probe(opened, intent, fault, site.node, doing)
+    _refuse_windows(opened, intent, site.node, action)
+    _refuse_twice(opened, fault, site.node, peer, action)
+    _probe(opened, intent, fault, site.node, action)
     change = _change(opened, fault, intent, site.node, peer)
     number = opened.store.intend_fault(
         opened.name,
@@ -111,9 +111,9 @@ def _put(
         peer=peer,
         observed=to_text(observed_in(opened.intent, intent)) if intent.kubernetes else "",
     )
-    row = next(one for one in present(opened) if one.number == number)
+    row = next(row for row in present(opened) if row.number == number)
     try:
-        _run(opened, intent, change.do, doing)
+        _run(opened, intent, change.do, action)
     except LabError:
         _remove(opened, row)
         raise
@@ -127,13 +127,15 @@ def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
     Raises PreflightError when this machine's kernel and tools can do none, and the errors of
     :func:`put_in`.
     """
-    there = {(registry.plain_name(one.name), one.node, one.peer) for one in present(opened)}
+    present_faults = {
+        (registry.plain_name(row.name), row.node, row.peer) for row in present(opened)
+    }
     places = [
         place
         for name, sites in possible(opened, say).items()
         for site in sites
         for peer in site.peers or ("",)
-        if (place := (name, site.node, peer)) not in there
+        if (place := (name, site.node, peer)) not in present_faults
     ]
     random.Random(seed).shuffle(places)  # noqa: S311  must be reproducible
     for place in places:
@@ -175,29 +177,29 @@ def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
                 rebuilt.append(row)
         removed = _take_out(opened, chosen, live)
         if removed and not present(opened):
-            doing = f"healing lab '{opened.name}'"
-            wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
-            _wait_until_ready(opened, doing, say)
+            action = f"healing lab '{opened.name}'"
+            wait_until_learned(opened.provider, opened.handle, opened.intent, action, say)
+            _wait_until_ready(opened, action, say)
     return Healed(tuple(removed), tuple(rebuilt))
 
 
 def _chosen(opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]) -> tuple[FaultRow, ...]:
     """The faults in ``live`` that match ``only``."""
-    found = tuple(
+    rows = tuple(
         row
         for row in live
         if registry.plain_name(row.name) == registry.plain_name(only.name)
         and only.node in {"", row.node}
         and only.peer in {"", row.peer}
     )
-    if not found:
-        there = "; ".join(words(row) for row in live)
+    if not rows:
+        listed = "; ".join(words(row) for row in live)
         raise UsageError(
             f"taking fault '{only.name}' out of lab '{opened.name}'",
             "the lab does not have it",
-            f"there are {there}" if there else "the lab has no faults",
+            f"there are {listed}" if listed else "the lab has no faults",
         )
-    return found
+    return rows
 
 
 def _take_out(
@@ -210,14 +212,14 @@ def _take_out(
     removed = []
     for row in reversed(live):
         if row in again:
-            doing = f"taking fault {words(row)} out of lab '{opened.name}'"
-            _run(opened, opened.intent, _change_of(opened, row, doing).undo, doing)
+            action = f"taking fault {words(row)} out of lab '{opened.name}'"
+            _run(opened, opened.intent, _change_of(opened, row, action).undo, action)
         elif row in chosen:
             _remove(opened, row)
             removed.append(row)
     for row in again:
-        doing = f"putting fault {words(row)} into lab '{opened.name}' again"
-        _run(opened, opened.intent, _change_of(opened, row, doing).do, doing)
+        action = f"putting fault {words(row)} into lab '{opened.name}' again"
+        _run(opened, opened.intent, _change_of(opened, row, action).do, action)
     return removed
 
 
@@ -225,19 +227,19 @@ def _places(opened: OpenLab, row: FaultRow) -> set[str]:
     """The machines and pods that undoing the fault repairs."""
     if row.name == reconnect.CUT_OFF:
         return set()
-    doing = f"looking for fault {words(row)} in lab '{opened.name}'"
-    return {one.place for one in _change_of(opened, row, doing).undo}
+    action = f"looking for fault {words(row)} in lab '{opened.name}'"
+    return {command.place for command in _change_of(opened, row, action).undo}
 
 
-def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
+def _wait_until_ready(opened: OpenLab, action: str, say: Say) -> None:
     """Wait for a cluster's nodes and probe pods. If they do not get Ready, only a note says so."""
     if opened.intent.kubernetes is None:
         return
     try:
         Deadline(_READY_SECONDS).wait(
-            f"{doing}: waiting for the cluster",
+            f"{action}: waiting for the cluster",
             lambda: opened.provider.liveness(opened.handle, opened.intent),
-            until=lambda found: found.state == "running",
+            until=lambda liveness: liveness.state == "running",
             every=_AGAIN_SECONDS,
         )
         with bound(opened, ready=True):
@@ -287,11 +289,11 @@ def words(row: FaultRow) -> str:
     return f"'{row.name}' on '{row.node}'{peer}{half}"
 
 
-def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> None:
+def _refuse_windows(opened: OpenLab, intent: Intent, node: str, action: str) -> None:
     if not _takes(opened, intent, node):
         others = [machine.name for machine in intent.machines if machine.os == "linux"]
         raise UsageError(
-            doing,
+            action,
             f"'{node}' runs Windows, and faults are commands of Linux",
             f"--node {', '.join(others)}",
         )
@@ -302,23 +304,23 @@ def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
     return not (windows and MACHINES in opened.provider.abilities)
 
 
-def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:
+def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, action: str) -> None:
     for row in present(opened):
-        names = {registry.plain_name(one) for one in (row.name, fault.name)}
+        names = {registry.plain_name(name) for name in (row.name, fault.name)}
         if len(names) == 1 and (row.node, row.peer) == (node, peer):
             raise UsageError(
-                doing, f"the lab already has {words(row)}", f"'lab heal {opened.name}'"
+                action, f"the lab already has {words(row)}", f"'lab heal {opened.name}'"
             )
 
 
-def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str) -> None:
+def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, action: str) -> None:
     if not fault.asks:
         return
     machine = opened.provider.machine(opened.handle, intent, node)
     done = machine.run(("sh", "-c", _SHELL + fault.asks), Deadline(_SECONDS))
     if done.code:
         raise PreflightError(
-            doing,
+            action,
             f"'{fault.asks}' fails on '{node}': {done.stderr.strip() or f'exit code {done.code}'}",
             "use another fault, or a kernel and tools that have it; nothing was changed",
         )
@@ -328,8 +330,8 @@ def _remove(opened: OpenLab, row: FaultRow) -> None:
     if row.name == reconnect.CUT_OFF:
         opened.join_again(row.node)
         return
-    doing = f"taking fault {words(row)} out of lab '{opened.name}'"
-    _run(opened, opened.intent, _change_of(opened, row, doing).undo, doing)
+    action = f"taking fault {words(row)} out of lab '{opened.name}'"
+    _run(opened, opened.intent, _change_of(opened, row, action).undo, action)
     opened.store.forget_fault(opened.name, row.number)
 
 
@@ -338,15 +340,15 @@ def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str)
     return from_nodes(fault.change(made, node, peer), intent)
 
 
-def _change_of(opened: OpenLab, row: FaultRow, doing: str) -> FaultChange:
+def _change_of(opened: OpenLab, row: FaultRow, action: str) -> FaultChange:
     """The commands that put a fault in and take it out, from its name and place.
 
     Raises BrokenError when this lab cannot have such a fault, or its pods' addresses are unknown.
     """
     try:
-        fault = registry.find(doing, row.name)
+        fault = registry.find(action, row.name)
         intent = _as_it_was(opened, row)
-        machines = {one.name for one in intent.everything()}
+        machines = {machine.name for machine in intent.everything()}
         pods = {pod.name for machine in intent.machines for pod in machine.pods}
         if row.node in machines and row.peer in {"", *machines, *pods}:
             return _change(opened, fault, intent, row.node, row.peer)
@@ -359,7 +361,7 @@ def _change_of(opened: OpenLab, row: FaultRow, doing: str) -> FaultChange:
     ):  # it has no such site
         pass
     raise BrokenError(
-        doing,
+        action,
         "the journal lists it, but this lab cannot have such a fault",
         f"'lab down {opened.name}', then '{opened.again}'",
     )
@@ -375,17 +377,17 @@ def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
         return intent
 
 
-def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], doing: str) -> None:
+def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], action: str) -> None:
     for place, lines in batches(commands):
         machine = opened.provider.machine(opened.handle, intent, place)
         done = machine.run(("sh", "-c", script(lines)), Deadline(_SECONDS))
         if done.code:
-            said, _, number = done.stderr.strip().rpartition("@")
+            output, _, number = done.stderr.strip().rpartition("@")
             line = lines[int(number)] if number.isdecimal() else "the shell"
             raise BrokenError(
-                doing,
+                action,
                 f"'{_shown(line)}' failed on '{place}': "
-                f"{_shown(said.strip()) or f'exit code {done.code}'}",
+                f"{_shown(output.strip()) or f'exit code {done.code}'}",
                 f"'lab heal {opened.name}', or 'lab down {opened.name}' and '{opened.again}'",
             )
 

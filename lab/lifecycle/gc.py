@@ -131,13 +131,13 @@ def gc(
     Raises BrokenError at the end when something could not be removed. Raises StateError when the
     journal cannot be read or written.
     """
-    found, left = _look(request, providers, store)
+    items, left = _look(request, providers, store)
     removed: list[str] = []
     failed: list[str] = []
     with terminable():
         for unseen in left:
             say(unseen)
-        for item in found:
+        for item in items:
             say(f"{'removing' if request.yes else 'would remove'} lab '{item.lab}': {item.why}")
             if not request.yes:
                 continue
@@ -156,7 +156,7 @@ def gc(
         raise BrokenError(
             "removing what is no longer needed", "; ".join(failed), "run 'lab gc --yes' again"
         )
-    return GcResult(not request.yes, found, tuple(removed), tuple(left))
+    return GcResult(not request.yes, items, tuple(removed), tuple(left))
 
 
 def _look(
@@ -169,11 +169,11 @@ def _look(
 
     marks = all_marks(providers, all_users=request.all_users)  # before the journal: see the module
     labs = store.labs()
-    found = collect(labs, marks, home_of, request.older_than, store.now())
-    taken = {(item.token, item.owner) for item in found}
+    items = collect(labs, marks, home_of, request.older_than, store.now())
+    taken = {(item.token, item.owner) for item in items}
     known = {row.name for row in labs} | {mark.lab for _, mark in marks}
-    return (*found, *_abandoned(store.directory / "labs", known)), [
-        *_of_killed_nights(store, {row.name for row in labs} - {item.lab for item in found}),
+    return (*items, *_abandoned(store.directory / "labs", known)), [
+        *_of_killed_nights(store, {row.name for row in labs} - {item.lab for item in items}),
         *_unseen(marks, taken, home_of),
     ]
 
@@ -292,11 +292,11 @@ def surplus(
     by_age = sorted(nights, key=lambda night: night.place)
     needed = {run for night in by_age[-keep_nights:] for run in night.runs}
     old = {
-        lab: tuple(run for run in found[:-keep_runs] if (lab, run) not in needed)
-        for lab, found in sorted(runs.items())
+        lab: tuple(run for run in names[:-keep_runs] if (lab, run) not in needed)
+        for lab, names in sorted(runs.items())
     }
     return Surplus(
-        runs={lab: found for lab, found in old.items() if found},
+        runs={lab: names for lab, names in old.items() if names},
         nights=tuple(night.directory.name for night in by_age[:-keep_nights]),
     )
 
@@ -322,16 +322,16 @@ def prune(store: Store, keep: Kept, say: Callable[[str], None], *, yes: bool) ->
     labs = {*store.labs_with_runs(), *_directories(store.directory / "labs")}
     kept = {lab: stored_runs(store, lab) for lab in labs}
     shelf = nights_directory(store.directory)
-    found = surplus(kept, _nights(shelf), keep.runs, keep.nights)
+    stale = surplus(kept, _nights(shelf), keep.runs, keep.nights)
     captures = surplus({lab: _captures(store, lab) for lab in labs}, (), keep.runs, keep.nights)
     verb = "removing" if yes else "would remove"
     failed: list[str] = []
     gone = {
-        "run": dict(found.runs),
+        "run": dict(stale.runs),
         "capture": dict(captures.runs),
         "evidence archive": _old_evidence(store, labs, keep.evidence),
     }
-    nights = found.nights
+    nights = stale.nights
     for noun, of_labs in gone.items():
         shelf_of = EVIDENCE if noun == "evidence archive" else RUNS
         for lab, old in of_labs.items():
@@ -340,8 +340,8 @@ def prune(store: Store, keep: Kept, say: Callable[[str], None], *, yes: bool) ->
                 stay = _remove_entries(store.directory, ("labs", lab, shelf_of), old, failed)
                 of_labs[lab] = tuple(run for run in old if run not in stay)
                 store.forget_runs(of_labs[lab])
-    if found.nights:
-        say(f"{verb} {quantity(len(found.nights), 'night')}: {', '.join(found.nights)}")
+    if stale.nights:
+        say(f"{verb} {quantity(len(stale.nights), 'night')}: {', '.join(stale.nights)}")
         if yes:
             stay = _remove_entries(store.directory, (shelf.name,), nights, failed)
             nights = tuple(night for night in nights if night not in stay)
@@ -383,8 +383,8 @@ def _nights(shelf: Path) -> Iterator[FoundNight]:
 def _directories(parent: Path) -> list[str]:
     """Names of the directories in ``parent``, without links; empty if it cannot be read."""
     try:
-        with os.scandir(parent) as found:
-            return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+        with os.scandir(parent) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
 
@@ -397,9 +397,9 @@ def _remove_entries(
     stay: set[str] = set()
     try:
         with _opened(state, parts) as parent:
-            there = frozenset(os.listdir(parent))  # noqa: PTH208  of a descriptor
+            present = frozenset(os.listdir(parent))  # noqa: PTH208  of a descriptor
             for name in names:
-                if name not in there:
+                if name not in present:
                     continue
                 try:
                     if _ARCHIVE.fullmatch(name):

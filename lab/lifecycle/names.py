@@ -39,14 +39,14 @@ def check_name(name: str, *, new: bool = False) -> None:
         )
 
 
-def unknown_lab(doing: str, name: str, known: Iterable[str]) -> UsageError:
+def unknown_lab(action: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown lab, with the nearest name and all labs."""
     labs = sorted(set(known))
     listed = ", ".join(f"'{lab}'" for lab in labs)
     are = "the only lab is" if len(labs) == 1 else "the labs are"
-    there = f"{are} {listed}" if labs else "there are no labs; 'lab up' makes one"
-    hint = f"{did_you_mean(name, labs)} {there}".strip()
-    return UsageError(doing, f"there is no lab named '{name}'", hint)
+    existing = f"{are} {listed}" if labs else "there are no labs; 'lab up' makes one"
+    hint = f"{did_you_mean(name, labs)} {existing}".strip()
+    return UsageError(action, f"there is no lab named '{name}'", hint)
 
 
 def parse_age(text: str) -> float:
@@ -54,14 +54,14 @@ def parse_age(text: str) -> float:
 
     Raises UsageError when it is not a number with one of the units s, m, h, d, w.
     """
-    found = values.seconds(text)
-    if found is None:
+    seconds = values.seconds(text)
+    if seconds is None:
         raise UsageError(
             f"reading the age '{text}'",
             "an age is a number and a unit: s, m, h, d or w",
             "for example 2d, 36h or 90m",
         )
-    return found
+    return seconds
 
 
 def in_words(seconds: float) -> str:

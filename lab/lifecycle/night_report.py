@@ -63,16 +63,19 @@ class FoundNight:
     def complete(self) -> frozenset[str]:
         """The scenarios whose test it finished, even with failed cells."""
         return frozenset(
-            str(one.get("scenario"))
-            for one in _listed(self.summary, "scenarios")
-            for stage in _listed(one, "stages")
+            str(scenario.get("scenario"))
+            for scenario in _listed(self.summary, "scenarios")
+            for stage in _listed(scenario, "stages")
             if stage.get("stage") == "test" and stage.get("code") in [*TESTED]
         )
 
     @property
     def runs(self) -> frozenset[tuple[str, str]]:
         """The lab and the id of each run that its summary refers to."""
-        pairs = ((one.get("lab"), one.get("run")) for one in _listed(self.summary, "scenarios"))
+        pairs = (
+            (scenario.get("lab"), scenario.get("run"))
+            for scenario in _listed(self.summary, "scenarios")
+        )
         return frozenset(
             (lab, run) for lab, run in pairs if isinstance(lab, str) and isinstance(run, str)
         )
@@ -98,7 +101,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         number = _next_number(output.parent)
     _require_own(output)
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
-    _require_own(output, there=True)  # another user may have created it
+    _require_own(output, exists=True)  # another user may have created it
     with guarded_files(f"looking into '{output}'"):
         if any(output.iterdir()):
             raise UsageError(
@@ -118,12 +121,12 @@ def _next_number(parent: Path) -> int:
 
 def _beside(parent: Path) -> Iterator[FoundNight]:
     """The nights in ``parent``, which may be shared, that no other user may have written."""
-    found = (night_in(path) for path in parent.iterdir() if not writer(path))
-    return filter(None, found)
+    nights = (night_in(path) for path in parent.iterdir() if not writer(path))
+    return filter(None, nights)
 
 
-def _require_own(output: Path, *, there: bool = False) -> None:
-    if wrong := writer(output, there=there):
+def _require_own(output: Path, *, exists: bool = False) -> None:
+    if wrong := writer(output, exists=exists):
         raise UsageError(
             f"writing a night into '{output}'",
             wrong[0],
@@ -192,17 +195,17 @@ def summary_in(directory: Path) -> dict[str, Any]:
     """The summary of the night in this directory; empty if it has none of this version."""
     path = directory / SUMMARY
     try:
-        found = parsed(read_regular(path).decode())  # could be a pipe in a shared directory
+        summary = parsed(read_regular(path).decode())  # could be a pipe in a shared directory
     except (OSError, ValueError):
         return {}
-    known = isinstance(found, dict) and found.get("format") in READABLE and "started" in found
-    return found if known else {}
+    known = isinstance(summary, dict) and summary.get("format") in READABLE and "started" in summary
+    return summary if known else {}
 
 
-def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _listed(summary: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """The objects in the list ``found[key]``; empty if it is not a list."""
-    value = found.get(key)
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    value = summary.get(key)
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
@@ -212,8 +215,8 @@ def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
         for scenario in night.scenarios
         if scenario.run and scenario.tested
     }
-    found = {name: _latest(name, earlier) for name in runs}
-    pairs = {name: one for name, one in found.items() if one is not None}
+    latest = {name: _latest(name, earlier) for name in runs}
+    pairs = {name: pair for name, pair in latest.items() if pair is not None}
     return replace(
         night,
         before={name: directory.name for name, (directory, _) in pairs.items()},

@@ -155,13 +155,13 @@ def run_night(
                 stop.set()
                 say("stopping: taking down the labs that are up first")
                 submit(pool)  # jobs that have not started are only recorded as stopped
-    found = tuple(futures[job].result() for job in request.jobs)
+    nights = tuple(futures[job].result() for job in request.jobs)
     night = Night(
         name=request.output.name,
         provider=request.provider,
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - begun,
-        scenarios=found,
+        scenarios=nights,
     )
     return night, ended_by
 
@@ -173,16 +173,16 @@ def _run_job(
     begun = time.monotonic()
     work = _ScenarioRun(job, request, operations, stop)
     try:
-        found = work.result("refused", job.unfit) if job.unfit else work.run_all()
+        night = work.result("refused", job.unfit) if job.unfit else work.run_all()
     except LabError as error:
-        found = work.result("broken", error.cause)
+        night = work.result("broken", error.cause)
     except Exception as error:  # noqa: BLE001  a night goes on after a failure of any kind
-        found = work.result("broken", f"{type(error).__name__}: {error}")
+        night = work.result("broken", f"{type(error).__name__}: {error}")
     say(
-        f"{job.name}: {found.outcome}, {time.monotonic() - begun:.0f} s"
-        + (f"; {found.detail}" if found.detail else "")
+        f"{job.name}: {night.outcome}, {time.monotonic() - begun:.0f} s"
+        + (f"; {night.detail}" if night.detail else "")
     )
-    return found
+    return night
 
 
 class _ScenarioRun:
@@ -301,8 +301,8 @@ def last_words(log: Path) -> str:
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     lines = [line for line in lines if line.strip() not in {"", "interrupted"}]
-    said = [line.strip() for line in lines if not line.startswith("  try:")]
-    return said[-1] if said else ""
+    words = [line.strip() for line in lines if not line.startswith("  try:")]
+    return words[-1] if words else ""
 
 
 def operations() -> NightOperations:
@@ -310,13 +310,13 @@ def operations() -> NightOperations:
     return NightOperations(run_lab, _is_there, _run_directories)
 
 
-def choose_provider(asked: str | None) -> Provider:
-    """The provider of a night: ``asked``, else the default one.
+def choose_provider(given: str | None) -> Provider:
+    """The provider of a night: ``given``, else the default one.
 
-    Raises PreflightError when its machines are emulated and ``asked`` is None.
+    Raises PreflightError when its machines are emulated and ``given`` is None.
     """
-    provider = choose(providers(), chosen(asked, current(os.environ, Path.cwd())))
-    if asked is None and MACHINES not in provider.abilities:
+    provider = choose(providers(), chosen(given, current(os.environ, Path.cwd())))
+    if given is None and MACHINES not in provider.abilities:
         raise PreflightError(
             "choosing the provider of a night",
             "there are no hypervisors, and a night on the embedded provider says nothing about "
@@ -339,13 +339,13 @@ def select_jobs(
     That is how many labs of the other jobs may be up at once. Errors in a scenario's file are left
     to ``lab up``.
     """
-    found, fit = [], []
+    selected, fit = [], []
     for job in jobs:
         intent = _intent(job, provider, only, pods)
-        found.append(replace(job, unfit=provider.unfit(intent) if intent else ""))
-        if intent and not found[-1].unfit:
+        selected.append(replace(job, unfit=provider.unfit(intent) if intent else ""))
+        if intent and not selected[-1].unfit:
             fit.append(intent)
-    return tuple(found), provider.labs_at_once(fit)
+    return tuple(selected), provider.labs_at_once(fit)
 
 
 def _intent(job: Job, provider: Provider, only: str | None, pods: Pods | None) -> Intent | None:

@@ -21,16 +21,16 @@ _TOKEN = re.compile(r"[0-9a-z]+")
 """A valid token. Providers put it into names and paths, so it must not contain '/' or '.'."""
 
 
-def same_directory(one: Path, other: Path) -> bool:
+def same_directory(path: Path, other: Path) -> bool:
     """Whether both are the directory of the same lab, even if neither exists any more.
 
     Links are resolved only up to the state directory: below it there are none. A path with a link
     that the caller may not read (``/proc/1/root``) is never the caller's directory.
     """
-    if one.parts[-2:] != other.parts[-2:]:
+    if path.parts[-2:] != other.parts[-2:]:
         return False
     try:
-        return os.path.realpath(one.parent.parent) == os.path.realpath(other.parent.parent)
+        return os.path.realpath(path.parent.parent) == os.path.realpath(other.parent.parent)
     except OSError:
         return False
 

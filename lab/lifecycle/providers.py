@@ -60,14 +60,14 @@ class Providers(Mapping[str, Provider]):
     def marks(self, name: str, *, all_users: bool) -> tuple[Mark, ...]:
         """The marks of the provider's labs; its module ``marks`` finds them without creating it."""
         if quick := self._quick(name):
-            found: tuple[Mark, ...] = quick.find(self._setup, all_users=all_users)
-            return found
+            marks: tuple[Mark, ...] = quick.find(self._setup, all_users=all_users)
+            return marks
         return self[name].marks(all_users=all_users)
 
     def banner(self, name: str) -> str:
         """The first line of output of a command that is about no particular lab."""
-        found = getattr(self._quick(name), "BANNER", None)
-        return str(found) if found else choose(self, name).banner(None)
+        banner = getattr(self._quick(name), "BANNER", None)
+        return str(banner) if banner else choose(self, name).banner(None)
 
     def _quick(self, name: str) -> Any:
         plugin = _plugins().get(name) if self._shipped and name not in self._made else None
@@ -97,15 +97,15 @@ def _plugins() -> Mapping[str, Plugin]:
     return {plugin.name: plugin for plugin in plugins("providers")}
 
 
-def _made(found: object) -> Provider:
-    assert isinstance(found, Provider), "what 'make' of a provider returns"
-    return found
+def _made(made: object) -> Provider:
+    assert isinstance(made, Provider), "what 'make' of a provider returns"
+    return made
 
 
-def chosen(asked: str | None, inventory: Inventory | None) -> str:
-    """The name of the provider: ``asked``, else libvirt if there are hypervisors, else netns."""
-    if asked:
-        return asked
+def chosen(given: str | None, inventory: Inventory | None) -> str:
+    """The name of the provider: ``given``, else libvirt if there are hypervisors, else netns."""
+    if given:
+        return given
     return "libvirt" if inventory is not None and inventory.hypervisors else DEFAULT
 
 
@@ -129,16 +129,16 @@ def offered(providers: Mapping[str, Provider]) -> list[str]:
     return [name for name in providers if name != _FOR_TESTS]
 
 
-def real_machines(provider: Provider, doing: str) -> RealMachines:
+def real_machines(provider: Provider, action: str) -> RealMachines:
     """The provider as :class:`RealMachines`: its machines have a console, an address and memory.
 
-    ``doing``: the purpose, for the error: ``"suspending lab 'overlay'"``.
+    ``action``: the purpose, for the error: ``"suspending lab 'overlay'"``.
 
     Raises UsageError when its machines are not real.
     """
     if MACHINES not in provider.abilities:
         raise UsageError(
-            doing,
+            action,
             f"the machines of provider '{provider.name}' are not real machines",
             "use 'lab shell' and 'lab exec', or bring the lab up with '--provider nspawn' or "
             "'--provider libvirt'",
@@ -150,44 +150,47 @@ _JOURNAL = "journal and reports"
 
 
 def examine(
-    asked: str | None, inventory: Inventory | None, environment: Mapping[str, str]
+    given: str | None, inventory: Inventory | None, environment: Mapping[str, str]
 ) -> tuple[Diagnosis, ...]:
-    """Examine one provider, or all if ``asked`` is None.
+    """Examine one provider, or all if ``given`` is None.
 
     A failure of a provider other than the default one is only a warning.
     """
-    found = [journal(environment)]
-    default = chosen(asked, inventory)
+    diagnoses = [journal(environment)]
+    default = chosen(given, inventory)
     try:
         state = state_directory(environment)
     except StateError:  # the journal's finding says why, and must be fixed first
-        return tuple(found)
+        return tuple(diagnoses)
     providers = Providers(inventory=lambda: inventory)
-    for name in (asked,) if asked else providers:
-        seen = choose(providers, name).examine(state)
-        found += weighed(seen, is_default=name == default)
-    return tuple(found)
+    for name in (given,) if given else providers:
+        examined = choose(providers, name).examine(state)
+        diagnoses += weighed(examined, is_default=name == default)
+    return tuple(diagnoses)
 
 
-def weighed(found: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis, ...]:
+def weighed(diagnoses: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis, ...]:
     """The findings; unless ``is_default``, failures become warnings."""
     if is_default:
-        return tuple(found)
-    return tuple(replace(one, level="warn") if one.level == "fail" else one for one in found)
+        return tuple(diagnoses)
+    return tuple(
+        replace(diagnosis, level="warn") if diagnosis.level == "fail" else diagnosis
+        for diagnosis in diagnoses
+    )
 
 
 def journal(environment: Mapping[str, str]) -> Diagnosis:
     """Check whether the state directory can be written. Nothing is created."""
     try:
         directory = state_directory(environment)
-        there = next(path for path in (directory, *directory.parents) if path.is_dir())
+        existing = next(path for path in (directory, *directory.parents) if path.is_dir())
         check_room(directory)
     except StateError as error:
         return Diagnosis(_JOURNAL, "state", "fail", error.happened, error.hint)
-    for path in (there, directory / FILE):
+    for path in (existing, directory / FILE):
         if path.exists() and not os.access(path, os.W_OK):
-            seen = f"'{path}' cannot be written"
+            happened = f"'{path}' cannot be written"
             return Diagnosis(
-                _JOURNAL, "state", "fail", seen, f"make it writable for you, {ELSEWHERE}"
+                _JOURNAL, "state", "fail", happened, f"make it writable for you, {ELSEWHERE}"
             )
     return Diagnosis(_JOURNAL, "state", "ok", f"kept in '{directory}'")

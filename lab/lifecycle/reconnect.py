@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 def wait_until_learned(
-    provider: Provider, lab: LabHandle, intent: Intent, doing: str, say: Say
+    provider: Provider, lab: LabHandle, intent: Intent, action: str, say: Say
 ) -> None:
     """Wait until daemons have relearned all routes; returns at once if they learn none.
 
@@ -50,17 +50,24 @@ def wait_until_learned(
 
     def look() -> tuple[str, ...]:
         nonlocal announced
-        seen = provider.observe(lab, intent, dict.fromkeys(names, ()), deadline)
-        there = {name: one for name, one in seen.items() if not isinstance(one, LabError)}
-        silent = [f"{name}: {one}" for name, one in seen.items() if isinstance(one, LabError)]
-        left = (*silent, *(f"{one.node}: {one.object}" for one in unlearned(intent, there)))
+        answers = provider.observe(lab, intent, dict.fromkeys(names, ()), deadline)
+        facts = {
+            name: answer for name, answer in answers.items() if not isinstance(answer, LabError)
+        }
+        silent = [
+            f"{name}: {answer}" for name, answer in answers.items() if isinstance(answer, LabError)
+        ]
+        left = (
+            *silent,
+            *(f"{difference.node}: {difference.object}" for difference in unlearned(intent, facts)),
+        )
         if left and not announced:
             announced = True
             say(f"waiting for daemons to relearn what was lost: {_words(left)}")
         return left
 
     deadline.wait(
-        f"{doing}: waiting for daemons to relearn what was lost",
+        f"{action}: waiting for daemons to relearn what was lost",
         look,
         until=lambda left: not left,
         every=_EVERY_SECONDS,

@@ -43,25 +43,25 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     Raises UsageError when there is no such machine or pod, or such an object does not differ there
     while others do. Raises LabError when the lab is not running, or the machine does not answer.
     """
-    doing = f"repairing '{place}' of lab '{opened.name}'"
+    action = f"repairing '{place}' of lab '{opened.name}'"
     with opened.used(f"lab repair {opened.name} {place}", say, alone=True):
         opened.require_running(well=False)
         with bound(opened) as intent:
             view = LabView(opened, intent)
-            every = _differences(view, intent, place, doing)
+            every = _differences(view, intent, place, action)
             first = left = _chosen(every, name)
             if name is not None and not first:
-                _require_nothing(every, name, doing)
+                _require_nothing(every, name, action)
             for _ in range(0 if only_look else _ROUNDS):
                 if not any(is_command(_line(finding)) for finding in left):
                     break
                 for finding in left:
                     _run(opened, intent, finding, say)
-                left = _chosen(_differences(view, intent, place, doing), name)
+                left = _chosen(_differences(view, intent, place, action), name)
     return Repair(first, left)
 
 
-def _differences(view: LabView, intent: Intent, place: str, doing: str) -> tuple[Finding, ...]:
+def _differences(view: LabView, intent: Intent, place: str, action: str) -> tuple[Finding, ...]:
     """How the place differs from what the lab made: its whole state, then what the checks find."""
     machines = {
         name: machine
@@ -70,25 +70,28 @@ def _differences(view: LabView, intent: Intent, place: str, doing: str) -> tuple
     }
     if place not in machines:
         hint = f"{did_you_mean(place, machines)} there are {listed([*machines])}".strip()
-        raise UsageError(doing, f"there is no machine or pod '{place}'", hint)
+        raise UsageError(action, f"there is no machine or pod '{place}'", hint)
     machine = machines[place]
     plane = intent.control_plane()
-    asked = [place, CLUSTER] if place == plane else [place]
-    compared = view.compare(asked)
-    found: list[Finding] = []
-    for name in asked:
+    names = [place, CLUSTER] if place == plane else [place]
+    compared = view.compare(names)
+    findings: list[Finding] = []
+    for name in names:
         answer = compared.get(name, ())
         if isinstance(answer, LabError):
             raise answer
         if name == CLUSTER:
-            found += of_objects(None, answer, plane)[1]
+            findings += of_objects(None, answer, plane)[1]
         else:
-            found += (finding_of(machine.name, place, one) for one in answer)
+            findings += (finding_of(machine.name, place, difference) for difference in answer)
     pods = (place,) if place != machine.name else ()
-    seen = view.look({machine.name: pods})
-    if error := next((one for one in seen.values() if isinstance(one, LabError)), None):
+    answers = view.look({machine.name: pods})
+    if error := next((answer for answer in answers.values() if isinstance(answer, LabError)), None):
         raise error
-    return (*found, *(one for one in Explainer(intent, seen).elsewhere() if one.place == place))
+    return (
+        *findings,
+        *(finding for finding in Explainer(intent, answers).elsewhere() if finding.place == place),
+    )
 
 
 def _chosen(every: Sequence[Finding], name: str | None) -> tuple[Finding, ...]:
@@ -99,15 +102,15 @@ def _chosen(every: Sequence[Finding], name: str | None) -> tuple[Finding, ...]:
     if name is not None:
         return tuple(finding for finding in every if finding.object == name)
     of_state = tuple(finding for finding in every if finding.kind in {DEVIATION, OBJECT})
-    return of_state if any(is_command(_line(one)) for one in of_state) else tuple(every)
+    return of_state if any(is_command(_line(finding)) for finding in of_state) else tuple(every)
 
 
-def _require_nothing(every: Sequence[Finding], name: str, doing: str) -> None:
+def _require_nothing(every: Sequence[Finding], name: str, action: str) -> None:
     """Refuse the name of an object that does not differ while others do."""
     names = list(dict.fromkeys(finding.object for finding in every))
     if names:
         hint = f"{did_you_mean(name, names)} these differ: {listed(names)}".strip()
-        raise UsageError(doing, f"'{name}' does not differ there", hint)
+        raise UsageError(action, f"'{name}' does not differ there", hint)
 
 
 def _line(finding: Finding) -> str:

@@ -43,21 +43,21 @@ def find_run(wanted: str, state: Path) -> RunResult:
 
     Raises UsageError when there is none, with the nearest name, or when the file is not a result.
     """
-    doing = f"looking for the run '{wanted}'"
+    action = f"looking for the run '{wanted}'"
     path = Path(wanted)
     for file in (path, path / RESULT):
         if file.is_file():
-            return _read(doing, file, ("lab", "repro", str(path.absolute())))
+            return _read(action, file, ("lab", "repro", str(path.absolute())))
     kept = state.glob(f"labs/*/runs/{wanted}/{RESULT}") if _is_name(wanted) else iter(())
     for file in kept:
         if file.is_file():
-            return _read_kept(doing, file, state)
+            return _read_kept(action, file, state)
     by_lab = _BACK.fullmatch(wanted)
     if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
         runs = _runs(state, by_lab["lab"])
-        directory = _by_age(doing, by_lab["lab"], runs, int(by_lab["back"] or 0))
-        return _read_kept(doing, directory / RESULT, state)
-    raise UsageError(doing, *_missing(wanted, path, state))
+        directory = _by_age(action, by_lab["lab"], runs, int(by_lab["back"] or 0))
+        return _read_kept(action, directory / RESULT, state)
+    raise UsageError(action, *_missing(wanted, path, state))
 
 
 def chosen_run(written: str, run: str | None) -> tuple[str, Path]:
@@ -68,20 +68,20 @@ def chosen_run(written: str, run: str | None) -> tuple[str, Path]:
 
     Raises UsageError when there is no such lab or run.
     """
-    doing = f"looking for a report of lab '{written}'"
+    action = f"looking for a report of lab '{written}'"
     by_age = _BACK.fullmatch(written)
     lab, back = (by_age["lab"], by_age["back"]) if by_age else (written, None)
     directories = [Path(directory) for directory in api.runs(lab)]
     if run is None:
-        return lab, _by_age(doing, lab, directories, int(back or 0))
+        return lab, _by_age(action, lab, directories, int(back or 0))
     if back is not None:
-        raise UsageError(doing, "a run is named twice", f"'{written}', or '{lab} {run}'")
+        raise UsageError(action, "a run is named twice", f"'{written}', or '{lab} {run}'")
     for directory in directories:
         if directory.name == run:
             return lab, directory
     names = ", ".join(directory.name for directory in directories)
     raise UsageError(
-        doing, f"it has no run '{run}'", f"one of: {names}" if names else f"lab test {lab}"
+        action, f"it has no run '{run}'", f"one of: {names}" if names else f"lab test {lab}"
     )
 
 
@@ -105,16 +105,16 @@ def _is_name(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][-.\w]*", text) is not None
 
 
-def _by_age(doing: str, lab: str, runs: Sequence[Path], back: int) -> Path:
+def _by_age(action: str, lab: str, runs: Sequence[Path], back: int) -> Path:
     """The run so many before the last; ``runs`` are the lab's, oldest first."""
     if not runs:
-        raise UsageError(doing, f"lab '{lab}' has not been tested yet", f"lab test {lab}")
+        raise UsageError(action, f"lab '{lab}' has not been tested yet", f"lab test {lab}")
     if back >= len(runs):
-        there = "only one run" if len(runs) == 1 else f"only {len(runs)} runs"
+        number_of_runs = "only one run" if len(runs) == 1 else f"only {len(runs)} runs"
         listed = ", ".join(run.name for run in runs[-5:])
         raise UsageError(
-            doing,
-            f"lab '{lab}' has {there}, so the oldest is '{lab}~{len(runs) - 1}'",
+            action,
+            f"lab '{lab}' has {number_of_runs}, so the oldest is '{lab}~{len(runs) - 1}'",
             f"one of its latest: {listed}",
         )
     return runs[-1 - back]
@@ -133,32 +133,32 @@ def _nearest(wanted: str, state: Path) -> str:
     return did_you_mean(wanted, [*labs, *runs]) or did_you_mean(wanted.partition("~")[0], labs)
 
 
-def _read_kept(doing: str, file: Path, state: Path) -> RunResult:
+def _read_kept(action: str, file: Path, state: Path) -> RunResult:
     """Read a run in the state directory; its cells are repeated in its lab if that still exists."""
     lab, run = file.parents[2].name, file.parent.name
     with Store(state) as store:
         row = store.lab(lab)
-    there = row is not None and row.status != "down"
-    return _read(doing, file, ("lab", "test", lab, "-k") if there else ("lab", "repro", run))
+    is_up = row is not None and row.status != "down"
+    return _read(action, file, ("lab", "test", lab, "-k") if is_up else ("lab", "repro", run))
 
 
-def _read(doing: str, file: Path, repeat: Sequence[str]) -> RunResult:
+def _read(action: str, file: Path, repeat: Sequence[str]) -> RunResult:
     """Read a result file. ``repeat``: the command that repeats a cell, without the cell's id."""
     try:
         text = read_regular(file).decode()
         document = parsed(text)
     except json.JSONDecodeError as error:
-        raise UsageError(doing, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
+        raise UsageError(action, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
     except (OSError, ValueError) as error:
-        raise UsageError(doing, f"'{file}' cannot be read: {error}", _A_RUN) from error
+        raise UsageError(action, f"'{file}' cannot be read: {error}", _A_RUN) from error
     if not isinstance(document, dict) or "format" not in document:
-        raise UsageError(doing, f"'{file}' is JSON, but not the result of a run", _A_RUN)
+        raise UsageError(action, f"'{file}' is JSON, but not the result of a run", _A_RUN)
     try:
         run, _ = from_json(document)
     except BrokenError as error:
-        raise UsageError(doing, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
+        raise UsageError(action, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
     if wrong := _wrong_name(run):  # it could imitate output of lab itself
-        raise UsageError(doing, f"'{file}' has {wrong}", _A_RUN)
+        raise UsageError(action, f"'{file}' has {wrong}", _A_RUN)
     results = (
         replace(result, repeat=shlex.join((*repeat, result.cell.id))) for result in run.results
     )
@@ -250,8 +250,8 @@ def make_small(
     if output is None:
         make_own(state)
         make_private(file.parent)
-    doing = f"writing '{file}'"
-    with guarded_files(doing), open_output(file, doing) as opened:
+    action = f"writing '{file}'"
+    with guarded_files(action), open_output(file, action) as opened:
         opened.write(to_yaml(small, head).encode())
     return Small(run, then, small, file, lab)
 

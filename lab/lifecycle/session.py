@@ -59,8 +59,8 @@ class OpenLab:
 
     def worked(self) -> float:
         """When the lab's last green run began, or else when it was brought up, since 1970."""
-        runs = (one for one in self.store.runs(self.name) if one.token == self.handle.token)
-        green = [datetime.fromisoformat(one.started).timestamp() for one in runs if one.green]
+        runs = (run for run in self.store.runs(self.name) if run.token == self.handle.token)
+        green = [datetime.fromisoformat(run.started).timestamp() for run in runs if run.green]
         return max([*green[-1:], *(step.at for step in self.store.steps(self.name))], default=0)
 
     def require_running(self, *, well: bool = True) -> None:
@@ -70,13 +70,13 @@ class OpenLab:
 
         Raises BrokenError with the lab's state, and how to bring it up again.
         """
-        found = self.provider.liveness(self.handle, self.intent)
-        if found.state != "running" and (well or not found.reachable):
+        liveness = self.provider.liveness(self.handle, self.intent)
+        if liveness.state != "running" and (well or not liveness.reachable):
             resumes = f"'{self.again}' resumes it"
             raise BrokenError(
                 f"looking for the machines of lab '{self.name}'",
-                f"the lab is {found.state}: {found.detail}",
-                resumes if found.state == "suspended" else self.again,
+                f"the lab is {liveness.state}: {liveness.detail}",
+                resumes if liveness.state == "suspended" else self.again,
             )
 
     @contextmanager
@@ -125,11 +125,11 @@ class OpenLab:
     def _require_same(self, command: str) -> None:
         """Check that the lab is still the one that was opened before the wait."""
         row = self.store.lab(self.name)
-        doing = f"using lab '{self.name}' for '{command}'"
+        action = f"using lab '{self.name}' for '{command}'"
         if row is None or row.status == "down":
-            raise UsageError(doing, "it has been taken down in the meantime", self.again)
+            raise UsageError(action, "it has been taken down in the meantime", self.again)
         if (row.token, row.scenario_text) != (self.handle.token, self.scenario_text):
-            raise BrokenError(doing, "it has been recreated in the meantime", "repeat the command")
+            raise BrokenError(action, "it has been recreated in the meantime", "repeat the command")
 
     def cut_off(self, machine: str) -> None:
         """Take the machine off its networks; recorded, so that a later command can reconnect it."""
@@ -227,7 +227,7 @@ def _run_row(run: RunResult, token: str) -> RunRow:
     )
 
 
-def machine_name(opened: OpenLab, name: str, doing: str) -> str:
+def machine_name(opened: OpenLab, name: str, action: str) -> str:
     """Check that ``name`` is a machine of the lab, and return it.
 
     Raises UsageError if it is not, saying that it is a pod or suggesting the nearest name.
@@ -238,9 +238,9 @@ def machine_name(opened: OpenLab, name: str, doing: str) -> str:
     for machine in opened.intent.machines:
         if name in {pod.name for pod in machine.pods}:
             raise UsageError(
-                doing,
+                action,
                 f"'{name}' is a pod on '{machine.name}', not a machine",
                 f"lab shell {opened.name} {name}",
             )
     hint = f"{did_you_mean(name, machines)} the machines are {', '.join(machines)}".strip()
-    raise UsageError(doing, f"it has no machine '{name}'", hint)
+    raise UsageError(action, f"it has no machine '{name}'", hint)

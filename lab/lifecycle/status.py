@@ -82,25 +82,27 @@ class LabStatus:
     """Nodes of a cluster that is up, with what keeps new pods away from them."""
 
 
-def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
+def judge(
+    journal: LabState, why: str, liveness: Liveness, at_it: Holder | None
+) -> tuple[State, str]:
     """The state of a lab and its detail.
 
-    ``journal`` and ``why``: the journal's status and detail. ``found``: what the provider found.
+    ``journal`` and ``why``: the journal's status and detail. ``liveness``: what the provider found.
     ``at_it``: the command that holds the lab.
     """
     if at_it is not None:
         return "working", f"{at_it!r} is running on it"
     if journal == "broken":
-        worse = found.state in {"broken", "absent"} and found.detail not in why
-        return "broken", f"{why}; now {found.detail}" if worse else why
+        worse = liveness.state in {"broken", "absent"} and liveness.detail not in why
+        return "broken", f"{why}; now {liveness.detail}" if worse else why
     if journal in {"starting", "going"}:
-        what = "up" if journal == "starting" else "down"
-        return "interrupted", f"'lab {what}' ended before it finished"
+        command = "up" if journal == "starting" else "down"
+        return "interrupted", f"'lab {command}' ended before it finished"
     if journal == "interrupted":
         return "interrupted", why
-    seen: Mapping[str, State] = {"running": "up", "suspended": "suspended", "absent": "absent"}
-    state = seen.get(found.state, "broken")
-    return state, "" if state == "up" else found.detail
+    states: Mapping[str, State] = {"running": "up", "suspended": "suspended", "absent": "absent"}
+    state = states.get(liveness.state, "broken")
+    return state, "" if state == "up" else liveness.detail
 
 
 def list_labs(providers: Mapping[str, Provider], store: Store) -> tuple[LabStatus, ...]:
@@ -147,8 +149,8 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
             hypervisor.name: tuple(machine for machine, host in hosts if host == hypervisor.name)
             for hypervisor in intent.hypervisors
         }
-        found = provider.liveness(LabHandle(row.name, directory, row.token), intent)
-        state, detail = judge(row.status, row.detail, found, holder(directory))
+        liveness = provider.liveness(LabHandle(row.name, directory, row.token), intent)
+        state, detail = judge(row.status, row.detail, liveness, holder(directory))
         if state == "up":
             nodes = _remarks(provider, LabHandle(row.name, directory, row.token), intent)
     except LabError as error:
@@ -197,13 +199,13 @@ def _orphans(
     marks: Iterable[tuple[str, Mark]], known: set[str], store: Store
 ) -> tuple[LabStatus, ...]:
     """One for each lab of this state directory that is not in its journal."""
-    found: dict[str, LabStatus] = {}
+    orphans: dict[str, LabStatus] = {}
     for provider, mark in marks:
         directory = store.lab_directory(mark.lab)
         if mark.lab in known or not same_directory(mark.directory, directory):
             continue
         born = store.now() - mark.age_seconds
-        found[mark.lab] = LabStatus(
+        orphans[mark.lab] = LabStatus(
             name=mark.lab,
             state="orphan",
             detail=f"{mark.object} is in no journal; 'lab down {mark.lab}' removes it",
@@ -215,4 +217,4 @@ def _orphans(
             steps=(),
             runs=_runs(mark.lab, store),
         )
-    return tuple(found[name] for name in sorted(found))
+    return tuple(orphans[name] for name in sorted(orphans))

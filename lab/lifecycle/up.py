@@ -114,8 +114,8 @@ class _BringUp:
     ) -> None:
         check_name(request.name, new=True)
         self.request, self.provider, self.store, self.say = request, provider, store, say
-        found = store.lab(request.name)
-        self.known = None if found is None or found.status == "down" else found
+        row = store.lab(request.name)
+        self.known = None if row is None or row.status == "down" else row
         """The lab's row in the journal; None for one that is new or was taken down."""
         self.row = _row(request, provider.name, self.known, store.now())
         self.lab = LabHandle(request.name, store.lab_directory(request.name), self.row.token)
@@ -235,13 +235,13 @@ class _BringUp:
     def _broken(self, step: str, happened: str) -> BrokenError:
         from lab.lifecycle.evidence import keep_because  # noqa: PLC0415  only a failure pays for it
 
-        name, doing = self.lab.name, f"bringing up lab '{self.lab.name}', step '{step}'"
+        name, action = self.lab.name, f"bringing up lab '{self.lab.name}', step '{step}'"
         plan, intent = self.request.plan, self.request.intent
         subject = EvidenceSubject(self.lab, self.row, plan, intent, self.provider, self.store)
         self.store.set_status(name, "broken", f"step '{step}': {happened}")
         return BrokenError(
-            doing,
-            f"{happened}\n  {keep_because(subject, f'{doing}: {happened}')}",
+            action,
+            f"{happened}\n  {keep_because(subject, f'{action}: {happened}')}",
             f"'lab status {name}' shows how far it is, '{self.request.command}' continues, 'lab "
             f"down {name}' takes it down",
         )
@@ -249,17 +249,17 @@ class _BringUp:
 
 def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
     """The lab's new row; an existing lab keeps its token and its creation time."""
-    doing = f"bringing up lab '{request.name}'"
+    action = f"bringing up lab '{request.name}'"
     if known and known.scenario != request.plan.scenario:
         raise UsageError(
-            doing,
+            action,
             f"lab '{known.name}' was made from scenario '{known.scenario}', and this is scenario "
             f"'{request.plan.scenario}'",
             f"run 'lab down {known.name}' first, or give this lab another name with --name",
         )
     if known and known.provider != provider:
         raise UsageError(
-            doing,
+            action,
             f"lab '{known.name}' is on provider '{known.provider}', not on '{provider}'",
             f"run 'lab down {known.name}' first, or use '--provider {known.provider}'",
         )

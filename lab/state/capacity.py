@@ -74,19 +74,19 @@ def check_room(directory: Path, needed: int | None = None) -> None:
 
     Raises FullError naming what is free and what is needed.
     """
-    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
-    figures = os.statvfs(there)
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
+    figures = os.statvfs(existing)
     free = figures.f_bavail * figures.f_frsize
     needed = NEEDED_BYTES if needed is None else needed
     if free < needed:
         raise FullError(
             f"checking disk space in '{directory}'",
             f"{free >> 20} MiB are free, {-(-needed >> 20)} MiB are needed",
-            f"free some space (see: df -h '{_mounted(there)}'), {ELSEWHERE}",
+            f"free some space (see: df -h '{_mounted(existing)}'), {ELSEWHERE}",
         )
 
 
-def _mounted(there: Path) -> Path:
+def _mounted(path: Path) -> Path:
     """The mount point, for a hint that stays valid if the lab's directory is removed."""
-    resolved = there.resolve()
+    resolved = path.resolve()
     return next(path for path in (resolved, *resolved.parents) if path.is_mount())

@@ -62,18 +62,18 @@ def _meant(environment: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "state" / "hybridlab"
 
 
-def require_own(directory: Path, *, there: bool = False) -> None:
+def require_own(directory: Path, *, exists: bool = False) -> None:
     """Refuse a state directory that another user owns or may write.
 
     The same holds for its parents, from which another user could move it away: those owned by
     another user, and those that others may write, unless they have the sticky bit like /tmp. In
     such a directory only the owner of a file can rename or remove it. Root is trusted.
 
-    ``there``: whether it must exist; see :func:`~lab.state.permissions.writer`.
+    ``exists``: whether it must exist; see :func:`~lab.state.permissions.writer`.
 
     Raises StateError naming the directory, and how to fix it.
     """
-    if wrong := writer(directory, own=True, there=there):
+    if wrong := writer(directory, own=True, exists=exists):
         happened, hint = wrong
         raise StateError(
             f"using the state directory '{directory}'",
@@ -89,7 +89,7 @@ def make_own(directory: Path) -> None:
     checked.
     """
     make_private(directory)
-    require_own(directory, there=True)
+    require_own(directory, exists=True)
 
 
 def lab_directory(state: Path, name: str) -> Path:

@@ -49,7 +49,7 @@ class FullError(StateError):
     """The disk is full; files on it can still be read and removed."""
 
 
-def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> StateError:
+def file_failure(action: str, error: OSError, elsewhere: str = ELSEWHERE) -> StateError:
     """The error for a file that could not be created, read or written.
 
     ``elsewhere``: an alternative for the hint, ``"or ..."``; empty for a file that the user has
@@ -59,34 +59,34 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
     where = f"'{error.filename}'" if error.filename else "the file"
     if number in NO_ROOM:
         return FullError(
-            doing, f"{where}: {NO_ROOM[number]}", _either("free some space and repeat", elsewhere)
+            action, f"{where}: {NO_ROOM[number]}", _either("free some space and repeat", elsewhere)
         )
     if number in _USED_UP:
         words, hint = _USED_UP[number]
-        return StateError(doing, f"{where}: {words}", _either(f"{hint} and repeat", elsewhere))
+        return StateError(action, f"{where}: {words}", _either(f"{hint} and repeat", elsewhere))
     if number in _FORBIDDEN:
         return StateError(
-            doing,
+            action,
             f"{where}: {_FORBIDDEN[number]}",
             _either("check that you may read and write it", elsewhere),
         )
     return StateError(
-        doing, f"{where}: {os_words(error)}", _either("fix that and repeat", elsewhere)
+        action, f"{where}: {os_words(error)}", _either("fix that and repeat", elsewhere)
     )
 
 
-def exhausted(error: BaseException, doing: str) -> PreflightError | None:
+def exhausted(error: BaseException, action: str) -> PreflightError | None:
     """The error to report if a resource of the machine, or its limit, is used up; None otherwise.
 
-    ``error``: an exception that nothing expected. ``doing``: what was being done.
+    ``error``: an exception that nothing expected. ``action``: what was being done.
     """
     cause: BaseException | None = error
     while cause is not None:
         number = _resource(cause)
         if isinstance(cause, OSError) and number in NO_ROOM:
-            return file_failure(doing, cause, elsewhere="")
+            return file_failure(action, cause, elsewhere="")
         if number in _USED_UP:
-            return PreflightError(doing, *_USED_UP[number])
+            return PreflightError(action, *_USED_UP[number])
         cause = cause.__cause__
     return None
 
@@ -119,49 +119,49 @@ def _either(hint: str, elsewhere: str) -> str:
     return f"{hint}, {elsewhere}" if elsewhere else hint
 
 
-def damaged(doing: str, path: Path, words: str) -> StateError:
+def damaged(action: str, path: Path, words: str) -> StateError:
     """The error for a state file whose contents this program did not write."""
     return StateError(
-        doing,
+        action,
         f"the state file '{path}' is damaged ({words})",
         f"move it aside with 'mv {path} {path}.damaged' and its '{path.name}-wal' with it; "
         "labs are still found by their marks: 'lab list', 'lab down NAME', 'lab gc'",
     )
 
 
-def database_failure(doing: str, path: Path, code: str, words: str, *, full: bool) -> StateError:
+def database_failure(action: str, path: Path, code: str, words: str, *, full: bool) -> StateError:
     """The error for the state file.
 
-    ``doing``: what was being done. ``path``: the state file. ``code``: SQLite's name of the error,
+    ``action``: what was being done. ``path``: the state file. ``code``: SQLite's name of the error,
     ``"SQLITE_FULL"`` or an extended one. ``words``: SQLite's message. ``full``: whether its file
     system has no space left: outside the database file itself, SQLite reports that as an I/O error.
     """
     where = f"the state file '{path}'"
     if code == "SQLITE_FULL" or (full and code.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))):
         happened = f"{where} cannot grow: the disk is full"
-        return FullError(doing, happened, f"free some space and repeat, {ELSEWHERE}")
+        return FullError(action, happened, f"free some space and repeat, {ELSEWHERE}")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         happened = f"{where} is held by another process ({words})"
-        return StateError(doing, happened, f"find out which with 'fuser -v {path}', then repeat")
+        return StateError(action, happened, f"find out which with 'fuser -v {path}', then repeat")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return damaged(doing, path, words)
+        return damaged(action, path, words)
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         happened = f"{where} cannot be written ({words})"
-        return StateError(doing, happened, f"make its directory writable for you, {ELSEWHERE}")
-    return StateError(doing, f"{where} cannot be used ({words})", f"repeat, {ELSEWHERE}")
+        return StateError(action, happened, f"make its directory writable for you, {ELSEWHERE}")
+    return StateError(action, f"{where} cannot be used ({words})", f"repeat, {ELSEWHERE}")
 
 
 @contextmanager
-def guarded_files(doing: str, elsewhere: str = ELSEWHERE) -> Iterator[None]:
+def guarded_files(action: str, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Turn an OSError in the block into a StateError that says what was being done."""
     try:
         yield
     except OSError as error:
-        raise file_failure(doing, error, elsewhere) from error
+        raise file_failure(action, error, elsewhere) from error
 
 
 @contextmanager
-def guarded_database(doing: str, path: Path) -> Iterator[None]:
+def guarded_database(action: str, path: Path) -> Iterator[None]:
     """Turn errors of SQLite and the file system into a StateError.
 
     A name that is not UTF-8, which SQLite does not accept, becomes a UsageError. Violated
@@ -170,20 +170,20 @@ def guarded_database(doing: str, path: Path) -> Iterator[None]:
     import sqlite3  # noqa: PLC0415  'lab --help' must not pay for it
 
     try:
-        with guarded_files(doing):
+        with guarded_files(action):
             yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
     except UnicodeEncodeError as error:
         raise UsageError(
-            doing, f"the name '{error.object}' is not UTF-8", "give it another name"
+            action, f"the name '{error.object}' is not UTF-8", "give it another name"
         ) from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", "")
         if code.startswith("SQLITE_CANTOPEN"):
-            with guarded_files(doing):
+            with guarded_files(action):
                 _require_files(path.parent)
-        raise database_failure(doing, path, code, str(error), full=_is_full(path)) from error
+        raise database_failure(action, path, code, str(error), full=_is_full(path)) from error
 
 
 def _require_files(directory: Path) -> None:

@@ -95,8 +95,8 @@ def _empty(child: str, top: int) -> None:
 
 def _unlink_files(descriptor: int) -> list[str]:
     """Remove everything except directories; return the names of the directories."""
-    with os.scandir(descriptor) as found:
-        entries = [(one.name, one.is_dir(follow_symlinks=False)) for one in found]
+    with os.scandir(descriptor) as listing:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
     for name, is_directory in entries:
         if not is_directory:
             os.unlink(name, dir_fd=descriptor)
@@ -183,7 +183,7 @@ _MOST_LINKS = 40
 
 @contextmanager
 def open_output(
-    path: Path, doing: str, replaceable: Callable[[bytes], bool] | None = None
+    path: Path, action: str, replaceable: Callable[[bytes], bool] | None = None
 ) -> Iterator[BinaryIO]:
     """Open a file that the user has named, for writing.
 
@@ -199,51 +199,51 @@ def open_output(
     it cannot be written; the old file is then unchanged.
     """
     with ExitStack() as opened:
-        directory, name, file = _resolve(path, doing, opened)
+        directory, name, file = _resolve(path, action, opened)
         target = Path(f"{_DESCRIPTORS}{directory}", name)
         held = Path(f"{_DESCRIPTORS}{file}")
-        found = _require_replaceable(file, doing)
+        status = _require_replaceable(file, action)
         try:
-            if found and not stat.S_ISREG(found.st_mode):
+            if status and not stat.S_ISREG(status.st_mode):
                 with held.open("wb") as pipe:
                     yield pipe
                 return
-            if found and replaceable and not replaceable(read_regular(held)):
-                raise UsageError(doing, "the file has other contents", "give another file")
+            if status and replaceable and not replaceable(read_regular(held)):
+                raise UsageError(action, "the file has other contents", "give another file")
             with replacing(target) as draft:
                 yield draft
-                if found and os.geteuid() == 0:
-                    os.fchown(draft.fileno(), found.st_uid, found.st_gid)
+                if status and os.geteuid() == 0:
+                    os.fchown(draft.fileno(), status.st_uid, status.st_gid)
         except OSError as error:
             if str(error.filename).startswith(_DESCRIPTORS):
                 error.filename = str(path)
             raise
 
 
-def require_output(path: Path, doing: str) -> None:
+def require_output(path: Path, action: str) -> None:
     """Check that :func:`open_output` can write the file, and leave it as it is.
 
     Raises UsageError and OSError as it does.
     """
     with ExitStack() as opened:
-        directory, name, file = _resolve(path, doing, opened)
-        found = _require_replaceable(file, doing)
-        if found is None or stat.S_ISREG(found.st_mode):
+        directory, name, file = _resolve(path, action, opened)
+        status = _require_replaceable(file, action)
+        if status is None or stat.S_ISREG(status.st_mode):
             number, _ = _open_draft(Path(f"{_DESCRIPTORS}{directory}", name), opened)
             os.close(number)
         elif not os.access(f"{_DESCRIPTORS}{file}", os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def _require_replaceable(file: int | None, doing: str) -> os.stat_result | None:
+def _require_replaceable(file: int | None, action: str) -> os.stat_result | None:
     """The status of the file, which has to be missing or of a trusted user; None if missing."""
-    found = None if file is None else os.fstat(file)
-    if found and not stat.S_ISCHR(found.st_mode):  # a terminal is its user's
-        _require_trusted(found, "it", doing)
-    return found
+    status = None if file is None else os.fstat(file)
+    if status and not stat.S_ISCHR(status.st_mode):  # a terminal is its user's
+        _require_trusted(status, "it", action)
+    return status
 
 
-def _resolve(path: Path, doing: str, opened: ExitStack) -> tuple[int, str, int | None]:
+def _resolve(path: Path, action: str, opened: ExitStack) -> tuple[int, str, int | None]:
     """Resolve a path to a directory, the file's name in it, and the file, or None if it is missing.
 
     The directory and the file are open descriptors.
@@ -259,13 +259,13 @@ def _resolve(path: Path, doing: str, opened: ExitStack) -> tuple[int, str, int |
             if ahead:
                 raise
             return directory, name, None
-        found = os.fstat(file)
-        if stat.S_ISLNK(found.st_mode):
-            _require_trusted(found, f"the symbolic link '{name}'", doing)
+        status = os.fstat(file)
+        if stat.S_ISLNK(status.st_mode):
+            _require_trusted(status, f"the symbolic link '{name}'", action)
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            if found.st_dev != Path("/proc").stat().st_dev:
+            if status.st_dev != Path("/proc").stat().st_dev:
                 ahead += reversed(Path(os.readlink("", dir_fd=file)).parts)
                 continue
             file = _open_at(path, name, directory, opened)  # a link in /proc: may lead to a pipe
@@ -287,6 +287,6 @@ def _open_at(
     return descriptor
 
 
-def _require_trusted(found: os.stat_result, what: str, doing: str) -> None:
-    if not is_trusted(found.st_uid):
-        raise UsageError(doing, f"{what} belongs to user {found.st_uid}", "give another file")
+def _require_trusted(status: os.stat_result, subject: str, action: str) -> None:
+    if not is_trusted(status.st_uid):
+        raise UsageError(action, f"{subject} belongs to user {status.st_uid}", "give another file")

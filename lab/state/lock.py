@@ -103,26 +103,26 @@ def holder(directory: Path) -> Holder | None:
 
 
 def _take(
-    doing: str, attempt: Callable[[], int | Holder], wait: float, say: Callable[[str], None]
+    action: str, attempt: Callable[[], int | Holder], wait: float, say: Callable[[str], None]
 ) -> int:
-    seen: list[Holder] = []
+    holders: list[Holder] = []
 
     def look() -> int | Holder:
-        found = attempt()
-        if isinstance(found, Holder):
-            seen.append(found)
-            if wait and len(seen) == 2:  # noqa: PLR2004  a reader is gone by the second attempt
-                say(f"waiting for {found!r}")
-        return found
+        lock = attempt()
+        if isinstance(lock, Holder):
+            holders.append(lock)
+            if wait and len(holders) == 2:  # noqa: PLR2004  a reader is gone by the second attempt
+                say(f"waiting for {lock!r}")
+        return lock
 
     deadline = Deadline(max(wait, GRACE_SECONDS))
     try:
-        taken = deadline.wait(doing, look, until=lambda found: isinstance(found, int), every=0.02)
+        taken = deadline.wait(action, look, until=lambda lock: isinstance(lock, int), every=0.02)
     except DeadlineError as error:
         after = f" after {wait:g} s" if wait else ""
         raise HeldError(
-            doing,
-            f"{seen[-1]!r} still holds it{after}",
+            action,
+            f"{holders[-1]!r} still holds it{after}",
             "wait for that command, or end it, and repeat",
         ) from error
     assert isinstance(taken, int)

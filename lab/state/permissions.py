@@ -51,7 +51,7 @@ def is_trusted(owner: int, *, sudo: bool = True) -> bool:
 
 
 def writer(
-    path: Path, *, own: bool = False, there: bool = False, held: int | None = None
+    path: Path, *, own: bool = False, exists: bool = False, held: int | None = None
 ) -> tuple[str, str] | None:
     """Find an untrusted user who may write the file or directory, or replace it.
 
@@ -61,7 +61,7 @@ def writer(
     are not read.
 
     ``own``: whether only the caller may own it, and no group may write it. Root is then trusted for
-    the parents, and the user who called sudo is not trusted. ``there``: whether it must exist:
+    the parents, and the user who called sudo is not trusted. ``exists``: whether it must exist:
     otherwise another user could still create it. ``held``: a descriptor of it, if it is already
     open: that file is checked, too.
 
@@ -73,7 +73,7 @@ def writer(
         places.append((path, read_access(held), True))
     for place, access, itself in places:
         if access is None:
-            if there:
+            if exists:
                 return f"'{place}' is not there any more", "see who removes it"
             continue
         wrong = _stranger(place, access, own=own, itself=itself) or _open_to_others(

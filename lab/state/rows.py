@@ -127,8 +127,8 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "LabState": get_args(LabState).__contains__,
     "StepState": get_args(StepState).__contains__,
     "ResourceState": get_args(ResourceState).__contains__,
-    "Mapping[str, object]": lambda found: all(_is_option(*one) for one in found.items()),
-    "Mapping[str, int]": lambda found: all(map(_is_whole, found.values())),
+    "Mapping[str, object]": lambda value: all(_is_option(*item) for item in value.items()),
+    "Mapping[str, int]": lambda value: all(map(_is_whole, value.values())),
 }
 """Checks of a column's value by its type: SQLite accepts any value in any column."""
 
@@ -159,11 +159,11 @@ def row_of(kind: type[Row], values: Sequence[Any]) -> Row:
     for column, value in zip(fields(cast("Any", kind)), values, strict=True):
         kind_of = str(column.type)
         try:
-            found = json.loads(value) if kind_of.startswith("Mapping") else value
-            fits = _FITS[kind_of](found)
+            decoded = json.loads(value) if kind_of.startswith("Mapping") else value
+            fits = _FITS[kind_of](decoded)
         except (TypeError, ValueError, AttributeError, RecursionError):
             fits = False
         if not fits:
             raise DamagedRowError(f"{values[0]!r:.60} has the '{column.name}' {value!r:.60}")
-        checked.append(bool(found) if kind_of == "bool" else found)
+        checked.append(bool(decoded) if kind_of == "bool" else decoded)
     return kind(*checked)

@@ -27,16 +27,16 @@ def in_order(name: str, others: Iterable[str]) -> str:
 
     Others that do not start with a time are ignored.
     """
-    found = _STAMP.match(name)
+    match = _STAMP.match(name)
     behind = max(filter(None, map(_next, others)), default="")
-    return name if found is None or behind <= found[0] else f"{behind}{name[found.end() :]}"
+    return name if match is None or behind <= match[0] else f"{behind}{name[match.end() :]}"
 
 
 def _next(name: str) -> str | None:
     """The time that a name starts with, plus one second."""
-    found = _STAMP.match(name)
+    match = _STAMP.match(name)
     try:
-        moment = datetime.strptime(found[0], FORMAT).replace(tzinfo=UTC) if found else None
+        moment = datetime.strptime(match[0], FORMAT).replace(tzinfo=UTC) if match else None
         return f"{moment + _SECOND:{FORMAT}}" if moment else None
     except (ValueError, OverflowError):  # an invalid date, or the last possible one
         return None

@@ -101,12 +101,12 @@ class Store:
         return self.lab_directory(lab) / "runs" / run
 
     @contextmanager
-    def change(self, doing: str) -> Iterator[None]:
+    def change(self, action: str) -> Iterator[None]:
         """Make the changes in the block one transaction."""
         if self._deep:
             yield
             return
-        with self._guarded(doing):
+        with self._guarded(action):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._deep = True
@@ -121,8 +121,8 @@ class Store:
 
     def lab(self, name: str) -> LabRow | None:
         """The lab of this name, even if it is down; None if there never was one."""
-        found = self._labs("WHERE name = ?", name)
-        return found[0] if found else None
+        rows = self._labs("WHERE name = ?", name)
+        return rows[0] if rows else None
 
     def labs(self) -> tuple[LabRow, ...]:
         """Every lab that is not down, by name."""
@@ -215,18 +215,18 @@ class Store:
 
     def record_run(self, run: RunRow) -> None:
         """Write a run, and that its lab was used; a loss of power does not undo it."""
-        doing = f"recording the run '{run.id}'"
-        with self._guarded(doing):
+        action = f"recording the run '{run.id}'"
+        with self._guarded(action):
             self._connection.execute("PRAGMA synchronous = FULL")
-        with self.change(doing):
+        with self.change(action):
             number = max((row.number for row in self.runs(run.lab)), default=0) + 1
             self._write(
-                doing,
+                action,
                 f"INSERT INTO runs ({_RUNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  the same
                 [values_of(replace(run, number=number))],
             )
             self._write(
-                doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
+                action, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
             )
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
@@ -257,11 +257,11 @@ class Store:
         self, lab: str, token: str, name: str, *, node: str, peer: str, observed: str = ""
     ) -> int:
         """Record that a fault is about to be injected; return its number."""
-        doing = f"recording fault '{name}' of the lab '{lab}'"
-        with self.change(doing):
+        action = f"recording fault '{name}' of the lab '{lab}'"
+        with self.change(action):
             number = max((fault.number for fault in self.faults(lab)), default=0) + 1
             self._write(
-                doing,
+                action,
                 f"INSERT INTO faults (lab, {_FAULTS}) "  # noqa: S608  the same
                 "VALUES (?, ?, ?, ?, ?, ?, 'intended', ?, ?)",
                 [(lab, number, token, name, node, peer, self.now(), observed)],
@@ -301,26 +301,26 @@ class Store:
         return self._rows(kind, f"reading the {table} of the lab '{lab}'", query, (lab,))
 
     def _rows(
-        self, kind: type[Row], doing: str, query: str, values: tuple[str, ...]
+        self, kind: type[Row], action: str, query: str, values: tuple[str, ...]
     ) -> tuple[Row, ...]:
         """The rows of a query, with checked values."""
-        found = self._read(doing, query, values)
+        rows = self._read(action, query, values)
         try:
-            return tuple(row_of(kind, row) for row in found)
+            return tuple(row_of(kind, row) for row in rows)
         except DamagedRowError as error:
-            raise damaged(doing, self.path, str(error)) from error
+            raise damaged(action, self.path, str(error)) from error
 
-    def _read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
-        with self._guarded(doing):
+    def _read(self, action: str, query: str, values: tuple[str, ...]) -> list[Any]:
+        with self._guarded(action):
             return self._connection.execute(query, values).fetchall()
 
-    def _write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
+    def _write(self, action: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
         """Run the statement for every row in the current change; return the number of rows hit."""
-        with self.change(doing):
+        with self.change(action):
             return self._connection.executemany(statement, rows).rowcount
 
-    def _guarded(self, doing: str) -> Any:
-        return guarded_database(doing, self.path)
+    def _guarded(self, action: str) -> Any:
+        return guarded_database(action, self.path)
 
 
 FILE = "state.db"
@@ -477,15 +477,15 @@ def ensure(connection: sqlite3.Connection, path: Path) -> None:
     Raises StateError when the file is from a newer version, or another process does not finish
     migrating it.
     """
-    found = version(connection)
-    if found > VERSION:
+    number = version(connection)
+    if number > VERSION:
         raise StateError(
             f"opening the state file '{path}'",
-            f"it has version {found}, and this version of lab supports up to {VERSION}",
+            f"it has version {number}, and this version of lab supports up to {VERSION}",
             "upgrade lab to the version that wrote it, or point HYBRIDLAB_STATE at another "
             "directory",
         )
-    if found < VERSION:
+    if number < VERSION:
         _alone(path.with_name("setup.lock"), lambda: _migrate(connection))
 
 

@@ -225,7 +225,7 @@ def require_own(*directories: Path, there: bool = False) -> None:
     Raises PreflightError with the directory and who may write it.
     """
     for path in directories if os.geteuid() == 0 else ():
-        if wrong := writer(path, there=there):
+        if wrong := writer(path, exists=there):
             raise PreflightError(
                 f"writing into '{path}'",
                 wrong[0],
