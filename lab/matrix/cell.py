@@ -180,7 +180,7 @@ class Grid:
         every = self.small if target.only_small else self.variants
         if target.protocol is None:
             return every
-        return tuple(one for one in every if one[0] == target.protocol)
+        return tuple(variant for variant in every if variant[0] == target.protocol)
 
     def cells(self) -> Iterator[Cell]:
         """Every cell, by source, target, protocol and size."""
@@ -194,27 +194,30 @@ class Grid:
     @cached_property
     def askers(self) -> dict[str, list[int]]:
         """Indexes of the sources on each node; a source on no node is its own group."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for place, source in enumerate(self.sources):
-            found.setdefault(source.node or source.name, []).append(place)
-        return found
+            places.setdefault(source.node or source.name, []).append(place)
+        return places
 
     @cached_property
     def asked(self) -> dict[str, list[int]]:
         """Indexes of the targets of each group."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for place, target in enumerate(self.targets):
-            found.setdefault(target.group, []).append(place)
-        return found
+            places.setdefault(target.group, []).append(place)
+        return places
 
     def find(self, source: str, target: str, suffix: str) -> Cell | None:
         """The cell with these names and this suffix of its id; None if there is none."""
-        asking = next((one for one in self.sources if one.name == source), None)
+        asking = next((endpoint for endpoint in self.sources if endpoint.name == source), None)
         if asking is None:
             return None
-        for asked in self.targets:
-            if source not in asked.never and (path := asked.path(asking)).target.name == target:
-                for variant in self.variants_of(asked):
+        for grid_target in self.targets:
+            if (
+                source not in grid_target.never
+                and (path := grid_target.path(asking)).target.name == target
+            ):
+                for variant in self.variants_of(grid_target):
                     if variant[2] == suffix:
                         return self.cell(path, variant)
         return None

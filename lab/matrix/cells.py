@@ -72,10 +72,10 @@ def rule(name: str, reason: str, source: str) -> Expectation:
 
 def refusal(name: str, reason: str, how: Refusal, source: str) -> Mapping[Refusal, Expectation]:
     """The expectation of cells that fail, as Kubernetes specifies: not a known limit."""
-    found = Expectation(
+    expectation = Expectation(
         works=False, rule=name, reason=reason, source=source, refusal=how, promised=True
     )
-    return {how: found}
+    return {how: expectation}
 
 
 _PARTS_OF_AN_ID = 4
@@ -108,8 +108,10 @@ class Product:
         if len(parts) != _PARTS_OF_AN_ID:
             return None
         family, source, target, suffix = parts
-        found = (grid.find(source, target, suffix) for grid in self.grids if grid.family == family)
-        return next(found, None)
+        matches = (
+            grid.find(source, target, suffix) for grid in self.grids if grid.family == family
+        )
+        return next(matches, None)
 
 
 def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Product:
@@ -123,8 +125,8 @@ def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Pro
     grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent, besides))
     for grid in grids:
         if not grid.size:
-            asked = f"family '{grid.family}', which the scenario asks for, has no cells"
-            raise _empty(plan, asked)
+            message = f"family '{grid.family}', which the scenario asks for, has no cells"
+            raise _empty(plan, message)
     if not grids:
         raise _empty(plan, "the scenario asks for no cells at all")
     return Product(grids)
@@ -148,8 +150,8 @@ def asked_of(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> tu
     Families of the services node need one.
     """
     left_out = () if intent.services_node else services_node_families()
-    asked = {*plan.families, *besides}.difference(left_out)
-    return tuple(family for family in families() if family in asked)
+    wanted = {*plan.families, *besides}.difference(left_out)
+    return tuple(family for family in families() if family in wanted)
 
 
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
@@ -162,10 +164,10 @@ def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
 
 def counts(made: Iterable[Cell]) -> dict[Family, int]:
     """The number of cells of each family that has any."""
-    found: dict[Family, int] = {}
+    numbers: dict[Family, int] = {}
     for cell in made:
-        found[cell.family] = found.get(cell.family, 0) + 1
-    return found
+        numbers[cell.family] = numbers.get(cell.family, 0) + 1
+    return numbers
 
 
 def _empty(plan: Plan, happened: str) -> MatrixError:

@@ -19,7 +19,7 @@ def choose_cells(  # noqa: PLR0913  a question has as many parts
     *,
     protocol: str | None = None,
     size: str | None = None,
-    doing: str,
+    action: str,
 ) -> tuple[Cell, ...]:
     """The cells between two endpoints as named in cell ids, or one cell by id.
 
@@ -33,7 +33,7 @@ def choose_cells(  # noqa: PLR0913  a question has as many parts
         The target.
     protocol, size
         Only cells with this protocol and size.
-    doing
+    action
         The activity, for the error.
 
     Raises
@@ -42,34 +42,34 @@ def choose_cells(  # noqa: PLR0913  a question has as many parts
         If there are none; with the nearest endpoint names.
 
     """
-    asking = {one.name: one for grid in matrix.grids for one in grid.sources}
+    asking = {endpoint.name: endpoint for grid in matrix.grids for endpoint in grid.sources}
     if target is None:
         if source in asking:
             why = f"DST is missing: '{source}' is an endpoint, not the id of a cell"
-            raise UsageError(doing, why, f"name the target after '{source}'")
-        return (_by_id(matrix, source, doing),)
+            raise UsageError(action, why, f"name the target after '{source}'")
+        return (_by_id(matrix, source, action),)
     if source not in asking:
-        raise _nobody(doing, source, f"no cell has the source '{source}'", asking.values())
-    there = list(_from(matrix, source))
-    of_pair = [one for one in there if one.target.name == target]
+        raise _nobody(action, source, f"no cell has the source '{source}'", asking.values())
+    from_source = list(_from(matrix, source))
+    of_pair = [cell for cell in from_source if cell.target.name == target]
     if not of_pair:
         why = f"no cell is from '{source}' to '{target}'"
-        raise _nobody(doing, target, why, [one.target for one in there], source)
+        raise _nobody(action, target, why, [cell.target for cell in from_source], source)
     wanted = tuple(
-        one for one in of_pair if protocol in {None, one.protocol} and size in {None, one.size}
+        cell for cell in of_pair if protocol in {None, cell.protocol} and size in {None, cell.size}
     )
     if not wanted:
-        had = ", ".join(f"{one.protocol.upper()} {one.size}" for one in of_pair)
-        raise UsageError(doing, "no cell has this protocol and size", f"the matrix has {had}")
+        had = ", ".join(f"{cell.protocol.upper()} {cell.size}" for cell in of_pair)
+        raise UsageError(action, "no cell has this protocol and size", f"the matrix has {had}")
     return wanted
 
 
-def _by_id(matrix: Product, cell_id: str, doing: str) -> Cell:
+def _by_id(matrix: Product, cell_id: str, action: str) -> Cell:
     cell = matrix.find(cell_id)
     if cell is None:
         example = next(matrix.cells()).id
         raise UsageError(
-            doing,
+            action,
             "unknown cell id",
             f"give an id as 'lab test' prints it, such as '{example}', or SRC and DST",
         )
@@ -82,32 +82,34 @@ def _from(matrix: Product, source: str) -> Iterator[Cell]:
             for asked_for in grid.targets if asking.name == source else ():
                 if source not in asked_for.never:
                     path = asked_for.path(asking)
-                    yield from (grid.cell(path, one) for one in grid.variants_of(asked_for))
+                    yield from (grid.cell(path, variant) for variant in grid.variants_of(asked_for))
 
 
 def _nobody(
-    doing: str, name: str, why: str, there: Iterable[Endpoint], source: str = ""
+    action: str, name: str, why: str, endpoints: Iterable[Endpoint], source: str = ""
 ) -> UsageError:
     """The error for an unknown name; an address or an extended name is resolved."""
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
-    ends = [*there]
+    ends = [*endpoints]
     known = {end.name for end in ends}
     near = list(dict.fromkeys(end.name for end in ends if _is(end, name)))[:_NEAR]
     near = near or get_close_matches(name, known, n=_NEAR)
-    meant = " or ".join(f"'{one}'" for one in near)
+    meant = " or ".join(f"'{close_name}'" for close_name in near)
     hint = f"did you mean {meant}? " if near else ""
     if name == source:
         why = "source and target are the same"
-    return UsageError(doing, why, f"{hint}there are {listed(sorted(known))}")
+    return UsageError(action, why, f"{hint}there are {listed(sorted(known))}")
 
 
-def _is(one: Endpoint, name: str) -> bool:
+def _is(endpoint: Endpoint, name: str) -> bool:
     """Whether a name that is in no cell is the endpoint's address or an alternative name."""
     host, _, port = name.lower().rstrip(".").partition(":")
-    if port and port == str(one.port) and one.kind == "nodeport":
-        return host in {one.address, one.name.partition(":")[0]}
-    plain = one.name.rstrip(".")
+    if port and port == str(endpoint.port) and endpoint.kind == "nodeport":
+        return host in {endpoint.address, endpoint.name.partition(":")[0]}
+    plain = endpoint.name.rstrip(".")
     return name.lower().rstrip(".") == plain or (
-        host in {plain, one.address} and port in {"", str(one.port)} and one.kind != "nodeport"
+        host in {plain, endpoint.address}
+        and port in {"", str(endpoint.port)}
+        and endpoint.kind != "nodeport"
     )

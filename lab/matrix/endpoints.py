@@ -51,9 +51,9 @@ class _Addresses:
         """
         number = _number(address)
         for rest, held in self.leaving:
-            found = held.get(number >> rest)
-            if found is not None:
-                return (own and found.source) or found.device or self.every
+            way = held.get(number >> rest)
+            if way is not None:
+                return (own and way.source) or way.device or self.every
         return self.every
 
 
@@ -179,13 +179,13 @@ def _addresses(machine: MachineIntent) -> _Addresses:
 def _leaving(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, _Way]], ...]:
     addressed = machine.addressed()
     held = {device: _bare(texts) for device, texts in addressed}
-    found: dict[int, dict[int, _Way]] = {}
+    ways: dict[int, dict[int, _Way]] = {}
 
     def lead(prefix: IPv4Network, device: str, source: str | None = None) -> None:
         rest = prefix.max_prefixlen - prefix.prefixlen
         number = int(prefix.network_address) >> rest
         own = frozenset((source,)) if source else frozenset[str]()
-        found.setdefault(rest, {}).setdefault(number, _Way(held.get(device, frozenset()), own))
+        ways.setdefault(rest, {}).setdefault(number, _Way(held.get(device, frozenset()), own))
 
     for device, texts in addressed:
         for text in texts:
@@ -193,7 +193,7 @@ def _leaving(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, _Way]], ..
     for route in machine.routes:
         prefix = _EVERYWHERE.get(route.destination, route.destination)
         lead(IPv4Network(prefix), route.device, route.source)
-    return tuple(sorted(found.items()))
+    return tuple(sorted(ways.items()))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -297,7 +297,12 @@ class LabEndpoints:
         singles = [service for service in plan.services if service.purpose == "single"]
         return cls(
             plan=plan,
-            pods=tuple(one for pods in hosted.values() for pod, one in pods if pod.role == "probe"),
+            pods=tuple(
+                endpoint
+                for pods in hosted.values()
+                for pod, endpoint in pods
+                if pod.role == "probe"
+            ),
             nodes=nodes,
             hosts=tuple(
                 endpoint
@@ -322,11 +327,19 @@ class LabEndpoints:
                 if service.purpose == "shared"
             ),
             pods_of={
-                node.name: tuple(one for pod, one in hosted[node.name] if pod.role == "probe")
+                node.name: tuple(
+                    endpoint for pod, endpoint in hosted[node.name] if pod.role == "probe"
+                )
                 for node in plan.nodes
             },
             dns_pod=next(
-                (one for pods in hosted.values() for pod, one in pods if pod.role == "dns"), None
+                (
+                    endpoint
+                    for pods in hosted.values()
+                    for pod, endpoint in pods
+                    if pod.role == "dns"
+                ),
+                None,
             ),
             outside={node.name: _outside(intent, node) for node in nodes},
             sources=Sources(intent),
@@ -409,14 +422,14 @@ def local_and_remote(
     lab: LabEndpoints, node: str, served: Mapping[str, object]
 ) -> dict[str, Choose]:
     """For each place that has a pod with a Service, the function that chooses a backend there."""
-    found: dict[str, Choose] = {}
+    choices: dict[str, Choose] = {}
     for place in PLACES:
         first = _standing(lab, node, place, "")
         if first is not None and first.name in served:
             other = _standing(lab, node, place, first.name)
             assert other is not None, "the first one is there"
-            found[place] = partial(_avoiding, first, other if other.name in served else first)
-    return found
+            choices[place] = partial(_avoiding, first, other if other.name in served else first)
+    return choices
 
 
 def _standing(lab: LabEndpoints, node: str, place: str, avoid: str) -> Endpoint | None:

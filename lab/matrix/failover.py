@@ -56,7 +56,7 @@ class Failover:
             for silence in turn.silences
             if (silence.source.rpartition("-p")[0] in self.before) == outward
         ]
-        return max(behind, key=lambda one: one.seconds, default=None)
+        return max(behind, key=lambda silence: silence.seconds, default=None)
 
     @property
     def well(self) -> bool:
@@ -69,17 +69,17 @@ def holder_to_lose(intent: Intent, lab: str) -> str:
 
     Raises UsageError when the lab has no gateway that another machine could take over.
     """
-    doing = f"testing the failover of lab '{lab}'"
+    action = f"testing the failover of lab '{lab}'"
     if not intent.gateways:
         raise UsageError(
-            doing,
+            action,
             f"topology '{intent.topology}' has no gateway that could fail over",
             "a lab of scenario upstream-vrrp",
         )
     first = intent.gateways[0]
     if len(first.candidates) == 1:
         raise UsageError(
-            doing,
+            action,
             f"only {first.holder} may hold the gateway of {first.node}",
             "a scenario with more Linux nodes",
         )
@@ -107,9 +107,9 @@ def _both(intent: Intent, behind: list[str], linux: list[MachineIntent]) -> Iter
         for other in linux:
             ends = [_first_pod(machine) for machine in (intent.machine(name), other)]
             if None not in ends:
-                (one, its), (two, other_its) = (end for end in ends if end)
-                yield Beat(one, two, other_its)
-                yield Beat(two, one, its)
+                (first, its), (two, other_its) = (end for end in ends if end)
+                yield Beat(first, two, other_its)
+                yield Beat(two, first, its)
 
 
 def _first_pod(machine: MachineIntent) -> tuple[str, str] | None:

@@ -180,8 +180,8 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
             f"the stream carried {rate_words(outcome.throughput or 0)}, not "
             f"{rate_words(cell.min_throughput)} or more"
         )
-    seen = (outcome.source_seen, *outcome.other_sources)
-    strange = [source for source in seen if source not in cell.sources]
+    sources = (outcome.source_seen, *outcome.other_sources)
+    strange = [source for source in sources if source not in cell.sources]
     if cell.sources and strange:
         allowed = _any_of(sorted(cell.sources))
         return f"the backend saw {_shown(strange[0])} as the source, not {allowed}"

@@ -49,17 +49,17 @@ class Obstructions:
 
     def reason(self, cell: Cell) -> str:
         """Why a cell cannot be probed; empty if it can."""
-        found = self.of(cell)
-        return f"pod '{found[0]}' cannot run: {found[1].sentence}" if found else ""
+        obstructed = self.of(cell)
+        return f"pod '{obstructed[0]}' cannot run: {obstructed[1].sentence}" if obstructed else ""
 
     def finding(self, cell: Cell) -> Finding | None:
         """What keeps the pod from running, as a cause; None if the cell can be probed."""
-        found = self.of(cell)
-        return self._finding(*found) if found else None
+        obstructed = self.of(cell)
+        return self._finding(*obstructed) if obstructed else None
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything that keeps pods from running."""
-        return tuple(dict.fromkeys(self._finding(*one) for one in self.pods.items()))
+        return tuple(dict.fromkeys(self._finding(*item) for item in self.pods.items()))
 
     def _finding(self, pod: str, obstacle: Obstacle) -> Finding:
         return Finding(

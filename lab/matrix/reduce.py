@@ -73,10 +73,10 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
     meaning = wanted.meaning()
     small = _narrowed(_spelt_out(scenario, wanted.plan), wanted.cell)
     for shared in small.services.shared:
-        others = tuple(one for one in small.services.shared if one != shared)
+        others = tuple(service for service in small.services.shared if service != shared)
         small = _smaller(small, (_with_services(small, shared=others),), cell_id, meaning)
     for special in small.services.special:
-        rest = tuple(one for one in small.services.special if one != special)
+        rest = tuple(service for service in small.services.special if service != special)
         small = _smaller(small, (_with_services(small, special=rest),), cell_id, meaning)
     for at_once in _shares(len(small.nodes)):
         for some in _portions(tuple(reversed(small.nodes)), at_once):
@@ -106,8 +106,8 @@ def _smaller(
 ) -> Scenario:
     """The first candidate whose cell has the same meaning; else the scenario itself."""
     for candidate in candidates:
-        found = _find(candidate, cell_id)
-        if found is not None and found.meaning() == meaning:
+        match = _find(candidate, cell_id)
+        if match is not None and match.meaning() == meaning:
             return candidate
     return small
 
@@ -175,9 +175,9 @@ def _with_pods(scenario: Scenario, group: NodeGroup, pods: int) -> Scenario:
 
 def _same_port(small: Scenario, wanted: Cell) -> Scenario:
     """Shift the NodePort range so that the cell's NodePort is the same as before."""
-    found = _find(small, wanted.id)
-    if wanted.target.kind != "nodeport" or found is None:
+    match = _find(small, wanted.id)
+    if wanted.target.kind != "nodeport" or match is None:
         return small
     first, last = small.services.node_ports
-    shifted = first + wanted.target.port - found.cell.target.port
+    shifted = first + wanted.target.port - match.cell.target.port
     return _with_services(small, node_ports=(shifted, last))

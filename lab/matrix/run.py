@@ -202,8 +202,8 @@ class _Engine:
         """Wait until one probe per Service and node has passed; keep those that never did."""
         quick = [
             at
-            for at, one in enumerate(self.probes)
-            if not _is_stream(one) and at not in self.unsent
+            for at, pending in enumerate(self.probes)
+            if not _is_stream(pending) and at not in self.unsent
         ]
         chosen = representatives(
             [self.cells[at] for at in quick], [self.expectations[at] for at in quick]
@@ -220,7 +220,9 @@ class _Engine:
         Once the first of every group have failed again, all of them, too many at once was not the
         reason, and the others go as many at a time as in the first pass.
         """
-        failed = [index for index, found in self.judgements.items() if found.verdict == "fail"]
+        failed = [
+            index for index, judgement in self.judgements.items() if judgement.verdict == "fail"
+        ]
         order = retry_order(failed, self.cells, self.pace.each)
         groups = Counter(group(self.cells[index]) for index in failed)
         sampled = sum(min(count, self.pace.each) for count in groups.values())
@@ -255,15 +257,15 @@ class _Engine:
 
     def _sent(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
         """Streams go when all else has been answered."""
-        streams = [one for one in probes if _is_stream(one)]
+        streams = [pending for pending in probes if _is_stream(pending)]
         if not streams:
             return self.send(probes, settings)
-        others = [one for one in probes if not _is_stream(one)]
-        found = dict(self.send(others, settings)) if others else {}
+        others = [pending for pending in probes if not _is_stream(pending)]
+        outcomes = dict(self.send(others, settings)) if others else {}
         try:
-            return {**found, **self.send(streams, self.pace.streams)}
+            return {**outcomes, **self.send(streams, self.pace.streams)}
         except ProbesInterrupted as stop:
-            raise ProbesInterrupted({**found, **stop.outcomes}) from stop
+            raise ProbesInterrupted({**outcomes, **stop.outcomes}) from stop
 
     def results(self, repeat: Callable[[Cell], str]) -> tuple[CellResult, ...]:
         """The results of the cells that were judged."""
@@ -400,10 +402,10 @@ def retry_order(failed: Sequence[int], cells: Sequence[Cell], each: int) -> tupl
     others. Within a round, the order of ``failed`` is kept.
     """
     rounds: list[list[int]] = [[] for _ in range(each + 1)]
-    seen: dict[Group, int] = {}
+    ranks: dict[Group, int] = {}
     for index in failed:
         key = group(cells[index])
-        rank = seen.get(key, 0)
-        seen[key] = rank + 1
+        rank = ranks.get(key, 0)
+        ranks[key] = rank + 1
         rounds[min(rank, each)].append(index)
     return tuple(index for members in rounds for index in members)

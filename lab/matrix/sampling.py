@@ -71,20 +71,20 @@ def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
 
 def _fill(samplers: Sequence[_Sampler]) -> None:
     """Add another cell for each pair of nodes, as long as the total stays below the limit."""
-    there = sum(len(sampler.places) for sampler in samplers)
-    while there + sum(sampler.pairs for sampler in samplers) <= LIMIT:
+    number = sum(len(sampler.places) for sampler in samplers)
+    while number + sum(sampler.pairs for sampler in samplers) <= LIMIT:
         for sampler in samplers:
             sampler.every_pair()
-        before, there = there, sum(len(sampler.places) for sampler in samplers)
-        if there == before:
+        before, number = number, sum(len(sampler.places) for sampler in samplers)
+        if number == before:
             return
 
 
 def _besides(product: Product, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
-    there = {cell.id for cell in made} if named else set()
+    ids = {cell.id for cell in made} if named else set()
     for cell_id in named:
-        if cell_id not in there and (cell := product.find(cell_id)):
-            there.add(cell_id)
+        if cell_id not in ids and (cell := product.find(cell_id)):
+            ids.add(cell_id)
             yield cell
 
 
@@ -116,13 +116,13 @@ class _Sampler:
     def every_kind(self) -> None:
         """Add ``_EACH`` cells of each kind."""
         grid = self._grid
-        found: Counter[tuple[object, ...]] = Counter()
+        numbers: Counter[tuple[object, ...]] = Counter()
         for source, target in self._examples():
             path = grid.targets[target].path(grid.sources[source])
             kind = (path.source.os, path.target.os, path.relation, path.name_form)
             for number, variant in enumerate(grid.variants_of(grid.targets[target])):
-                if found[kind, variant] < _EACH:
-                    found[kind, variant] += 1
+                if numbers[kind, variant] < _EACH:
+                    numbers[kind, variant] += 1
                     self._add(source, target, number)
 
     def _examples(self) -> Iterator[tuple[int, int]]:
@@ -175,9 +175,9 @@ class _Sampler:
         for source in sources:
             if source not in asking:
                 self._first((source, target) for target in self._turned(wide))
-        asked = {place // self._deep % wide for place in self.places}
+        used = {place // self._deep % wide for place in self.places}
         for target in targets:
-            if target not in asked:
+            if target not in used:
                 self._first((source, target) for source in self._turned(high))
 
     def _turned(self, number: int) -> Iterator[int]:
@@ -292,8 +292,8 @@ def _clause(part: Part, whole: str, noun: str) -> str:
     return whole if part.whole else f"{part.found:,} of {part.of:,} {noun}"
 
 
-def coverage(product: Product, choice: Choice, asked: Sequence[Cell]) -> Coverage:
-    """How much of the product the cells in ``asked`` cover."""
+def coverage(product: Product, choice: Choice, cells: Sequence[Cell]) -> Coverage:
+    """How much of the product the cells in ``cells`` cover."""
     nodes = _nodes(product)
     pairs = {pair for grid in product.grids for pair in _node_pairs(grid, nodes)}
     systems = {system for grid in product.grids for system in _systems(grid)}
@@ -303,12 +303,12 @@ def coverage(product: Product, choice: Choice, asked: Sequence[Cell]) -> Coverag
     return Coverage(
         strategy=choice.strategy_for(product),
         seed=choice.seed,
-        cells=Part(len(asked), product.size),
-        node_pairs=Part(len(pairs & {_pair(cell) for cell in asked}), len(pairs)),
-        systems=Part(len(systems & {_system(cell) for cell in asked}), len(systems)),
-        askers=Part(len(askers & {cell.source.name for cell in asked}), len(askers)),
+        cells=Part(len(cells), product.size),
+        node_pairs=Part(len(pairs & {_pair(cell) for cell in cells}), len(pairs)),
+        systems=Part(len(systems & {_system(cell) for cell in cells}), len(systems)),
+        askers=Part(len(askers & {cell.source.name for cell in cells}), len(askers)),
         asked=Part(
-            len({cell.backends[0] for cell in asked if len(cell.backends) == 1} & askers),
+            len({cell.backends[0] for cell in cells if len(cell.backends) == 1} & askers),
             len(askers),
         ),
     )
@@ -316,8 +316,8 @@ def coverage(product: Product, choice: Choice, asked: Sequence[Cell]) -> Coverag
 
 def _nodes(product: Product) -> frozenset[str]:
     asking = {source.node for grid in product.grids for source in grid.sources if source.node}
-    asked = {target.group for grid in product.grids for target in grid.targets if target.on_node}
-    return frozenset(asking | asked)
+    targets = {target.group for grid in product.grids for target in grid.targets if target.on_node}
+    return frozenset(asking | targets)
 
 
 def _node_pairs(grid: Grid, nodes: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -58,16 +58,16 @@ def placement(scenario: Scenario) -> Mapping[str, str | None]:
     """Node to hypervisor; without hypervisors in the scenario, as written for each node."""
     names = hypervisor_names(scenario)
     turns = count(1)
-    found: dict[str, str | None] = {}
+    placed: dict[str, str | None] = {}
     for group in scenario.nodes:
         for node in node_names(group):
             if not names or group.hypervisor:
-                found[node] = group.hypervisor
+                placed[node] = group.hypervisor
             elif group.role == "worker":
-                found[node] = names[next(turns) % len(names)]
+                placed[node] = names[next(turns) % len(names)]
             else:
-                found[node] = names[0]
-    return found
+                placed[node] = names[0]
+    return placed
 
 
 def node_mtu(scenario: Scenario) -> int:
@@ -118,9 +118,9 @@ def make_plan(scenario: Scenario) -> Plan:
         hypervisors=planned_hypervisors(scenario),
         hypervisor_mtu=scenario.hypervisors.mtu if scenario.hypervisors else 0,
         headless=tuple(
-            PlannedHeadless(one.name, _behind(one, nodes))
-            for one in scenario.services.special
-            if one.headless
+            PlannedHeadless(service.name, _behind(service, nodes))
+            for service in scenario.services.special
+            if service.headless
         ),
     )
 
@@ -211,9 +211,9 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
 
 def _node_ports(scenario: Scenario) -> Iterator[int]:
     """The NodePort range, without ports that are explicitly assigned or used by nodes."""
-    asked = {port.node_port for one in scenario.services.special for port in one.ports}
+    written = {port.node_port for service in scenario.services.special for port in service.ports}
     first, last = scenario.services.node_ports
-    return (port for port in range(first, last + 1) if port not in asked | {*NODE_PORTS_TAKEN})
+    return (port for port in range(first, last + 1) if port not in written | {*NODE_PORTS_TAKEN})
 
 
 def _special(

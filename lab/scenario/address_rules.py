@@ -31,8 +31,8 @@ _SMALLEST = 4
 small, and its addresses are not checked further."""
 
 UNUSABLE = tuple(
-    (IPv4Network(cidr), what)
-    for cidr, what in (
+    (IPv4Network(cidr), reason)
+    for cidr, reason in (
         ("0.0.0.0/8", "means this host"),
         ("127.0.0.0/8", "is every machine's loopback"),
         ("169.254.0.0/16", "is link-local"),
@@ -46,10 +46,10 @@ _PRIVATE = tuple(IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "
 def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
     """Ranges that cannot be used for a network."""
     for key, cidr in _ranges(scenario):
-        for unusable, what in UNUSABLE:
+        for unusable, reason in UNUSABLE:
             if cidr.overlaps(unusable):
                 hint = _elsewhere(scenario, key, cidr)
-                yield Problem(key, f"{cidr} is within or around {unusable}, which {what}", hint)
+                yield Problem(key, f"{cidr} is within or around {unusable}, which {reason}", hint)
                 break
 
 
@@ -59,21 +59,23 @@ def overlaps(scenario: Scenario) -> Iterator[Problem]:
     for number, (key, cidr) in enumerate(ranges):
         for other_key, other in ranges[:number]:
             if cidr.overlaps(other):
-                what = f"{_named(key)} {cidr} overlaps {_named(other_key)} {other}"
-                yield Problem(key, what, _elsewhere(scenario, key, cidr))
+                message = f"{_named(key)} {cidr} overlaps {_named(other_key)} {other}"
+                yield Problem(key, message, _elsewhere(scenario, key, cidr))
         for own, where in _own_networks(scenario):
             if cidr.overlaps(own):
-                what = f"{_named(key)} {cidr} overlaps {own}, the lab's own network {where}"
-                yield Problem(key, what, _elsewhere(scenario, key, cidr))
+                message = f"{_named(key)} {cidr} overlaps {own}, the lab's own network {where}"
+                yield Problem(key, message, _elsewhere(scenario, key, cidr))
 
 
 def service_range_width(scenario: Scenario) -> Iterator[Problem]:
     """A service range wider than the API server accepts."""
     cidr = scenario.kubernetes.service_cidr
     if cidr.prefixlen < WIDEST_SERVICES:
-        what = f"{_named(SERVICE_CIDR)} {cidr} is wider than /12, and kube-apiserver refuses that"
+        message = (
+            f"{_named(SERVICE_CIDR)} {cidr} is wider than /12, and kube-apiserver refuses that"
+        )
         narrower = IPv4Network((cidr.network_address, WIDEST_SERVICES))
-        yield Problem(SERVICE_CIDR, what, f"write {narrower}")
+        yield Problem(SERVICE_CIDR, message, f"write {narrower}")
 
 
 def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
@@ -81,15 +83,15 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     bits = prefix - cidr.prefixlen
     if bits < 0:
-        what = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
+        message = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
         hint = f'write from {cidr.prefixlen} to 29, or a wider "pod_cidr"'
-        yield Problem(NODE_PREFIX, what, hint if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
+        yield Problem(NODE_PREFIX, message, hint if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
     elif bits > MAX_NODE_BITS:
-        what = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
+        message = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
         allowed = f"kube-controller-manager allows {MAX_NODE_BITS}"
         narrower = IPv4Network((cidr.network_address, prefix - MAX_NODE_BITS))
         hint = f'write {narrower}, or "node_prefix: {cidr.prefixlen + MAX_NODE_BITS}"'
-        yield Problem(POD_CIDR, f"{what}, and {allowed}", hint)
+        yield Problem(POD_CIDR, f"{message}, and {allowed}", hint)
 
 
 def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -100,8 +102,8 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     if bits < 0 or nodes <= 2**bits:
         return
     parts = f"{2**bits} part" + ("" if bits == 0 else "s")
-    what = f"{_named(POD_CIDR)} {cidr} has {parts} of /{prefix}, and {nodes} nodes need one each"
-    yield Problem(POD_CIDR, what, _wider(cidr, prefix - _bits(nodes)))
+    message = f"{_named(POD_CIDR)} {cidr} has {parts} of /{prefix}, and {nodes} nodes need one each"
+    yield Problem(POD_CIDR, message, _wider(cidr, prefix - _bits(nodes)))
 
 
 def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
@@ -118,9 +120,9 @@ def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
             beside = " and the DNS pod" if dns else ""
             worst[key] = need, f"{quantity(pods, 'pod')} of {quoted(group.name)}{beside}"
     for key, (need, whose) in worst.items():
-        what = f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved"
+        message = f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved"
         hint = f'write "node_prefix: {32 - _bits(need)}", or fewer pods'
-        yield Problem(key, f"{what}: too few for the {whose}", hint)
+        yield Problem(key, f"{message}: too few for the {whose}", hint)
 
 
 def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -131,24 +133,24 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     if cidr.num_addresses < need:
         room = max(0, cidr.num_addresses - 1 - _EDGES)
         fits = f"a router and {quantity(room, 'node')}"
-        what = f"{_named(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
-        yield Problem(NODE_CIDR, what, _wider(cidr, 32 - _bits(need)))
+        message = f"{_named(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
+        yield Problem(NODE_CIDR, message, _wider(cidr, 32 - _bits(need)))
 
 
 def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
     """A service range with fewer addresses than Services."""
     cidr = scenario.kubernetes.service_cidr
     pods, shared = probe_pods(scenario), len(scenario.services.shared)
-    special = sum(not one.headless for one in scenario.services.special)
+    special = sum(not service.headless for service in scenario.services.special)
     need = pods + shared + special + OWN_SERVICES
     room = max(0, cidr.num_addresses - _EDGES)
     if room < need:
-        what = (
+        message = (
             f"{_named(SERVICE_CIDR)} {cidr} has room for {room} Services, and the lab has {need}: "
             f"{pods} for pods, {shared} shared, {f'{special} special, ' if special else ''}"
             "DNS and kubernetes"
         )
-        yield Problem(SERVICE_CIDR, what, _wider(cidr, 32 - _bits(need + _EDGES)))
+        yield Problem(SERVICE_CIDR, message, _wider(cidr, 32 - _bits(need + _EDGES)))
 
 
 def dns_address(scenario: Scenario) -> Iterator[Problem]:
@@ -158,11 +160,11 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
         return
     hint = f"write {cidr.network_address + min(10, cidr.num_addresses - _EDGES)}"
     if address not in cidr:
-        what = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
-        yield Problem(DNS_ADDRESS, what, hint)
+        message = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
+        yield Problem(DNS_ADDRESS, message, hint)
     elif address == cidr.network_address + 1:
-        what = f'{address} is the first address of {cidr}, which the Service "kubernetes" has'
-        yield Problem(DNS_ADDRESS, what, hint)
+        message = f'{address} is the first address of {cidr}, which the Service "kubernetes" has'
+        yield Problem(DNS_ADDRESS, message, hint)
     elif address in {cidr.network_address, cidr.broadcast_address}:
         yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, not a Service's address", hint)
 
@@ -195,10 +197,10 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
             continue
         name = quoted(group.name)
         if address not in cidr:
-            what = f"{address} of {name} is outside the node network {cidr}"
+            message = f"{address} of {name} is outside the node network {cidr}"
             hint = f"write one from {fits[0]} to {fits[1]}: a lab has one node network only; "
             hint += f"see {topics.PAGE}"
-            yield Problem(key, what, hint)
+            yield Problem(key, message, hint)
         elif address == router:
             hint = f"write one from {fits[0]} to {fits[1]}"
             which = f": the first of {cidr}" if address == first else ""
@@ -207,9 +209,9 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
             hint = f"write one from {fits[0]} to {fits[1]}"
             yield Problem(key, f"{address} is an edge of {cidr}, not a node's address", hint)
         elif address in taken:
-            what = f"{address} is the address of {taken[address]} too"
+            message = f"{address} is the address of {taken[address]} too"
             yield Problem(
-                key, what, ("give each node its own, or leave it out: the plan chooses one")
+                key, message, ("give each node its own, or leave it out: the plan chooses one")
             )
         taken.setdefault(address, f"{name} (line {group.line})")
 
@@ -226,17 +228,17 @@ def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
         name = quoted(group.name)
         clash = next((other for other in taken if cidr.overlaps(other)), None)
         if cidr.prefixlen != prefix:
-            what = f'{cidr} of {name} is a /{cidr.prefixlen}, but "node_prefix" is {prefix}'
+            message = f'{cidr} of {name} is a /{cidr.prefixlen}, but "node_prefix" is {prefix}'
             exact = IPv4Network((cidr.network_address, prefix), strict=False)
-            yield Problem(key, what, f"write {exact}")
+            yield Problem(key, message, f"write {exact}")
         elif not cidr.subnet_of(whole):
-            what = f"{cidr} of {name} is outside {_named(POD_CIDR)} {whole}"
+            message = f"{cidr} of {name} is outside {_named(POD_CIDR)} {whole}"
             first = IPv4Network((whole.network_address, max(prefix, whole.prefixlen)))
-            yield Problem(key, what, f"write one within it, such as {first}")
+            yield Problem(key, message, f"write one within it, such as {first}")
         elif clash:
-            what = f"{cidr} of {name} overlaps {clash} of {taken[clash]}"
+            message = f"{cidr} of {name} overlaps {clash} of {taken[clash]}"
             yield Problem(
-                key, what, ("give each node its own, or leave it out: the plan chooses one")
+                key, message, ("give each node its own, or leave it out: the plan chooses one")
             )
         taken.setdefault(cidr, f"{name} (line {group.line})")
 
@@ -259,12 +261,12 @@ def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
             ]
         names = node_names(group)
         for key in keys:
-            what = (
+            message = (
                 f"{quoted(key[-1])} is for a single machine, but {quoted(group.name)} has "
                 f"{group.count}"
             )
             hint = f"leave it out, or write {names[0]} to {names[-1]} as entries of their own"
-            yield Problem(key, what, hint, at_key=True)
+            yield Problem(key, message, hint, at_key=True)
 
 
 def _ranges(scenario: Scenario) -> tuple[tuple[Key, IPv4Network], ...]:

@@ -207,9 +207,9 @@ def as_yaml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{name}: {as_yaml(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {as_yaml(item)}' for name, item in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(as_yaml(one) for one in value)}]"
+        return f"[{', '.join(as_yaml(item) for item in value)}]"
     if isinstance(value, str) and re.fullmatch(r"[0-9.]*", value) and value.count(".") <= 1:
         return f'"{value}"'
     return str(value)

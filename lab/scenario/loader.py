@@ -96,8 +96,8 @@ def check(
     scenario, findings = _check(wanted, topology_check, original)
     if findings and isinstance(wanted, Path) and (file := _recognise(wanted)):
         way = file.way.replace("FILE", shlex.quote(str(wanted))) if file.begins else file.way
-        what = f"this is {file.name}, not a scenario"
-        return None, (FileFinding((), 0, 0, what, way),)
+        message = f"this is {file.name}, not a scenario"
+        return None, (FileFinding((), 0, 0, message, way),)
     return scenario, findings
 
 
@@ -114,8 +114,8 @@ def _check(
     if document is None:
         return None, findings
     if not document.value.keys() & Scenario.model_fields.keys():  # do not quote a foreign file
-        what = "this is not a scenario: it has none of the keys of a scenario"
-        return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
+        message = "this is not a scenario: it has none of the keys of a scenario"
+        return None, (FileFinding((), 0, 0, message, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, Scenario, source.SCENARIO)
     problems = [*shaped.problems]
     scenario = shaped.model
@@ -238,7 +238,7 @@ def to_yaml(scenario: Scenario, *comment: str) -> str:
         if isinstance(value, list):
             lines += [f"{key}:", *(f"  - {_inline(entry)}" for entry in value)]
         elif isinstance(value, dict):
-            lines += [f"{key}:", *(f"  {name}: {_inline(one)}" for name, one in value.items())]
+            lines += [f"{key}:", *(f"  {name}: {_inline(item)}" for name, item in value.items())]
         else:
             lines.append(f"{key}: {_inline(value)}")
     return "\n".join(lines) + "\n"

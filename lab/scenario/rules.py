@@ -43,12 +43,12 @@ def services_node(scenario: Scenario) -> Iterator[Problem]:
         if group.role != "services":
             continue
         if group.os == "windows":
-            what = f"{quoted(group.name)} is Windows, which has no HAProxy: no services node"
-            yield Problem(("nodes", index, "os"), what, 'write "os: linux"')
+            message = f"{quoted(group.name)} is Windows, which has no HAProxy: no services node"
+            yield Problem(("nodes", index, "os"), message, 'write "os: linux"')
         if first or group.count > 1:
-            what = f"{quoted(group.name)} is a second services node, and a cluster has one"
+            message = f"{quoted(group.name)} is a second services node, and a cluster has one"
             key: Key = ("nodes", index, "role" if group.count == 1 else "count")
-            yield Problem(key, what, "keep only the first")
+            yield Problem(key, message, "keep only the first")
         first = first or group.name
 
 
@@ -58,19 +58,19 @@ def hypervisors(scenario: Scenario) -> Iterator[Problem]:
     if not known:
         return
     for index, group in enumerate(scenario.nodes):
-        asked = group.hypervisor
-        if asked is not None and asked not in known:
-            what = f"{quoted(group.name)} is placed on {quoted(asked)}, which is none of "
-            what += f"the scenario's {len(known)} hypervisors"
+        hypervisor = group.hypervisor
+        if hypervisor is not None and hypervisor not in known:
+            message = f"{quoted(group.name)} is placed on {quoted(hypervisor)}, which is none of "
+            message += f"the scenario's {len(known)} hypervisors"
             span = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0]
             hint = did_you_mean(
-                asked, known, (f"write {span}, or leave it out: the plan chooses one")
+                hypervisor, known, (f"write {span}, or leave it out: the plan chooses one")
             )
-            yield Problem(("nodes", index, "hypervisor"), what, hint)
+            yield Problem(("nodes", index, "hypervisor"), message, hint)
         clash = next((name for name in node_names(group) if name in known), None)
         if clash:
-            what = f"{quoted(clash)} is one of the scenario's hypervisors"
-            yield Problem(("nodes", index, "name"), what, "give the node another name")
+            message = f"{quoted(clash)} is one of the scenario's hypervisors"
+            yield Problem(("nodes", index, "name"), message, "give the node another name")
 
 
 def families(scenario: Scenario) -> Iterator[Problem]:
@@ -79,9 +79,9 @@ def families(scenario: Scenario) -> Iterator[Problem]:
         return
     for family in scenario.matrix.families or ():
         if family in services_node_families():
-            what = f"{quoted(family)} needs a services node, and there is none"
+            message = f"{quoted(family)} needs a services node, and there is none"
             hint = 'leave it out, or give a Linux node "role: services"'
-            yield Problem(("matrix", "families"), what, hint)
+            yield Problem(("matrix", "families"), message, hint)
 
 
 NETBIOS = 15
@@ -95,20 +95,20 @@ def too_many_nodes(scenario: Scenario) -> Iterator[Problem]:
     """More nodes than a lab can have."""
     nodes = sum(group.count for group in scenario.nodes)
     if nodes > MAX_NODES:
-        what = f"the lab has {nodes} nodes; the limit is {MAX_NODES}"
-        yield Problem(("nodes",), what, "lower the counts")
+        message = f"the lab has {nodes} nodes; the limit is {MAX_NODES}"
+        yield Problem(("nodes",), message, "lower the counts")
 
 
 def control_plane(scenario: Scenario) -> Iterator[Problem]:
     """No control plane, or one that runs Windows."""
     if not any(group.role == "control-plane" for group in scenario.nodes):
-        what = "no node is a control plane, but a cluster needs one"
-        yield Problem(("nodes",), what, 'give one Linux node "role: control-plane"', at_key=True)
+        message = "no node is a control plane, but a cluster needs one"
+        yield Problem(("nodes",), message, 'give one Linux node "role: control-plane"', at_key=True)
     for index, group in enumerate(scenario.nodes):
         if group.role == "control-plane" and group.os == "windows":
-            what = f"{quoted(group.name)} is Windows, which cannot be a control plane"
+            message = f"{quoted(group.name)} is Windows, which cannot be a control plane"
             hint = 'write "role: worker" here, and make a Linux node the control plane'
-            yield Problem(("nodes", index, "role"), what, hint)
+            yield Problem(("nodes", index, "role"), message, hint)
 
 
 def without_kubelet(scenario: Scenario) -> Iterator[Problem]:
@@ -118,27 +118,27 @@ def without_kubelet(scenario: Scenario) -> Iterator[Problem]:
             continue
         name = quoted(group.name)
         if group.role == "worker":
-            what = f"{name} is a worker without a kubelet, which does nothing"
+            message = f"{name} is a worker without a kubelet, which does nothing"
             hint = 'delete "kubelet: false", or write "role: control-plane"'
-            yield Problem(("nodes", index, "kubelet"), what, hint)
+            yield Problem(("nodes", index, "kubelet"), message, hint)
         if group.pods:
-            what = f"{name} has pods but no kubelet to run them"
+            message = f"{name} has pods but no kubelet to run them"
             hint = 'delete "pods", or "kubelet: false"'
-            yield Problem(("nodes", index, "pods"), what, hint, at_key=True)
+            yield Problem(("nodes", index, "pods"), message, hint, at_key=True)
         if group.pod_cidr:
-            what = f"{name} has a pod range but no kubelet, so no pods"
+            message = f"{name} has a pod range but no kubelet, so no pods"
             hint = 'delete "pod_cidr", or "kubelet: false"'
-            yield Problem(("nodes", index, "pod_cidr"), what, hint, at_key=True)
+            yield Problem(("nodes", index, "pod_cidr"), message, hint, at_key=True)
 
 
 def somewhere_to_run(scenario: Scenario) -> Iterator[Problem]:
     """No pods for the matrix, or no Linux node for the cluster's DNS."""
     if not probe_pods(scenario):
-        what = "no node has a pod, so there would be nothing to test"
-        yield Problem(("nodes",), what, 'raise "pods_per_node" or a node\'s "pods"', at_key=True)
+        message = "no node has a pod, so there would be nothing to test"
+        yield Problem(("nodes",), message, 'raise "pods_per_node" or a node\'s "pods"', at_key=True)
     if not any(group.kubelet and group.os == "linux" for group in scenario.nodes):
-        what = "no Linux node runs a kubelet, so the cluster's DNS has nowhere to run"
-        yield Problem(("nodes",), what, "add a Linux worker", at_key=True)
+        message = "no Linux node runs a kubelet, so the cluster's DNS has nowhere to run"
+        yield Problem(("nodes",), message, "add a Linux worker", at_key=True)
 
 
 def lengths(scenario: Scenario) -> Iterator[Problem]:
@@ -153,10 +153,10 @@ def lengths(scenario: Scenario) -> Iterator[Problem]:
             if group.os == "windows"
             else f"a Linux node's at most {limit}, as its pods' Services to-NODE-pN are DNS labels"
         )
-        what = f"{quoted(longest)} has {len(longest)} characters, and {whose}"
+        message = f"{quoted(longest)} has {len(longest)} characters, and {whose}"
         digits = len(longest) - len(group.name)
         shorter = group.name[: limit - digits].rstrip("-")
-        yield Problem(_name(index), what, f"shorten it, such as {quoted(shorter)}")
+        yield Problem(_name(index), message, f"shorten it, such as {quoted(shorter)}")
 
 
 def names(scenario: Scenario) -> Iterator[Problem]:
@@ -165,12 +165,12 @@ def names(scenario: Scenario) -> Iterator[Problem]:
     for index, group in enumerate(scenario.nodes):
         for name in node_names(group):
             if name in NAMES:
-                what = f"{quoted(name)} is reserved: in every lab it is {NAMES[name]}"
-                yield Problem(_name(index), what, "give the node another name")
+                message = f"{quoted(name)} is reserved: in every lab it is {NAMES[name]}"
+                yield Problem(_name(index), message, "give the node another name")
         clash = next((name for name in _all_names(scenario, group) if name in taken), None)
         if clash:
-            what = f"the name {quoted(clash)} is taken by {taken[clash]}"
-            yield Problem(_name(index), what, "give one of the two another name")
+            message = f"the name {quoted(clash)} is taken by {taken[clash]}"
+            yield Problem(_name(index), message, "give one of the two another name")
         for name in node_names(group):
             taken.setdefault(name, f"a node of {quoted(group.name)} (line {group.line})")
         for name in pod_names(scenario, group):
@@ -188,16 +188,16 @@ def versions(scenario: Scenario) -> Iterator[Problem]:
         if group.version is None:
             continue
         skew = minor(cluster) - minor(group.version)
-        what = f"the kubelet {group.version} of {quoted(group.name)} is "
+        message = f"the kubelet {group.version} of {quoted(group.name)} is "
         hint = f'write "{cluster}", or leave it out for the cluster\'s own'
         key: Key = ("nodes", index, "version")
         policy = "Kubernetes version skew policy"
         if skew < 0:
-            what += f"newer than the control plane {cluster}, which the {policy} forbids"
-            yield Problem(key, what, hint)
+            message += f"newer than the control plane {cluster}, which the {policy} forbids"
+            yield Problem(key, message, hint)
         elif skew > MAX_SKEW:
-            what += f"{skew} minors older than the control plane {cluster}, and the {policy} "
-            yield Problem(key, f"{what}allows {MAX_SKEW}", hint)
+            message += f"{skew} minors older than the control plane {cluster}, and the {policy} "
+            yield Problem(key, f"{message}allows {MAX_SKEW}", hint)
         elif not why and (reason := unsupported(group.version)):
             yield Problem(key, f"Kubernetes {group.version} {reason}", hint)
 
@@ -211,14 +211,14 @@ def images(scenario: Scenario) -> Iterator[Problem]:
         known = f"write {quoted(WINDOWS_IMAGES[-1])}"
         if group.os == "linux":
             if group.image in {*WINDOWS_IMAGES, *REFUSED_IMAGES}:
-                what = f"{quoted(group.image)} is for Windows, but {quoted(group.name)} is Linux"
-                yield Problem(key, what, 'write "os: windows", or leave the image out')
+                message = f"{quoted(group.image)} is for Windows, but {quoted(group.name)} is Linux"
+                yield Problem(key, message, 'write "os: windows", or leave the image out')
         elif group.image in REFUSED_IMAGES:
             yield Problem(key, f"{quoted(group.image)} {REFUSED_IMAGES[group.image]}", known)
         elif group.image not in WINDOWS_IMAGES:
-            what = f"{quoted(group.image)} is not a known Windows image"
+            message = f"{quoted(group.image)} is not a known Windows image"
             hint = did_you_mean(group.image, WINDOWS_IMAGES, known)
-            yield Problem(key, what, hint)
+            yield Problem(key, message, hint)
 
 
 def cards(scenario: Scenario) -> Iterator[Problem]:
@@ -229,10 +229,12 @@ def cards(scenario: Scenario) -> Iterator[Problem]:
             if nic.mac is None:
                 continue
             if nic.mac in taken:
-                what = f"the MAC address {quoted(nic.mac)} is taken by a card of {taken[nic.mac]}"
+                message = (
+                    f"the MAC address {quoted(nic.mac)} is taken by a card of {taken[nic.mac]}"
+                )
                 key: Key = ("nodes", index, "nics", number, "mac")
                 yield Problem(
-                    key, what, ("give each card its own, or leave it out: the plan chooses one")
+                    key, message, ("give each card its own, or leave it out: the plan chooses one")
                 )
             taken.setdefault(nic.mac, f"{quoted(group.name)} (line {group.line})")
 
@@ -249,58 +251,60 @@ def _all_names(scenario: Scenario, group: NodeGroup) -> Iterator[str]:
 def node_routes(scenario: Scenario) -> Iterator[Problem]:
     """Routes with an unreachable gateway, to a network the node is on, or duplicates."""
     for index, group in enumerate(scenario.nodes):
-        seen = set()
+        networks = set()
         for number, route in enumerate(group.routes):
             key: Key = ("nodes", index, "routes", number)
             yield from _way(scenario, group, route, key)
             yield from _end(scenario, group, route, key)
-            if route.to in seen:
-                what = f"{quoted(group.name)} already has a route to {route.to}"
-                yield Problem((*key, "to"), what, "leave one of them out")
-            seen.add(route.to)
+            if route.to in networks:
+                message = f"{quoted(group.name)} already has a route to {route.to}"
+                yield Problem((*key, "to"), message, "leave one of them out")
+            networks.add(route.to)
 
 
 def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
     segment, via = scenario.network.cidr, route.via
     usable = {segment.network_address, segment.broadcast_address}
     if via not in segment or via in usable:
-        what = f"{via} is not an address of the nodes' segment {segment}, so no node reaches it"
-        yield Problem((*key, "via"), what, f"write one of {segment}, such as the router's")
+        message = f"{via} is not an address of the nodes' segment {segment}, so no node reaches it"
+        yield Problem((*key, "via"), message, f"write one of {segment}, such as the router's")
     elif via == group.address:
-        what = f"{via} is the node's own address"
-        yield Problem((*key, "via"), what, "write another machine's, such as the router's")
+        message = f"{via} is the node's own address"
+        yield Problem((*key, "via"), message, "write another machine's, such as the router's")
     elif via in route.to and not segment.subnet_of(route.to):
-        what = f"{route.to} contains its own gateway {via}"
-        yield Problem((*key, "to"), what, "write a narrower range, or another gateway")
+        message = f"{route.to} contains its own gateway {via}"
+        yield Problem((*key, "to"), message, "write a narrower range, or another gateway")
 
 
 def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
     """Whether the plan may choose pod ranges of the group's nodes from this range."""
     written = [node.pod_cidr for node in scenario.nodes if node.pod_cidr]
     chosen = group.kubelet and not group.pod_cidr and scenario.kubernetes.pod_cidr.overlaps(to)
-    return chosen and not any(to.subnet_of(one) for one in written)
+    return chosen and not any(to.subnet_of(network) for network in written)
 
 
 def _end(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
     to, segment = route.to, scenario.network.cidr
     if to.prefixlen == 0:
-        what = "the default route belongs to the router"
-        yield Problem((*key, "to"), what, 'give the router another address: "network.router"')
+        message = "the default route belongs to the router"
+        yield Problem((*key, "to"), message, 'give the router another address: "network.router"')
     elif segment.subnet_of(to):
-        what = f"{to} holds the nodes' own segment {segment}"
-        yield Problem((*key, "to"), what, "write a range outside it, or a part of it")
+        message = f"{to} holds the nodes' own segment {segment}"
+        yield Problem((*key, "to"), message, "write a range outside it, or a part of it")
     elif group.pod_cidr and group.pod_cidr.overlaps(to):
-        what = f"{to} overlaps the node's own pods, {group.pod_cidr}"
-        yield Problem((*key, "to"), what, "leave the route out: the pods are on the node itself")
+        message = f"{to} overlaps the node's own pods, {group.pod_cidr}"
+        yield Problem((*key, "to"), message, "leave the route out: the pods are on the node itself")
     elif _may_be_own(scenario, group, to):
-        what = f"{to} may be the pods of {quoted(group.name)} itself, whose range the plan chooses"
-        one = "the node" if group.count == 1 else "each node an entry of its own with"
-        yield Problem((*key, "to"), what, f'give {one} a "pod_cidr" beside it')
+        message = (
+            f"{to} may be the pods of {quoted(group.name)} itself, whose range the plan chooses"
+        )
+        owner = "the node" if group.count == 1 else "each node an entry of its own with"
+        yield Problem((*key, "to"), message, f'give {owner} a "pod_cidr" beside it')
     else:
         for unusable, why in UNUSABLE:
             if to.overlaps(unusable):
-                what = f"{to} is within or around {unusable}, which {why}"
-                yield Problem((*key, "to"), what, "write a range of unicast addresses")
+                message = f"{to} is within or around {unusable}, which {why}"
+                yield Problem((*key, "to"), message, "write a range of unicast addresses")
 
 
 Check = Callable[[Scenario], Iterable[Problem]]

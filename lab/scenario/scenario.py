@@ -432,7 +432,7 @@ class Scenario(Section):
             "nics": any(group.nics for group in self.nodes),
             "hypervisor": not self.hypervisors and any(group.hypervisor for group in self.nodes),
         }
-        return tuple(key for key, there in written.items() if there)
+        return tuple(key for key, is_written in written.items() if is_written)
 
 
 def node_names(group: NodeGroup) -> tuple[str, ...]:

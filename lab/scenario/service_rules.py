@@ -36,20 +36,20 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
         key: Key = ("services", "shared", index, "backends")
         name = quoted(service.name)
         if service.backends > MAX_BACKENDS:
-            what = (
+            message = (
                 f"{service.backends} backends of {name} are too many: {TRIES} tries miss one with "
                 f"a chance of {_missed(service.backends)}"
             )
             hint = f"write {MAX_BACKENDS} or fewer, with a chance of {_missed(MAX_BACKENDS)}"
-            yield Problem(key, what, hint)
+            yield Problem(key, message, hint)
         elif service.backends > pods:
-            what = f"{service.backends} backends of {name} are more than the lab's {pods} pods"
-            yield Problem(key, what, f"write {pods} or fewer, or add pods")
+            message = f"{service.backends} backends of {name} are more than the lab's {pods} pods"
+            yield Problem(key, message, f"write {pods} or fewer, or add pods")
 
 
 def names(scenario: Scenario) -> Iterator[Problem]:
     """Shared and special Services whose name is already used in the lab."""
-    taken = {name: f"is in every lab {what}" for name, what in SERVICES.items()}
+    taken = {name: f"is in every lab {use}" for name, use in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
     for kind, index, name in _named(scenario):
         why = taken.get(name)
@@ -77,36 +77,36 @@ def node_port_range(scenario: Scenario) -> Iterator[Problem]:
     need = probe_pods(scenario) + len(scenario.services.shared) + _special_ports(scenario)
     room = sum(1 for port in range(first, last + 1) if port not in NODE_PORTS_TAKEN)
     if room < need:
-        what = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
+        message = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
         hint = "make the lab smaller: no range has as many"
         if need <= MAX_PORT:
             hint = f"widen it, such as {quoted(_ports(first, need))}"
-        yield Problem(("services", "node_ports"), what, hint)
+        yield Problem(("services", "node_ports"), message, hint)
 
 
 def _special_ports(scenario: Scenario) -> int:
     """Number of NodePorts of special Services, including health checks."""
     special = scenario.services.special
-    asked = sum(len(one.ports) or 1 for one in special if one.node_port)
-    return asked + sum(one.health_check for one in special)
+    number = sum(len(service.ports) or 1 for service in special if service.node_port)
+    return number + sum(service.health_check for service in special)
 
 
 def exceptions(scenario: Scenario) -> Iterator[Problem]:
     """Exceptions that would match every cell, or that name nothing in the lab."""
     for index, limit in enumerate(scenario.exceptions):
         if limit.when == Match():
-            what = "this exception matches every cell"
+            message = "this exception matches every cell"
             hint = 'name at least one facet in it, such as "source: win*"'
-            yield Problem(("exceptions", index, "when"), what, hint, at_key=True)
+            yield Problem(("exceptions", index, "when"), message, hint, at_key=True)
         for facet, pattern in (("source", limit.when.source), ("target", limit.when.target)):
             if pattern is None or _matches(scenario, pattern, target=facet == "target"):
                 continue
-            what = f"no {facet} in this lab has a name like {quoted(pattern)}"
+            message = f"no {facet} in this lab has a name like {quoted(pattern)}"
             forms = "node, pod (NODE-pN)"
             forms += ", Service (to-POD), NodePort (NODE:to-POD)" if facet == "target" else ""
             first = next(chain.from_iterable(node_names(group) for group in scenario.nodes))
             hint = f'write the name or pattern of a {forms} or "client", such as "{first}*"'
-            yield Problem(("exceptions", index, "when", facet), what, hint)
+            yield Problem(("exceptions", index, "when", facet), message, hint)
 
 
 def _missed(backends: int) -> str:
@@ -176,24 +176,24 @@ def backends(scenario: Scenario) -> Iterator[Problem]:
                 example = (
                     f"write the name of one, such as {quoted(known[0])}" if known else "add pods"
                 )
-                what = f"the lab has no probe pod {quoted(pod)}"
-                yield Problem(at, what, did_you_mean(pod, known, example))
+                message = f"the lab has no probe pod {quoted(pod)}"
+                yield Problem(at, message, did_you_mean(pod, known, example))
             elif pod in service.pods[:place]:
                 yield Problem(at, f"{quoted(pod)} is listed already", "name it once")
 
 
 def _number(scenario: Scenario, key: Key, service: SpecialService) -> Iterator[Problem]:
-    there, name = probe_pods(scenario), quoted(service.name)
+    pods, name = probe_pods(scenario), quoted(service.name)
     at: Key = (*key, "pods") if service.pods else (*key, "backends")
     if service.pods and service.backends != len(service.pods):
-        what = f"{name} has {service.backends} backends, and {len(service.pods)} pods are named"
-        yield Problem((*key, "backends"), what, 'leave "backends" out where pods are listed')
+        message = f"{name} has {service.backends} backends, and {len(service.pods)} pods are named"
+        yield Problem((*key, "backends"), message, 'leave "backends" out where pods are listed')
     elif service.backends > MAX_BACKENDS:
-        what = f"{service.backends} backends of {name} are too many to test each"
-        yield Problem(at, what, f"use {MAX_BACKENDS} or fewer", at_key=bool(service.pods))
-    elif service.backends > there:
-        what = f"{service.backends} backends of {name} are more than the lab's {there} pods"
-        yield Problem(at, what, f"write {there} or fewer, or add pods", at_key=bool(service.pods))
+        message = f"{service.backends} backends of {name} are too many to test each"
+        yield Problem(at, message, f"use {MAX_BACKENDS} or fewer", at_key=bool(service.pods))
+    elif service.backends > pods:
+        message = f"{service.backends} backends of {name} are more than the lab's {pods} pods"
+        yield Problem(at, message, f"write {pods} or fewer, or add pods", at_key=bool(service.pods))
 
 
 def behaviour(scenario: Scenario) -> Iterator[Problem]:
@@ -201,18 +201,18 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
     for key, service in _each(scenario):
         name = quoted(service.name)
         if not any(term.special and term.special(service) for term in terms().values()):
-            what = f"{name} has no special property"
+            message = f"{name} has no special property"
             hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
-            yield Problem(key, what, f"{hint}, or move it to shared", at_key=True)
+            yield Problem(key, message, f"{hint}, or move it to shared", at_key=True)
         if service.headless:
             yield from _headless(key, service)
             continue
         if service.external_traffic == "local" and not service.node_port:
-            what = f"{name} has no ports on nodes, but external_traffic applies only to those"
-            yield Problem((*key, "external_traffic"), what, 'add "node_port: true"')
+            message = f"{name} has no ports on nodes, but external_traffic applies only to those"
+            yield Problem((*key, "external_traffic"), message, 'add "node_port: true"')
         if service.health_check and service.external_traffic != "local":
-            what = f"{name} does not have external_traffic local, which health_check needs"
-            yield Problem((*key, "health_check"), what, 'add "external_traffic: local"')
+            message = f"{name} does not have external_traffic local, which health_check needs"
+            yield Problem((*key, "health_check"), message, 'add "external_traffic: local"')
 
 
 def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
@@ -226,14 +226,14 @@ def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
         "health_check": service.health_check,
     }
     if not service.backends:
-        what = (
+        message = (
             f"{quoted(service.name)} is headless and has no backends: its name resolves to nothing"
         )
-        yield Problem((*key, "backends"), what, "give it one")
-    for field, there in given.items():
-        if there:
-            what = f"{quoted(service.name)} is headless, which excludes {field}"
-            yield Problem((*key, field), what, "remove one of the two", at_key=True)
+        yield Problem((*key, "backends"), message, "give it one")
+    for field, is_given in given.items():
+        if is_given:
+            message = f"{quoted(service.name)} is headless, which excludes {field}"
+            yield Problem((*key, field), message, "remove one of the two", at_key=True)
 
 
 def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
@@ -244,13 +244,15 @@ def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
         if not service.headless:
             continue
         if not service.pods and len(several) > 1:
-            what = f"{quoted(service.name)} is not the only headless Service"
-            yield Problem((*key, "headless"), what, 'give the pods behind each, with "pods"')
+            message = f"{quoted(service.name)} is not the only headless Service"
+            yield Problem((*key, "headless"), message, 'give the pods behind each, with "pods"')
         for place, pod in enumerate(service.pods):
             other = taken.setdefault(pod, service.name)
             if other != service.name:
-                what = f"{quoted(pod)} already backs the headless Service {quoted(other)}"
-                yield Problem((*key, "pods", place), what, "a pod has one subdomain: name another")
+                message = f"{quoted(pod)} already backs the headless Service {quoted(other)}"
+                yield Problem(
+                    (*key, "pods", place), message, "a pod has one subdomain: name another"
+                )
 
 
 def ports(scenario: Scenario) -> Iterator[Problem]:
@@ -261,16 +263,16 @@ def ports(scenario: Scenario) -> Iterator[Problem]:
         for index, port in enumerate(service.ports):
             at: Key = (*key, "ports", index)
             if len(service.ports) > 1 and not port.name:
-                what = f"{quoted(service.name)} has several ports, and this one has no name"
-                yield Problem(at, what, 'give it one, such as "name: web"', at_key=True)
+                message = f"{quoted(service.name)} has several ports, and this one has no name"
+                yield Problem(at, message, 'give it one, such as "name: web"', at_key=True)
             elif port.name in names:
-                what = f"{quoted(service.name)} has a port {quoted(port.name)} already"
-                yield Problem((*at, "name"), what, "give it another name")
+                message = f"{quoted(service.name)} has a port {quoted(port.name)} already"
+                yield Problem((*at, "name"), message, "give it another name")
             names.add(port.name)
             twice = [protocol for protocol in port.protocols if (port.port, protocol) in numbers]
             if twice:
-                what = f"{quoted(service.name)} has {twice[0].upper()} port {port.port} already"
-                yield Problem((*at, "port"), what, "use another number, or another protocol")
+                message = f"{quoted(service.name)} has {twice[0].upper()} port {port.port} already"
+                yield Problem((*at, "port"), message, "use another number, or another protocol")
             numbers.update((port.port, protocol) for protocol in port.protocols)
             yield from _target(at, port)
 
@@ -278,11 +280,11 @@ def ports(scenario: Scenario) -> Iterator[Problem]:
 def _target(at: Key, port: Port) -> Iterator[Problem]:
     hint = f"use {POD_PORT}, or {SECOND_POD_PORT} over TCP"
     if port.target_port not in {POD_PORT, SECOND_POD_PORT}:
-        what = f"no probe pod answers on port {port.target_port}"
-        yield Problem((*at, "target_port"), what, hint)
+        message = f"no probe pod answers on port {port.target_port}"
+        yield Problem((*at, "target_port"), message, hint)
     elif port.target_port == SECOND_POD_PORT and port.protocols != ("tcp",):
-        what = f"probe pods answer on port {SECOND_POD_PORT} over TCP alone"
-        yield Problem((*at, "target_port"), what, f'add "protocols: [tcp]", or use {POD_PORT}')
+        message = f"probe pods answer on port {SECOND_POD_PORT} over TCP alone"
+        yield Problem((*at, "target_port"), message, f'add "protocols: [tcp]", or use {POD_PORT}')
 
 
 def node_ports(scenario: Scenario) -> Iterator[Problem]:
@@ -295,22 +297,22 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
             if number is None:
                 continue
             if not service.node_port:
-                what = f"{quoted(service.name)} has no ports on nodes"
-                yield Problem(at, what, 'add "node_port: true" to the Service')
+                message = f"{quoted(service.name)} has no ports on nodes"
+                yield Problem(at, message, 'add "node_port: true" to the Service')
             if not first <= number <= last:
-                what = f"node port {number} is outside the range {first}-{last}"
-                yield Problem(at, what, "use one within it, or widen services.node_ports")
+                message = f"node port {number} is outside the range {first}-{last}"
+                yield Problem(at, message, "use one within it, or widen services.node_ports")
             elif number in NODE_PORTS_TAKEN:
-                what = f"port {number} of every node is for {NODE_PORTS_TAKEN[number]}"
-                yield Problem(at, what, "use another")
+                message = f"port {number} of every node is for {NODE_PORTS_TAKEN[number]}"
+                yield Problem(at, message, "use another")
             others = [
                 taken[number, protocol]
                 for protocol in port.protocols
                 if (number, protocol) in taken
             ]
             if others:
-                what = f"node port {number} is taken by the Service {quoted(others[0])}"
-                yield Problem(at, what, "use another, or leave it out: the plan chooses one")
+                message = f"node port {number} is taken by the Service {quoted(others[0])}"
+                yield Problem(at, message, "use another, or leave it out: the plan chooses one")
             taken.update(
                 dict.fromkeys(((number, protocol) for protocol in port.protocols), service.name)
             )
@@ -322,7 +324,7 @@ def asked_families(scenario: Scenario) -> Iterator[Problem]:
     for index, family in enumerate(scenario.matrix.families or ()):
         needed = terms()[family].needs
         if needed and family not in shown:
-            what = f"no special Service has cells of the family {quoted(family)}"
+            message = f"no special Service has cells of the family {quoted(family)}"
             yield Problem(
-                ("matrix", "families", index), what, f"add one with {needed}, or leave it out"
+                ("matrix", "families", index), message, f"add one with {needed}, or leave it out"
             )

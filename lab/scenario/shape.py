@@ -51,7 +51,7 @@ class _Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         """Publish a port range as it is written in the file."""
-        is_range = isinstance(dft, tuple) and any(isinstance(one, int) for one in dft)
+        is_range = isinstance(dft, tuple) and any(isinstance(item, int) for item in dft)
         return f"{dft[0]}-{dft[1]}" if is_range else super().encode_default(dft)
 
 
@@ -105,14 +105,19 @@ def _topologies(anything: Schema, schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _topology(kind: str, parameters: Schema) -> Schema:
-    one = copy.deepcopy(parameters)
+    topology_schema = copy.deepcopy(parameters)
     known = {"kind": {"const": kind, "description": "Name of the topology."}}
-    one["properties"] = known | {k: v for k, v in one.get("properties", {}).items() if k != "kind"}
-    one["required"] = ["kind", *(key for key in one.get("required", []) if key != "kind")]
-    one.setdefault("title", kind)
-    one.setdefault("type", "object")
-    one.setdefault("additionalProperties", False)
-    return one
+    topology_schema["properties"] = known | {
+        k: v for k, v in topology_schema.get("properties", {}).items() if k != "kind"
+    }
+    topology_schema["required"] = [
+        "kind",
+        *(key for key in topology_schema.get("required", []) if key != "kind"),
+    ]
+    topology_schema.setdefault("title", kind)
+    topology_schema.setdefault("type", "object")
+    topology_schema.setdefault("additionalProperties", False)
+    return topology_schema
 
 
 def part(published: Schema, key: Key) -> Schema:
@@ -142,8 +147,10 @@ def stand_in(published: Schema, key: Key) -> object:
 def _property(node: Schema, name: str) -> Schema:
     """The schema of a key: its own, or that of additional properties."""
     free = node.get("additionalProperties")
-    found: Schema = node.get("properties", {}).get(name, free if isinstance(free, dict) else {})
-    return found
+    property_schema: Schema = node.get("properties", {}).get(
+        name, free if isinstance(free, dict) else {}
+    )
+    return property_schema
 
 
 def _resolved(published: Schema, node: Schema) -> Schema:
@@ -204,10 +211,10 @@ class Words:
         """The problem of a key or an entry of a list without a value."""
         if isinstance(key[-1], int):
             return Problem(key, "this entry of the list is empty", "write it or delete it")
-        what = f"{quoted(key[-1])} has no value"
+        message = f"{quoted(key[-1])} has no value"
         if is_required(self._published, key):
-            return Problem(key, what, self._like(key), at_key=True)
-        return Problem(key, what, "give it one, or delete the key", at_key=True)
+            return Problem(key, message, self._like(key), at_key=True)
+        return Problem(key, message, "give it one, or delete the key", at_key=True)
 
     def _problem(self, error: ErrorDetails) -> Problem:
         key, kind = error["loc"], error["type"]
@@ -229,9 +236,9 @@ class Words:
 
     def _missing(self, key: Key) -> Problem:
         example = self._language.written(stand_in(self._published, key))
-        what = f"{self._place(key[:-1])} has no {quoted(key[-1])}"
+        message = f"{self._place(key[:-1])} has no {quoted(key[-1])}"
         hint = f"add {key[-1]}{self._language.assign}{example}"
-        return Problem(key[:-1], what, hint, at_key=True)
+        return Problem(key[:-1], message, hint, at_key=True)
 
     def _empty(self, key: Key) -> Problem:
         return Problem(key, f"the list {self._name(key)} is empty", "name at least one in it")
@@ -240,8 +247,8 @@ class Words:
         known = keys(self._published, key[:-1])
         listed = f"its keys are {', '.join(known)}"
         hint = did_you_mean(str(key[-1]), known, listed, self._document.texts.get(key, ""))
-        what = f"unknown key {quoted(key[-1])} in {self._place(key[:-1])}"
-        return Problem(key, what, hint, at_key=True)
+        message = f"unknown key {quoted(key[-1])} in {self._place(key[:-1])}"
+        return Problem(key, message, hint, at_key=True)
 
     def _literal(self, key: Key) -> Problem:
         allowed = [str(value) for value in part(self._published, key)["enum"]]
@@ -249,29 +256,29 @@ class Words:
         choice = f"write {alternatives(allowed)}"
         if written is None:
             return Problem(key, f"{self._name(key)} must be one word", choice)
-        what = f"{quoted(written)} is not allowed for {self._name(key)}"
-        return Problem(key, what, did_you_mean(written, allowed, choice))
+        message = f"{quoted(written)} is not allowed for {self._name(key)}"
+        return Problem(key, message, did_you_mean(written, allowed, choice))
 
     def _bounds(self, key: Key) -> Problem:
         field = part(self._published, key)
         low, high = field.get("minimum"), field.get("maximum")
         span = f"of at least {low}" if high is None else f"from {low} to {high}"
-        what = f"{self._name(key)} cannot be {self._found(key)}"
-        return Problem(key, what, f"write a whole number {span}")
+        message = f"{self._name(key)} cannot be {self._found(key)}"
+        return Problem(key, message, f"write a whole number {span}")
 
     def _type(self, key: Key, wanted: str) -> Problem:
-        what = f"{self._name(key)} must be {wanted}, not {self._found(key)}"
+        message = f"{self._name(key)} must be {wanted}, not {self._found(key)}"
         written = self._document.texts.get(key)
         if wanted == "text" and written is not None:
             if re.search(part(self._published, key).get("pattern", ""), written):
-                return Problem(key, what, f"put it in quotes: {quoted(written)}")
+                return Problem(key, message, f"put it in quotes: {quoted(written)}")
         elif wanted == "a list":
-            return Problem(key, what, self._language.listing)
+            return Problem(key, message, self._language.listing)
         elif topic := self._topic_of_list(key):
-            return Problem(key, what, f"{self._like(key)}; {topic.answer}")
+            return Problem(key, message, f"{self._like(key)}; {topic.answer}")
         elif wanted == "true or false":
-            return Problem(key, what, "write true or false, without quotes")
-        return Problem(key, what, self._like(key))
+            return Problem(key, message, "write true or false, without quotes")
+        return Problem(key, message, self._like(key))
 
     def _topic_of_list(self, key: Key) -> Topic | None:
         """What a list means at a key that holds one value."""
@@ -318,8 +325,8 @@ class Words:
             entry = self._kind.entries.get(above)
             return f"{entry} {quoted(key[-1])}" if entry else quoted(key[-1])
         name = self._document.at((*key, "name"))
-        what = self._kind.entries.get(above, self._kind.other_entry)
-        return f"{what} {quoted(name)}" if isinstance(name, str) else f"this {what}"
+        noun = self._kind.entries.get(above, self._kind.other_entry)
+        return f"{noun} {quoted(name)}" if isinstance(name, str) else f"this {noun}"
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -353,8 +360,8 @@ def shaped(document: Document, model: type[Model], kind: FileKind) -> Shaped[Mod
         _mend(tree, tainted, published)
     for _ in range(_ROUNDS):
         try:
-            found = model.model_validate(tree, context=FILE, by_name=False)
-            return Shaped(found, (*problems,), frozenset(tainted))
+            model_of_file = model.model_validate(tree, context=FILE, by_name=False)
+            return Shaped(model_of_file, (*problems,), frozenset(tainted))
         except ValidationError as error:
             errors = _causes(error.errors(include_url=False, include_input=False))
         published = of(model)

@@ -98,15 +98,15 @@ def decoded(raw: bytes, kind: FileKind) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         at = after(raw[: error.start].decode("utf-8-sig", errors="replace"))
-        what = f"the byte 0x{raw[error.start]:02x} here is not UTF-8"
+        message = f"the byte 0x{raw[error.start]:02x} here is not UTF-8"
         hint = "save the file as UTF-8"
-        raise StopError(FileFinding((), at.line, at.col, what, hint)) from None
+        raise StopError(FileFinding((), at.line, at.col, message, hint)) from None
     bad = UNPRINTABLE.search(text)
     if bad:
         at = after(text[: bad.start()])
         code = f"U+{ord(bad.group()):04X}"
-        what = f"the character {code} here cannot be part of a {kind.language.name} file"
-        raise StopError(FileFinding((), at.line, at.col, what, "delete it"))
+        message = f"the character {code} here cannot be part of a {kind.language.name} file"
+        raise StopError(FileFinding((), at.line, at.col, message, "delete it"))
     return text
 
 
@@ -115,8 +115,8 @@ def after(before: str) -> Position:
     return Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
-def _whole(what: str, hint: str) -> StopError:
-    return StopError(FileFinding((), 0, 0, what, hint))
+def _whole(message: str, hint: str) -> StopError:
+    return StopError(FileFinding((), 0, 0, message, hint))
 
 
 _TAB = ("the indentation contains a tab", "replace it with spaces")
@@ -179,11 +179,13 @@ def finding(error: MarkedYAMLError, text: str) -> FileFinding:
     tab = _tab_near(text, line)
     if tab:
         return FileFinding((), *tab, *_TAB)
-    for part, what, hint in _WORDS:
+    for part, message, hint in _WORDS:
         if part in problem:
-            return FileFinding((), line + 1, col + 1, what, hint)
-    what = f"this is not YAML: {quoted(problem)}"
-    return FileFinding((), line + 1, col + 1, what, "correct this line, or put its value in quotes")
+            return FileFinding((), line + 1, col + 1, message, hint)
+    message = f"this is not YAML: {quoted(problem)}"
+    return FileFinding(
+        (), line + 1, col + 1, message, "correct this line, or put its value in quotes"
+    )
 
 
 def _tab_near(text: str, line: int) -> tuple[int, int] | None:
@@ -268,10 +270,10 @@ class _Reader:
             raise StopError(finding(error, self._text)) from None
         except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
             # ruamel.yaml raises plain errors on some broken input, such as an invalid escape
-            what = "invalid YAML here, or right after it"
+            message = "invalid YAML here, or right after it"
             hint = "look for a stray character, or an escape (backslash) in double quotes"
             at = self._seen
-            raise StopError(FileFinding((), at.line, at.col, what, hint)) from None
+            raise StopError(FileFinding((), at.line, at.col, message, hint)) from None
 
     def _run(self) -> None:
         documents = 0
@@ -279,8 +281,8 @@ class _Reader:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    what = "a second document begins here"
-                    self._problem(event, (), what, f"keep one {self._kind.noun} a file")
+                    message = "a second document begins here"
+                    self._problem(event, (), message, f"keep one {self._kind.noun} a file")
                     return
             elif documents and not self.document.values:
                 self._top(event)
@@ -295,8 +297,8 @@ class _Reader:
             self.document.value = value
         else:
             kind = "a list" if isinstance(value, list) else "a single value"
-            what = f"a {self._kind.noun} is a mapping of keys and values, and this is {kind}"
-            self._stop(event, (), what, f'begin with "name: {self._kind.example}"')
+            message = f"a {self._kind.noun} is a mapping of keys and values, and this is {kind}"
+            self._stop(event, (), message, f'begin with "name: {self._kind.example}"')
 
     def _nothing(self) -> NoReturn:
         hint = f'write one, beginning with "name: {self._kind.example}" and "summary: ..."'
@@ -313,7 +315,7 @@ class _Reader:
         return self._scalar(event, key)
 
     def _mapping(self, key: Key) -> dict[str, object]:
-        found: dict[str, object] = {}
+        mapping: dict[str, object] = {}
         for event in self._events:
             if isinstance(event, MappingEndEvent):
                 break
@@ -324,15 +326,15 @@ class _Reader:
             child = (*key, name)
             if name == "<<":
                 self._stop(event, key, '"<<" merges are not read', "write the keys out")
-            if name in found:
+            if name in mapping:
                 first = self.document.keys[child]
-                what = f"{quoted(name)} is repeated; first at {first.line}:{first.col}"
-                self._problem(event, child, what, "keep one of the two")
+                message = f"{quoted(name)} is repeated; first at {first.line}:{first.col}"
+                self._problem(event, child, message, "keep one of the two")
                 self._skip(child)
                 continue
             self.document.keys[child] = self._at(event)
-            found[name] = self._node(next(self._events), child)
-        return found
+            mapping[name] = self._node(next(self._events), child)
+        return mapping
 
     def _skip(self, key: Key) -> None:
         """Read the value of a repeated key, and keep only its problems."""
@@ -342,12 +344,12 @@ class _Reader:
         self.document = kept
 
     def _sequence(self, key: Key) -> list[object]:
-        found: list[object] = []
+        items: list[object] = []
         for event in self._events:
             if isinstance(event, SequenceEndEvent):
                 break
-            found.append(self._node(event, (*key, len(found))))
-        return found
+            items.append(self._node(event, (*key, len(items))))
+        return items
 
     def _scalar(self, event: ScalarEvent, key: Key) -> object:
         text = self._text_of(event, key)
@@ -359,32 +361,32 @@ class _Reader:
         text = str(event.value)
         bad = UNPRINTABLE.search(text)
         if bad:
-            what = f"this text holds the character U+{ord(bad.group()):04X}"
-            self._problem(event, key, what, "delete it")
+            message = f"this text holds the character U+{ord(bad.group()):04X}"
+            self._problem(event, key, message, "delete it")
         return UNPRINTABLE.sub("", text)
 
     def _refuse(self, event: Event, key: Key) -> None:
         """Stop at anything not supported: anchors, aliases, tags and deep nesting."""
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None):
-            what = f'anchors ("&") and aliases ("*") are not read in {self._kind.noun} files'
-            self._stop(event, key, what, self._kind.repeated)
+            message = f'anchors ("&") and aliases ("*") are not read in {self._kind.noun} files'
+            self._stop(event, key, message, self._kind.repeated)
         if getattr(event, "tag", None):
-            what = f'tags ("!") are not read in {self._kind.noun} files'
-            self._stop(event, key, what, "delete the tag")
+            message = f'tags ("!") are not read in {self._kind.noun} files'
+            self._stop(event, key, message, "delete the tag")
         if len(key) > MAX_DEPTH:
-            what = f"this is nested more than {MAX_DEPTH} levels deep"
-            self._stop(event, key, what, "close the brackets, or correct the indentation")
+            message = f"this is nested more than {MAX_DEPTH} levels deep"
+            self._stop(event, key, message, "close the brackets, or correct the indentation")
 
     def _at(self, event: Event) -> Position:
         return Position(event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def _problem(self, event: Event, key: Key, what: str, hint: str) -> None:
+    def _problem(self, event: Event, key: Key, message: str, hint: str) -> None:
         at = self._at(event)
-        self.document.problems.append(FileFinding(key, at.line, at.col, what, hint))
+        self.document.problems.append(FileFinding(key, at.line, at.col, message, hint))
 
-    def _stop(self, event: Event, key: Key, what: str, hint: str) -> NoReturn:
+    def _stop(self, event: Event, key: Key, message: str, hint: str) -> NoReturn:
         at = self._at(event)
-        raise StopError(FileFinding(key, at.line, at.col, what, hint))
+        raise StopError(FileFinding(key, at.line, at.col, message, hint))
 
 
 def _resolved(text: str) -> object:

@@ -105,8 +105,8 @@ class _Part:
             col += len(text) + len(sign)
         return tuple(parts)
 
-    def wrong(self, what: str, hint: str) -> FileFinding:
-        return FileFinding(("spec",), 1, self.col, what, hint)
+    def wrong(self, message: str, hint: str) -> FileFinding:
+        return FileFinding(("spec",), 1, self.col, message, hint)
 
 
 def is_meant(written: str) -> bool:
@@ -121,36 +121,41 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
     """Parse a spec string; without errors the spec, else None with all findings."""
     for col, letter in enumerate(written, start=1):
         if not letter.isprintable():
-            what = f"the character U+{ord(letter):04X} is not a part of a spec"
-            return None, (_Part(letter, col).wrong(what, "delete it"),)
+            message = f"the character U+{ord(letter):04X} is not a part of a spec"
+            return None, (_Part(letter, col).wrong(message, "delete it"),)
     head, *options = _entries(_Part(written, 1))
     findings = [*_head(head)]
     if findings:
         return None, tuple(findings)
     controllers, computes, hypervisors = (_number(part.text) for part in head.split("-")[2:5])
     spec = Spec(written, controllers, computes, hypervisors)
-    asked: dict[str, dict[str, Value]] = {}
+    settings: dict[str, dict[str, Value]] = {}
     for option in options:
         variable, sign, _ = option.text.partition("=")
         value = _Part(option.text[len(variable) + 1 :], option.col + len(variable) + 1)
         if sign and variable == NODES_SPEC:
-            findings += _nodes_spec(value, spec, asked)
+            findings += _nodes_spec(value, spec, settings)
         elif sign and variable in _VARIABLES:
             group, key = _VARIABLES[variable]
-            findings += _setting(_NODE_GROUPS[group], key, value, spec, asked)
+            findings += _setting(_NODE_GROUPS[group], key, value, spec, settings)
         else:
-            findings += _option(option, spec, asked)
+            findings += _option(option, spec, settings)
     if findings:
         return None, tuple(findings)
-    return Spec(written, controllers, computes, hypervisors, asked), ()
+    return Spec(written, controllers, computes, hypervisors, settings), ()
 
 
 def describe(written: str, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
     """Every finding with a mark below its part, or its column in a long string, and the syntax."""
     ordered = sorted(findings, key=lambda finding: finding.col)
     long = len(written) > _LINE
-    where = [f"character {one.col}:" if long else f"{' ' * (one.col - 1)}^" for one in ordered]
-    lines = [f"{at} {one.what}; {one.hint}" for at, one in zip(where, ordered, strict=True)]
+    where = [
+        f"character {finding.col}:" if long else f"{' ' * (finding.col - 1)}^"
+        for finding in ordered
+    ]
+    lines = [
+        f"{at} {finding.what}; {finding.hint}" for at, finding in zip(where, ordered, strict=True)
+    ]
     lines[0] = f"{_shown(cut(written) if long else written)}\n{lines[0]}"
     lines[-1] += f"\nthe form is {FORM}, such as {EXAMPLE}"
     return tuple(lines)
@@ -192,24 +197,24 @@ def _head(head: _Part) -> Iterator[FileFinding]:
     extras = parts[len(names) :]
     if len(extras) > 1 or any(extra.text not in _LAUNCHED_FROM for extra in extras):
         extra = extras[0]
-        what = f"{quoted(extra.text)} is an extra part"
-        yield extra.wrong(what, "end with the number of hypervisors; options begin with a comma")
+        message = f"{quoted(extra.text)} is an extra part"
+        yield extra.wrong(message, "end with the number of hypervisors; options begin with a comma")
 
 
 def _distribution(part: _Part) -> Iterator[FileFinding]:
     if part.text in OTHERS:
-        what = f"{quoted(part.text)} is another of Kubeinit's distributions; lab makes "
-        yield part.wrong(f"{what}upstream Kubernetes", f"write {quoted(DISTRIBUTION)}")
+        message = f"{quoted(part.text)} is another of Kubeinit's distributions; lab makes "
+        yield part.wrong(f"{message}upstream Kubernetes", f"write {quoted(DISTRIBUTION)}")
     elif part.text != DISTRIBUTION:
-        what = f"{quoted(part.text)} is not a known distribution"
-        yield part.wrong(what, f"write {quoted(DISTRIBUTION)}")
+        message = f"{quoted(part.text)} is not a known distribution"
+        yield part.wrong(message, f"write {quoted(DISTRIBUTION)}")
 
 
 def _driver(part: _Part) -> Iterator[FileFinding]:
     if part.text != DRIVER:
-        what = f"{quoted(part.text)} is not a driver that Kubeinit has"
+        message = f"{quoted(part.text)} is not a driver that Kubeinit has"
         hint = f'write {quoted(DRIVER)}; where the lab runs is chosen by "--provider"'
-        yield part.wrong(what, hint)
+        yield part.wrong(message, hint)
 
 
 def _count(part: _Part, name: str, least: int, most: int) -> Iterator[FileFinding]:
@@ -220,37 +225,39 @@ def _count(part: _Part, name: str, least: int, most: int) -> Iterator[FileFindin
         yield part.wrong(f"the lab cannot have {cut(part.text)} {name}", hint)
 
 
-def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> Iterator[FileFinding]:
+def _option(
+    option: _Part, spec: Spec, options: dict[str, dict[str, Value]]
+) -> Iterator[FileFinding]:
     shape = re.fullmatch(r"([^.=]*)\.([^.=]*)=(.*)", option.text)
     if shape is None:
-        what = f"{quoted(option.text)} is not an option"
+        message = f"{quoted(option.text)} is not an option"
         example = f"write GROUP.KEY=VALUE, such as {quoted('compute.os=windows')}"
         variable = option.text.partition("=")[0]
-        yield option.wrong(what, did_you_mean(variable, (NODES_SPEC, *_VARIABLES), example))
+        yield option.wrong(message, did_you_mean(variable, (NODES_SPEC, *_VARIABLES), example))
         return
     group, key, value = (_Part(shape[n], option.col + shape.start(n)) for n in (1, 2, 3))
     singles = (*nodes("controller", spec.controllers), *nodes("compute", spec.computes))
     if group.text not in {*GROUPS, *singles}:
-        what = f"{quoted(group.text)} is neither a group of nodes nor a node of this spec"
+        message = f"{quoted(group.text)} is neither a group of nodes nor a node of this spec"
         groups = f"the groups are {alternatives(GROUPS)}"
-        yield group.wrong(what, did_you_mean(group.text, (*GROUPS, *singles), groups))
+        yield group.wrong(message, did_you_mean(group.text, (*GROUPS, *singles), groups))
         return
     if key.text not in KEYS:
-        what = f"{quoted(key.text)} is not a key of nodes"
-        yield key.wrong(what, did_you_mean(key.text, KEYS, f"the keys are {alternatives(KEYS)}"))
+        message = f"{quoted(key.text)} is not a key of nodes"
+        yield key.wrong(message, did_you_mean(key.text, KEYS, f"the keys are {alternatives(KEYS)}"))
         return
-    if key.text in asked.get(group.text, {}):
+    if key.text in options.get(group.text, {}):
         yield group.wrong(f"{group.text}.{key.text} is given twice", "keep one of the two")
         return
-    found = _value(key.text, value.text, group.text, spec)
-    if isinstance(found, tuple):
-        yield value.wrong(*found)
+    setting = _value(key.text, value.text, group.text, spec)
+    if isinstance(setting, tuple):
+        yield value.wrong(*setting)
     else:
-        asked.setdefault(group.text, {})[key.text] = found
+        options.setdefault(group.text, {})[key.text] = setting
 
 
 def _nodes_spec(
-    value: _Part, spec: Spec, asked: dict[str, dict[str, Value]]
+    value: _Part, spec: Spec, options: dict[str, dict[str, Value]]
 ) -> Iterator[FileFinding]:
     """Read Kubeinit's list of settings; a later one overrides an earlier one, as in Kubeinit.
 
@@ -260,16 +267,16 @@ def _nodes_spec(
     for entry in entries or ():
         pairs = _within(entry, "[{")
         if pairs is None:
-            what = f"{quoted(entry.text)} is not a setting in brackets of its own"
-            yield entry.wrong(what, f"write {NODES_EXAMPLE}")
+            message = f"{quoted(entry.text)} is not a setting in brackets of its own"
+            yield entry.wrong(message, f"write {NODES_EXAMPLE}")
             continue
-        yield from _node_setting(pairs, spec, asked)
+        yield from _node_setting(pairs, spec, options)
     if entries is None:
         yield value.wrong(f"{quoted(value.text)} is not a list", f"write {NODES_EXAMPLE}")
 
 
 def _node_setting(
-    pairs: tuple[_Part, ...], spec: Spec, asked: dict[str, dict[str, Value]]
+    pairs: tuple[_Part, ...], spec: Spec, options: dict[str, dict[str, Value]]
 ) -> Iterator[FileFinding]:
     groups = _NODE_GROUPS["cluster_nodes"]
     settings: list[tuple[str, _Part]] = []
@@ -283,19 +290,19 @@ def _node_setting(
             settings.append((key.text, value))
         elif key.text != "when_group":
             keys = ("when_group", *_NODE_KEYS)
-            what = f"{quoted(key.text)} is not a key of {NODES_SPEC} that lab reads"
+            message = f"{quoted(key.text)} is not a key of {NODES_SPEC} that lab reads"
             yield key.wrong(
-                what, did_you_mean(key.text, keys, f"the keys are {alternatives(keys)}")
+                message, did_you_mean(key.text, keys, f"the keys are {alternatives(keys)}")
             )
         elif value.text in _NODE_GROUPS:
             groups = _NODE_GROUPS[value.text]
         else:
             groups = ()
-            what = f"{quoted(value.text)} is not a group of cluster nodes in Kubeinit"
+            message = f"{quoted(value.text)} is not a group of cluster nodes in Kubeinit"
             known = f"the groups are {alternatives(_NODE_GROUPS)}"
-            yield value.wrong(what, did_you_mean(value.text, _NODE_GROUPS, known))
+            yield value.wrong(message, did_you_mean(value.text, _NODE_GROUPS, known))
     for name, value in settings:
-        yield from _setting(groups, name, value, spec, asked)
+        yield from _setting(groups, name, value, spec, options)
 
 
 def _setting(
@@ -303,7 +310,7 @@ def _setting(
     key: str,
     value: _Part,
     spec: Spec,
-    asked: dict[str, dict[str, Value]],
+    options: dict[str, dict[str, Value]],
 ) -> Iterator[FileFinding]:
     """Give groups of nodes a value of Kubeinit's."""
     text = _from_kubeinit(key, value.text)
@@ -315,7 +322,7 @@ def _setting(
         if isinstance(setting, tuple):
             yield value.wrong(*setting)
             return
-        asked.setdefault(group, {})[_NODE_KEYS[key]] = setting
+        options.setdefault(group, {})[_NODE_KEYS[key]] = setting
 
 
 def _from_kubeinit(key: str, text: str) -> str | tuple[str, str]:
@@ -383,8 +390,8 @@ def _system(text: str, group: str) -> Value | tuple[str, str]:
         choice = did_you_mean(text, ("linux", "windows"), 'write "linux" or "windows"')
         return f"{quoted(text)} is not an operating system of a node", choice
     if text == "windows" and not group.startswith("compute"):
-        what = "only computes can be Windows: control planes and the services node are Linux"
-        return what, 'write "linux", or leave the option out'
+        message = "only computes can be Windows: control planes and the services node are Linux"
+        return message, 'write "linux", or leave the option out'
     return text
 
 
@@ -456,12 +463,12 @@ def _nodes(spec: Spec) -> Iterator[tuple[str, str, str, IPv4Address]]:
 
 
 def _node(name: str, group: str, role: str, address: IPv4Address, spec: Spec) -> Iterator[str]:
-    asked = spec.of(group, name)
-    os = asked.get("os", "linux")
+    options = spec.of(group, name)
+    os = options.get("os", "linux")
     yield from (f"name: {name}", f"os: {os}", f"role: {role}", f"address: {address}")
     if os == "windows":
         yield f"image: {WINDOWS_IMAGE}"
-    for key, value in asked.items():
+    for key, value in options.items():
         if key in _UNITS:
             yield f"{key}: {value}{_UNITS[key]}"
         elif key == "hypervisor":

@@ -53,9 +53,9 @@ _MULTICAST_BIT = 1
 _RULE = 'a DNS label holds a-z, 0-9 and "-", and begins and ends with a letter or a digit'
 
 
-def wrong(what: str, hint: str) -> PydanticCustomError:
+def wrong(message: str, hint: str) -> PydanticCustomError:
     """The error for a value that has the right type but is invalid."""
-    return PydanticCustomError("wrong", "{what}; {hint}", {"what": what, "hint": hint})
+    return PydanticCustomError("wrong", "{what}; {hint}", {"what": message, "hint": hint})
 
 
 def wrong_of(check: Callable[[object], object], value: object) -> tuple[str, str] | None:
@@ -103,8 +103,8 @@ def domain(value: object) -> str:
     """The cluster's DNS domain."""
     name = text(value)
     if len(name) > MAX_DOMAIN:
-        what = f"a domain of {len(name)} characters is too long for the names in it"
-        raise wrong(what, f"use at most {MAX_DOMAIN}")
+        message = f"a domain of {len(name)} characters is too long for the names in it"
+        raise wrong(message, f"use at most {MAX_DOMAIN}")
     if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
         better = name.lower().strip(".")
         hint = f"write {quoted(better)}" if re.fullmatch(DOMAIN, better) else 'use "cluster.local"'
@@ -118,16 +118,16 @@ def cidr(value: object) -> IPv4Network:
     _refuse_several(written)
     _refuse_ipv6(written, "10.244.0.0/16")
     if re.fullmatch(ADDRESS, written):
-        what = f"{quoted(written)} has no prefix length"
-        raise wrong(what, f"write it with one, such as {quoted(written + '/24')}")
+        message = f"{quoted(written)} has no prefix length"
+        raise wrong(message, f"write it with one, such as {quoted(written + '/24')}")
     try:
         network = IPv4Network(written if re.fullmatch(CIDR, written) else "", strict=False)
     except ValueError:
-        what = f"{quoted(written)} is not an IPv4 range"
-        raise wrong(what, 'write it as address/length, such as "10.244.0.0/16"') from None
+        message = f"{quoted(written)} is not an IPv4 range"
+        raise wrong(message, 'write it as address/length, such as "10.244.0.0/16"') from None
     if str(network) != written:
-        what = f"{quoted(written)} is an address within a range, not the range itself"
-        raise wrong(what, f"write {quoted(network)}")
+        message = f"{quoted(written)} is an address within a range, not the range itself"
+        raise wrong(message, f"write {quoted(network)}")
     return network
 
 
@@ -136,14 +136,14 @@ def address(value: object) -> IPv4Address:
     written = text(value).strip()
     _refuse_ipv6(written, "10.96.0.10")
     if "/" in written:
-        what = f"{quoted(written)} is a range, not one address"
-        raise wrong(what, f"write {quoted(written.partition('/')[0])}")
+        message = f"{quoted(written)} is a range, not one address"
+        raise wrong(message, f"write {quoted(written.partition('/')[0])}")
     try:
         return IPv4Address(written)
     except ValueError:
-        what = f"{quoted(written)} is not an IPv4 address"
+        message = f"{quoted(written)} is not an IPv4 address"
         raise wrong(
-            what, 'write four numbers from 0 to 255 with dots, such as "10.96.0.10"'
+            message, 'write four numbers from 0 to 255 with dots, such as "10.96.0.10"'
         ) from None
 
 
@@ -169,18 +169,18 @@ def mac(value: object) -> str:
         )
         raise wrong(f"{quoted(written)} is not a MAC address", hint)
     if int(written[:2], 16) & _MULTICAST_BIT:
-        what = f"{quoted(written)} is a multicast address, which no card can have"
-        raise wrong(what, 'make its first byte even, such as "0a"')
+        message = f"{quoted(written)} is a multicast address, which no card can have"
+        raise wrong(message, 'make its first byte even, such as "0a"')
     return written.lower()
 
 
 def memory(value: object) -> int:
     """Memory in MiB."""
-    found = _amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
-    if found < LEAST_MEMORY_MIB:
-        what = f"no machine starts with {quoted(text(value))} of memory"
-        raise wrong(what, f'write at least "{LEAST_MEMORY_MIB}MiB"; "2GiB" is usual')
-    return found
+    mebibytes = _amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
+    if mebibytes < LEAST_MEMORY_MIB:
+        message = f"no machine starts with {quoted(text(value))} of memory"
+        raise wrong(message, f'write at least "{LEAST_MEMORY_MIB}MiB"; "2GiB" is usual')
+    return mebibytes
 
 
 def disk(value: object) -> int:
@@ -203,15 +203,15 @@ def ports(value: object) -> tuple[int, int]:
     """First and last port of a range."""
     written = text(value).replace(" ", "")
     if not re.fullmatch(PORTS, written):
-        what = f"{quoted(written)} is not a port range"
-        raise wrong(what, 'write first-last, such as "30000-32767"')
+        message = f"{quoted(written)} is not a port range"
+        raise wrong(message, 'write first-last, such as "30000-32767"')
     first, last = (int(part) for part in written.split("-"))
     if first < 1 or last > MAX_PORT:
-        what = f"the port range {quoted(written)} is not within 1 to {MAX_PORT}"
-        raise wrong(what, 'write one within it, such as "30000-32767"')
+        message = f"the port range {quoted(written)} is not within 1 to {MAX_PORT}"
+        raise wrong(message, 'write one within it, such as "30000-32767"')
     if first > last:
-        what = f"the port range {quoted(written)} ends before it begins"
-        raise wrong(what, f"write {quoted(f'{last}-{first}')}")
+        message = f"the port range {quoted(written)} ends before it begins"
+        raise wrong(message, f"write {quoted(f'{last}-{first}')}")
     return first, last
 
 
@@ -224,8 +224,8 @@ def _amount(value: object, pattern: str, units: dict[str, int], example: str) ->
     if not re.fullmatch(pattern, written):
         *others, last = units
         wanted = f"{', '.join(others)} or {last}"
-        what = f"{quoted(written)} is not a whole number of {wanted}"
-        raise wrong(what, f"write it like {quoted(example)}")
+        message = f"{quoted(written)} is not a whole number of {wanted}"
+        raise wrong(message, f"write it like {quoted(example)}")
     number = written.rstrip("".join(units))
     return int(number) * units[written.removeprefix(number)]
 
@@ -236,8 +236,8 @@ def _refuse_several(written: str) -> None:
         only = "a lab has one node network only, and one range each for pods and Services"
         why = topics.IPV6.brief if ":" in written else f"{only}; see {topics.PAGE}"
         first = next((part for part in ranges if "." in part), "10.244.0.0/16")
-        what = f"{quoted(written)} is more than one range"
-        raise wrong(what, f"write one, such as {quoted(first)}; {why}")
+        message = f"{quoted(written)} is more than one range"
+        raise wrong(message, f"write one, such as {quoted(first)}; {why}")
 
 
 def _refuse_ipv6(written: str, example: str) -> None:
@@ -247,8 +247,8 @@ def _refuse_ipv6(written: str, example: str) -> None:
     except ValueError:
         six = False
     if six:
-        what = f"{quoted(written)} is IPv6"
-        raise wrong(what, f"write an IPv4 one, such as {quoted(example)}; {topics.IPV6.brief}")
+        message = f"{quoted(written)} is IPv6"
+        raise wrong(message, f"write an IPv4 one, such as {quoted(example)}; {topics.IPV6.brief}")
 
 
 FILE = "file"

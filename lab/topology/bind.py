@@ -78,7 +78,8 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
         intent,
         machines=tuple(known.machine(machine) for machine in foreseen(intent).machines),
         headless=tuple(
-            replace(one, backends=known.backends(one.backends)) for one in intent.headless
+            replace(service, backends=known.backends(service.backends))
+            for service in intent.headless
         ),
     )
 
@@ -110,8 +111,10 @@ def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
         dns=dns,
         services=(),
         nodes=tuple(
-            ObservedNode(name, None, one.mac, bare(one.addresses[0]) if one.addresses else None)
-            for name, one in ends.items()
+            ObservedNode(
+                name, None, tunnel.mac, bare(tunnel.addresses[0]) if tunnel.addresses else None
+            )
+            for name, tunnel in ends.items()
         ),
         links=tuple(
             PodLink(pod.name, pod.mac, pod.port, pod.mtu, pod.gateway) for _, pod in renewed
@@ -143,46 +146,46 @@ def _about_node(machine: MachineIntent, node: ObservedNode | None) -> Iterable[s
 
 
 def _about_pod(
-    machine: MachineIntent, found: ObservedPod | None, name: str, holders: dict[str, str]
+    machine: MachineIntent, pod: ObservedPod | None, name: str, holders: dict[str, str]
 ) -> Iterable[str]:
-    if found is None:
+    if pod is None:
         yield f"there is no pod '{name}'"
         return
-    if found.obstacle:
+    if pod.obstacle:
         return
-    if found.node != machine.name:
-        where = f"on node '{found.node}'" if found.node else "nowhere"
+    if pod.node != machine.name:
+        where = f"on node '{pod.node}'" if pod.node else "nowhere"
         yield f"pod '{name}' runs {where}, not on '{machine.name}'"
         return
-    if found.address is None:
+    if pod.address is None:
         yield f"pod '{name}' has no address"
         return
     cidr = machine.kubelet.pod_cidr if machine.kubelet else None
-    if cidr and ip_address(found.address) not in ip_network(cidr):
+    if cidr and ip_address(pod.address) not in ip_network(cidr):
         yield (
-            f"pod '{name}' has address {found.address}, "
+            f"pod '{name}' has address {pod.address}, "
             f"which is not in {cidr} of its node '{machine.name}'"
         )
-    other = holders.setdefault(found.address, name)
+    other = holders.setdefault(pod.address, name)
     if other != name:
-        yield f"pods '{other}' and '{name}' both have address {found.address}"
+        yield f"pods '{other}' and '{name}' both have address {pod.address}"
 
 
 def _about_services(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
-    found = {service.name: service for service in observed.services}
-    asked: tuple[ProxiedService | HeadlessService, ...] = (
+    by_name = {service.name: service for service in observed.services}
+    services: tuple[ProxiedService | HeadlessService, ...] = (
         *probed_services(intent),
         *intent.headless,
     )
-    for service in asked:
-        there = found.get(service.name)
-        if there is None:
+    for service in services:
+        actual = by_name.get(service.name)
+        if actual is None:
             yield f"there is no Service '{service.name}'"
         elif isinstance(service, HeadlessService):
-            if there.address != "None":
-                yield f"Service '{service.name}' has address {there.address}, but should have none"
-        elif there.address != service.address:
-            yield f"Service '{service.name}' has address {there.address}, not {service.address}"
+            if actual.address != "None":
+                yield f"Service '{service.name}' has address {actual.address}, but should have none"
+        elif actual.address != service.address:
+            yield f"Service '{service.name}' has address {actual.address}, not {service.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,8 @@ class _Known:
                 if neighbour.device == device
             ),
             forwarding=tuple(
-                ForwardingEntry(self.tunnels.get(one.mac, one.mac), one.device, one.remote)
-                for one in machine.forwarding
+                ForwardingEntry(self.tunnels.get(entry.mac, entry.mac), entry.device, entry.remote)
+                for entry in machine.forwarding
             ),
             # a Linux node answers ARP for all addresses that it routes to its pods, without entries
             proxies=tuple(
@@ -290,9 +293,9 @@ class _Known:
             elif not self.dns:
                 yield pod
         like = next(iter(machine.pods), None)
-        for one in self.dns:
-            if one.node == machine.name and one.address and like:
-                yield self._renewed(replace(like, role="dns"), one.name, one.address)
+        for observed in self.dns:
+            if observed.node == machine.name and observed.address and like:
+                yield self._renewed(replace(like, role="dns"), observed.name, observed.address)
 
     def _renewed(self, pod: Pod, name: str, address: str) -> Pod:
         link = self.links.get(name)
@@ -309,8 +312,10 @@ class _Known:
     def backends(self, planned: Iterable[Backend]) -> tuple[Backend, ...]:
         """Backends at the pods' real addresses."""
         return tuple(
-            replace(one, address=self.addresses[one.pod]) if one.pod not in self.obstacles else one
-            for one in planned
+            replace(backend, address=self.addresses[backend.pod])
+            if backend.pod not in self.obstacles
+            else backend
+            for backend in planned
         )
 
     def _service(self, service: ProxiedService) -> ProxiedService:
@@ -321,14 +326,14 @@ class _Known:
             return service
         return replace(
             service,
-            backends=tuple(Backend(one.name, str(one.address), str(one.node)) for one in self.dns),
+            backends=tuple(Backend(pod.name, str(pod.address), str(pod.node)) for pod in self.dns),
         )
 
 
 def _ends(intent: Intent, observed: ClusterObserved) -> Iterable[tuple[str, str]]:
-    found = {node.name: node.tunnel_address for node in observed.nodes}
+    addresses = {node.name: node.tunnel_address for node in observed.nodes}
     for machine in intent.machines:
-        address, block = found.get(machine.name), machine.kubelet and machine.kubelet.pod_cidr
+        address, block = addresses.get(machine.name), machine.kubelet and machine.kubelet.pod_cidr
         if machine.tunnel and address and block and ip_address(address) in ip_network(block):
             yield from ((bare(text), address) for text in machine.tunnel.addresses)
 

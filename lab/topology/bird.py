@@ -148,6 +148,6 @@ def _ready(learned: tuple[Route, ...]) -> Ready:
     """Ready when every expected route is learned; without any, when BIRD is up."""
     if not learned:
         return UP
-    lines = (re.sub(r"\.", r"\\.", f"^{one.destination} via {one.via} ") for one in learned)
+    lines = (re.sub(r"\.", r"\\.", f"^{route.destination} via {route.via} ") for route in learned)
     pattern = r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in lines)
     return Ready(pattern, ("ip", "-4", "route", "show", "proto", NAME))

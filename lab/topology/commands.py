@@ -17,8 +17,8 @@ def tables(machine: MachineIntent, device: str) -> Iterator[str]:
     withdraws.
     """
     static = (route for route in machine.routes if route.by is None)
-    ordered = sorted(static, key=lambda one: one.via is not None)
-    yield from (replace_route(one) for one in ordered if one.device == device)
+    ordered = sorted(static, key=lambda route: route.via is not None)
+    yield from (replace_route(route) for route in ordered if route.device == device)
     for neighbour in machine.neighbours:
         if neighbour.device == device:
             yield replace_neighbour(neighbour.address, neighbour.mac, device)

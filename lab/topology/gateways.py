@@ -34,12 +34,12 @@ def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
     )
 
 
-def settled(intent: Intent, seen: Mapping[str, Collection[str]]) -> Intent:
+def settled(intent: Intent, holders: Mapping[str, Collection[str]]) -> Intent:
     """The Intent with each gateway on the one machine that was seen holding it.
 
     A gateway that no machine or several machines hold is unchanged.
     """
-    alone = {node: next(iter(names)) for node, names in seen.items() if len(names) == 1}
+    alone = {node: next(iter(names)) for node, names in holders.items() if len(names) == 1}
     return held(intent, alone) if alone else intent
 
 

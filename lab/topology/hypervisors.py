@@ -63,7 +63,7 @@ def on_real_ones(intent: Intent) -> Intent:
     front = intent.services_node
     if front and intent.kubernetes:
         front = replace(front, tls=True)
-    numbers = {one.name: number for number, one in enumerate(intent.hypervisors, start=1)}
+    numbers = {machine.name: number for number, machine in enumerate(intent.hypervisors, start=1)}
     places = {machine: numbers[host] for machine, host in intent.hosts()}
     machines = tuple(
         _by_number(machine, places.get(machine.name), cluster=intent.kubernetes is not None)
@@ -121,9 +121,15 @@ def _hypervisor(
         os="linux",
         interfaces=(_uplink(plan, own),),
         tunnel=_tunnel(plan, own) if others else None,
-        neighbours=tuple(Neighbour(str(one.address), one.mac, UPLINK) for one in others.values()),
+        neighbours=tuple(
+            Neighbour(str(hypervisor.address), hypervisor.mac, UPLINK)
+            for hypervisor in others.values()
+        ),
         forwarding=(
-            *(ForwardingEntry(FLOOD, TUNNEL, str(one.address)) for one in others.values()),
+            *(
+                ForwardingEntry(FLOOD, TUNNEL, str(hypervisor.address))
+                for hypervisor in others.values()
+            ),
             *_away(cards, others, where),
         ),
         switch=Switch(

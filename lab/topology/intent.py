@@ -405,13 +405,13 @@ class MachineIntent:
 
     def address(self, segment: str = NODE_SEGMENT) -> str:
         """Its address on a segment, without prefix; if it has none there, its first interface's."""
-        there = [card for card in self.interfaces if card.segment == segment and card.addresses]
-        return (there or self.interfaces)[0].addresses[0].partition("/")[0]
+        cards = [card for card in self.interfaces if card.segment == segment and card.addresses]
+        return (cards or self.interfaces)[0].addresses[0].partition("/")[0]
 
     def addressed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Name of every device with addresses, and all of them with prefix length."""
         cards = [(card.name, card.held) for card in self.interfaces]
-        made = [(one.name, one.addresses) for one in (self.bridge, self.tunnel) if one]
+        made = [(device.name, device.addresses) for device in (self.bridge, self.tunnel) if device]
         return (*cards, *made)
 
 
@@ -555,11 +555,11 @@ class Intent:
 
     def places(self) -> dict[str, tuple[MachineIntent, Pod | None]]:
         """Every machine, and every pod with its machine, by name; without hypervisors."""
-        found: dict[str, tuple[MachineIntent, Pod | None]] = {}
+        places: dict[str, tuple[MachineIntent, Pod | None]] = {}
         for machine in self.machines:
-            found[machine.name] = machine, None
-            found |= {pod.name: (machine, pod) for pod in machine.pods}
-        return found
+            places[machine.name] = machine, None
+            places |= {pod.name: (machine, pod) for pod in machine.pods}
+        return places
 
     def machine(self, name: str) -> MachineIntent:
         """The machine or hypervisor of this name; KeyError if there is none."""

@@ -65,27 +65,27 @@ class KernelWalk:
 
     def path(self) -> Path:
         """The whole path, there and back."""
-        there: tuple[Hop, ...] = ()
+        way: tuple[Hop, ...] = ()
         end = ""
         try:
             arrived = self._start(self._place(self.flow.source), self._asked())
-            there = tuple(self.hops)
+            way = tuple(self.hops)
             self.hops.clear()
             self.passed = 0
-            self._forward(there[-1].place)
-            self._start(self._place(there[-1].place), arrived.answered())
+            self._forward(way[-1].place)
+            self._start(self._place(way[-1].place), arrived.answered())
         except Ends as reason:
             end = str(reason)
         done = tuple(self.hops)
-        return Path(self.flow, there or done, done if there else (), self.backend, end)
+        return Path(self.flow, way or done, done if way else (), self.backend, end)
 
     def _forward(self, server: str) -> None:
         """The DNS server's own query to the services node, and the answer."""
         front = self.intent.services_node
         if not self.flow.forwarded or front is None or server == front.machine:
             return
-        asked = Flow(server, front.address, self.flow.port, "udp")  # CoreDNS prefers UDP
-        path = type(self)(self.intent, asked, 0).path()
+        request = Flow(server, front.address, self.flow.port, "udp")  # CoreDNS prefers UDP
+        path = type(self)(self.intent, request, 0).path()
         self.hops += path.hops
         if path.end:
             raise Ends(path.end)
@@ -122,8 +122,8 @@ class KernelWalk:
         next_hop = packet.target if on_link else pod.gateway
         if not on_link:
             self._hop("way-out", machine, f"pod {pod.name}", packet, place=pod.name)
-        what = f"neighbour {next_hop} of pod {pod.name}"
-        self._hop("neighbour", machine, what, packet, place=pod.name)
+        subject = f"neighbour {next_hop} of pod {pod.name}"
+        self._hop("neighbour", machine, subject, packet, place=pod.name)
         self._port(machine, pod, packet)
         return self._left(machine, pod, packet, on_link=on_link)
 
@@ -175,16 +175,16 @@ class KernelWalk:
         chosen = choice(machine, packet.protocol, packet.source, packet.target, packet.port)
         if chosen is None:
             return packet, False
-        what = f"Service {chosen.service.name}"
+        subject = f"Service {chosen.service.name}"
         if chosen.port is None or not chosen.backends:
-            self._hop("service", machine, what, packet)
+            self._hop("service", machine, subject, packet)
             if not own and packet.target not in own_addresses(machine):
                 self._hop("forwarding", machine, "ip_forward", packet)  # and is refused afterwards
             raise Ends(unserved(machine, packet, chosen))
         backend = self._pick(chosen.backends)
         marked = chosen.masqueraded or packet.source == backend.address
         packet = replace(packet, target=backend.address, port=chosen.port.target_port)
-        self._hop("service", machine, what, packet)
+        self._hop("service", machine, subject, packet)
         return packet, marked
 
     def _pick(self, backends: tuple[Backend, ...]) -> Backend:
@@ -204,14 +204,14 @@ class KernelWalk:
         if not marked and not self._leaves(translation, packet):
             return packet
         packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
-        what = "packets marked by kube-proxy" if marked else f"packets of {local}"
-        self._hop("masquerade", machine, what, packet)
+        subject = "packets marked by kube-proxy" if marked else f"packets of {local}"
+        self._hop("masquerade", machine, subject, packet)
         return packet
 
     def _leaves(self, translation: Translation, packet: Packet) -> bool:
         local, kept = translation.local_cidr, (*translation.not_masqueraded, _MULTICAST)
         from_here = local is not None and covers(local, packet.source)
-        return from_here and not any(covers(one, packet.target) for one in kept)
+        return from_here and not any(covers(kept_range, packet.target) for kept_range in kept)
 
     def _note(self, machine: MachineIntent, before: Packet, after: Packet) -> None:
         if before != after:
@@ -242,8 +242,8 @@ class KernelWalk:
             return self._to_pod(machine, routed, packet)
         if machine.tunnel and way.device == machine.tunnel.name:
             return self._tunnelled(machine, machine.tunnel, packet, next_hop)
-        there, card = self._across(machine, packet, way.device, next_hop)
-        return self._in(there, packet, arrived_by=card)
+        next_machine, card = self._across(machine, packet, way.device, next_hop)
+        return self._in(next_machine, packet, arrived_by=card)
 
     def _tunnelled(
         self, machine: MachineIntent, tunnel: Tunnel, packet: Packet, next_hop: str
@@ -254,8 +254,8 @@ class KernelWalk:
             for neighbour in machine.neighbours
             if neighbour.device == tunnel.name
         }
-        there, end = self._through(machine, tunnel, ends.get(next_hop, ""), packet, next_hop)
-        return self._in(there, packet, arrived_by=end)
+        next_machine, end = self._through(machine, tunnel, ends.get(next_hop, ""), packet, next_hop)
+        return self._in(next_machine, packet, arrived_by=end)
 
     def _through(
         self, machine: MachineIntent, tunnel: Tunnel, mac: str, packet: Packet, target: str
@@ -265,25 +265,31 @@ class KernelWalk:
         ``target``: the frame's target in an error.
         """
         self._hop("tunnel", machine, f"tunnel {tunnel.name}", packet, tunnel.name)
-        entry = next((one for one in machine.forwarding if one.mac == mac), None)
+        entry = next((candidate for candidate in machine.forwarding if candidate.mac == mac), None)
         if entry is None:
             raise Ends(f"{machine.name} has no forwarding entry for {target}")
         outer = Packet("udp", tunnel.local, entry.remote, tunnel.port)
-        what = f"forwarding entry {entry.mac} on {tunnel.name}"
-        self._hop("entry", machine, what, outer, carried=packet)
+        subject = f"forwarding entry {entry.mac} on {tunnel.name}"
+        self._hop("entry", machine, subject, outer, carried=packet)
         self._hop("firewall", machine, "output", outer, carried=packet)
         way = leaving(machine, entry.remote)
         if way is None:
             raise Ends(f"{machine.name} has no route to {entry.remote}")
         self._hop("route", machine, f"route to {way.destination}", outer, carried=packet)
-        there, _ = self._across(machine, outer, way.device, way.via or entry.remote, packet)
-        while entry.remote not in own_addresses(there):
-            there = self._passed_on(there, outer, packet)
-        self._hop("firewall", there, "input", outer, carried=packet)
-        if there.tunnel is None:
-            raise Ends(f"{there.name} has no tunnel")
-        self._hop("tunnel", there, f"tunnel {there.tunnel.name}", packet, there.tunnel.name)
-        return there, there.tunnel.name
+        next_machine, _ = self._across(machine, outer, way.device, way.via or entry.remote, packet)
+        while entry.remote not in own_addresses(next_machine):
+            next_machine = self._passed_on(next_machine, outer, packet)
+        self._hop("firewall", next_machine, "input", outer, carried=packet)
+        if next_machine.tunnel is None:
+            raise Ends(f"{next_machine.name} has no tunnel")
+        self._hop(
+            "tunnel",
+            next_machine,
+            f"tunnel {next_machine.tunnel.name}",
+            packet,
+            next_machine.tunnel.name,
+        )
+        return next_machine, next_machine.tunnel.name
 
     def _passed_on(self, machine: MachineIntent, outer: Packet, carried: Packet) -> MachineIntent:
         """A tunnel's packet that another machine, such as the router, forwards."""
@@ -310,15 +316,15 @@ class KernelWalk:
             raise Ends(f"{machine.name} has no device {device}")
         self._neighbour(machine, next_hop, device, packet, carried)
         self._sent(machine, card, packet, carried)
-        found = holder(self.intent, card.segment, next_hop)
-        if found is None:
+        end = holder(self.intent, card.segment, next_hop)
+        if end is None:
             raise Ends(f"no machine on segment '{card.segment}' has the address {next_hop}")
-        there, arrived_by = found
-        far = card_of(there, arrived_by)
+        next_machine, arrived_by = end
+        far = card_of(next_machine, arrived_by)
         if far:
-            self._between_hypervisors((machine, card), (there, far), packet)
-        self._received(there, arrived_by, packet, carried)
-        return there, arrived_by
+            self._between_hypervisors((machine, card), (next_machine, far), packet)
+        self._received(next_machine, arrived_by, packet, carried)
+        return next_machine, arrived_by
 
     def _between_hypervisors(
         self,
@@ -328,16 +334,16 @@ class KernelWalk:
     ) -> None:
         """A frame's way through the switches of both machines' hypervisors, if they have any."""
         known = {hypervisor.name: hypervisor for hypervisor in self.intent.hypervisors}
-        here, there = (known.get(card.host or "") for _, card in (sender, receiver))
-        if here is None or there is None:
+        here, far = (known.get(card.host or "") for _, card in (sender, receiver))
+        if here is None or far is None:
             return
         self._switch_port(here, *sender, packet)
         self._switch(here, packet)
-        if here is not there and here.tunnel:
+        if here is not far and here.tunnel:
             mac = receiver[1].mac
             self._through(here, here.tunnel, mac, packet, mac)
-            self._switch(there, packet)
-        self._switch_port(there, *receiver, packet)
+            self._switch(far, packet)
+        self._switch_port(far, *receiver, packet)
 
     def _switch(self, host: MachineIntent, packet: Packet) -> None:
         name = host.switch.name if host.switch else ""
@@ -388,13 +394,13 @@ class KernelWalk:
         self,
         kind: HopKind,
         machine: MachineIntent,
-        what: str,
+        subject: str,
         packet: Packet,
         device: str = "",
         place: str = "",
         carried: Packet | None = None,
     ) -> None:
-        hop = Hop(kind, machine.name, place or machine.name, device, what, packet, carried)
+        hop = Hop(kind, machine.name, place or machine.name, device, subject, packet, carried)
         self.hops.append(hop)
 
 

@@ -32,11 +32,11 @@ def node(
     If both have a route to the same range, the scenario's wins. Without a bridge the pods are
     routed.
     """
-    asked = tuple(
+    asked_routes = tuple(
         Route(str(route.to), machines.UPLINK, str(route.via), asked=True)
         for route in planned.routes
     )
-    theirs = {route.destination for route in asked}
+    theirs = {route.destination for route in asked_routes}
     windows = planned.os == "windows"
     return machines.node(
         plan,
@@ -46,7 +46,7 @@ def node(
             gateway_offset=WINCNI_GATEWAY_OFFSET if windows else LINUX_GATEWAY_OFFSET,
             mtu=plan.node_mtu,
             not_masqueraded=not_masqueraded,
-            routes=(*(route for route in routes if route.destination not in theirs), *asked),
+            routes=(*(route for route in routes if route.destination not in theirs), *asked_routes),
             answers_for_pods=windows,
         ),
     )
@@ -70,11 +70,11 @@ def _hard_way(plan: Plan) -> Intent:
     nodes = tuple(
         node(
             plan,
-            one,
+            planned,
             _kept(plan),
-            routes_to_nodes(plan, but=one.name) if one.os == "windows" else (),
+            routes_to_nodes(plan, but=planned.name) if planned.os == "windows" else (),
         )
-        for one in plan.nodes
+        for planned in plan.nodes
     )
     return machines.assemble(plan, nodes, machines.router(plan, routes_to_nodes(plan)))
 
@@ -93,7 +93,8 @@ HARD_WAY = Topology(
 def _host_gateway(plan: Plan) -> Intent:
     """Every node has a static route to every other node's pod CIDR; the ToR has none."""
     nodes = tuple(
-        node(plan, one, _kept(plan), routes_to_nodes(plan, but=one.name)) for one in plan.nodes
+        node(plan, planned, _kept(plan), routes_to_nodes(plan, but=planned.name))
+        for planned in plan.nodes
     )
     return machines.assemble(plan, nodes, machines.router(plan))
 

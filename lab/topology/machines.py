@@ -75,10 +75,10 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
     """
     services = tuple(_services(plan))
     nodes = tuple(
-        replace(one, translation=replace(one.translation, services=services))
-        if one.translation
-        else one
-        for one in nodes
+        replace(machine, translation=replace(machine.translation, services=services))
+        if machine.translation
+        else machine
+        for machine in nodes
     )
     pods = {pod.name: pod for pod in plan.pods()}
     mtus = {node.bridge.mtu for node in nodes if node.bridge}

@@ -122,21 +122,21 @@ def from_text(text: str) -> ClusterObserved:
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
 
-    found = TypeAdapter(ClusterObserved).validate_json(text, strict=True)
-    for pod in (*found.pods, *found.dns):
+    observed = TypeAdapter(ClusterObserved).validate_json(text, strict=True)
+    for pod in (*observed.pods, *observed.dns):
         _check(_NAME, pod.name, pod.node)
         if not pod.obstacle:
             ip_address(pod.address or "")
-    for link in found.links:
+    for link in observed.links:
         _check(_NAME, link.pod)
         _check(_MAC, link.mac or None)
         _check(_DEVICE, link.port or None)
         ip_address(link.gateway or "::")
-    for node in found.nodes:
+    for node in observed.nodes:
         _check(_NAME, node.name)
         _check(_MAC, node.tunnel_mac)
         ip_address(node.tunnel_address or "::")
-    return found
+    return observed
 
 
 def _check(form: re.Pattern[str], *texts: str | None) -> None:
@@ -145,13 +145,13 @@ def _check(form: re.Pattern[str], *texts: str | None) -> None:
             raise ValueError(f"{text!r} does not match {form.pattern}")
 
 
-def read_pod(found: Mapping[str, Any]) -> ObservedPod:
+def read_pod(document: Mapping[str, Any]) -> ObservedPod:
     """Parse a pod from the API's JSON."""
-    status = found.get("status") or {}
+    status = document.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     return ObservedPod(
-        name=found["metadata"]["name"],
-        node=found.get("spec", {}).get("nodeName"),
+        name=document["metadata"]["name"],
+        node=document.get("spec", {}).get("nodeName"),
         address=status.get("podIP"),
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
@@ -171,27 +171,27 @@ def _troubles(
     for container in status.get("containerStatuses") or ():
         for state in (container.get("state") or {}, container.get("lastState") or {}):
             for kind in ("waiting", "terminated"):
-                said = state.get(kind)
-                if said and said.get("reason") != "ContainerCreating":
-                    words = (said.get("reason", kind), said.get("message", "").strip())
+                reason = state.get(kind)
+                if reason and reason.get("reason") != "ContainerCreating":
+                    words = (reason.get("reason", kind), reason.get("message", "").strip())
                     yield ": ".join(word for word in words if word)
 
 
-def read_service(found: Mapping[str, Any]) -> ObservedService:
+def read_service(document: Mapping[str, Any]) -> ObservedService:
     """Parse a Service from the API's JSON."""
-    spec = found["spec"]
+    spec = document["spec"]
     return ObservedService(
-        name=found["metadata"]["name"],
+        name=document["metadata"]["name"],
         address=spec.get("clusterIP", ""),
     )
 
 
-def read_node(found: Mapping[str, Any]) -> ObservedNode:
+def read_node(document: Mapping[str, Any]) -> ObservedNode:
     """Parse a node from the API's JSON."""
-    metadata = found["metadata"]
+    metadata = document["metadata"]
     return ObservedNode(
         name=metadata["name"],
-        pod_cidr=found.get("spec", {}).get("podCIDR"),
+        pod_cidr=document.get("spec", {}).get("podCIDR"),
         tunnel_mac=_vtep(metadata.get("annotations") or {}),
         tunnel_address=_valid_address((metadata.get("annotations") or {}).get(TUNNEL_ANNOTATION)),
     )
@@ -206,18 +206,18 @@ def _valid_address(text: str | None) -> str | None:
 
 def _vtep(annotations: Mapping[str, str]) -> str | None:
     try:
-        said = json.loads(annotations.get(VTEP_ANNOTATION, "null"))
+        annotation = json.loads(annotations.get(VTEP_ANNOTATION, "null"))
     except ValueError:
         return None
-    mac = said.get("VtepMAC") if isinstance(said, dict) else None
+    mac = annotation.get("VtepMAC") if isinstance(annotation, dict) else None
     return mac.lower() if isinstance(mac, str) and mac else None
 
 
-def read_version(found: Mapping[str, Any]) -> NodeVersion:
+def read_version(document: Mapping[str, Any]) -> NodeVersion:
     """Parse the versions of a node from the API's JSON."""
-    info = (found.get("status") or {}).get("nodeInfo") or {}
+    info = (document.get("status") or {}).get("nodeInfo") or {}
     return NodeVersion(
-        node=found["metadata"]["name"],
+        node=document["metadata"]["name"],
         kubelet=info.get("kubeletVersion", ""),
         system=info.get("osImage", ""),
         kernel=info.get("kernelVersion", ""),
@@ -227,13 +227,13 @@ def read_version(found: Mapping[str, Any]) -> NodeVersion:
 
 def ready_endpoints(slices: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
     """Names of the ready pods behind each Service, from its EndpointSlices."""
-    found: dict[str, frozenset[str]] = {}
-    for one in slices:
-        service = one["metadata"].get("labels", {}).get("kubernetes.io/service-name", "")
+    ready: dict[str, frozenset[str]] = {}
+    for endpoint_slice in slices:
+        service = endpoint_slice["metadata"].get("labels", {}).get("kubernetes.io/service-name", "")
         names = frozenset(
             end["targetRef"]["name"]
-            for end in one.get("endpoints") or ()
+            for end in endpoint_slice.get("endpoints") or ()
             if end.get("targetRef") and (end.get("conditions") or {}).get("ready") is not False
         )
-        found[service] = found.get(service, frozenset()) | names
-    return found
+        ready[service] = ready.get(service, frozenset()) | names
+    return ready

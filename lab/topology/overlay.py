@@ -103,11 +103,11 @@ def check_kubeinit(scenario: Scenario) -> Iterator[Problem]:
     """The overlay's checks, and what makes the cluster Kubeinit's: hypervisors, a services node."""
     yield from check(scenario)
     if scenario.hypervisors is None:
-        what = "there are no hypervisors, and Kubeinit's nodes run on hypervisors"
-        yield Problem(("topology", "kind"), what, 'write "hypervisors: {count: 2}"')
+        message = "there are no hypervisors, and Kubeinit's nodes run on hypervisors"
+        yield Problem(("topology", "kind"), message, 'write "hypervisors: {count: 2}"')
     if not any(group.role == "services" for group in scenario.nodes):
-        what = "there is no services node, which Kubeinit puts in front of the cluster"
-        yield Problem(("nodes",), what, 'give a Linux node "role: services"', at_key=True)
+        message = "there is no services node, which Kubeinit puts in front of the cluster"
+        yield Problem(("nodes",), message, 'give a Linux node "role: services"', at_key=True)
 
 
 KUBEINIT = Topology(

@@ -113,8 +113,12 @@ def _node(plan: Plan, planned: PlannedNode) -> MachineIntent:
 _OnDevice = TypeVar("_OnDevice", Route, Neighbour)
 
 
-def _moved(one: _OnDevice) -> _OnDevice:
-    return replace(one, device=EXTERNAL_BRIDGE) if one.device == machines.UPLINK else one
+def _moved(neighbour: _OnDevice) -> _OnDevice:
+    return (
+        replace(neighbour, device=EXTERNAL_BRIDGE)
+        if neighbour.device == machines.UPLINK
+        else neighbour
+    )
 
 
 def _network(plan: Plan) -> LogicalNetwork:
@@ -148,7 +152,9 @@ def _switch(node: PlannedNode, cidr: IPv4Network) -> LogicalSwitch:
 
 def _way_out(plan: Plan, node: PlannedNode, cidr: IPv4Network) -> LogicalRoute:
     """By the node itself; Windows nodes' pods leave by the first Linux node."""
-    linux = (one for one in plan.nodes if one.os == "linux" and one.pod_cidr)
+    linux = (
+        candidate for candidate in plan.nodes if candidate.os == "linux" and candidate.pod_cidr
+    )
     by = node if node.os == "linux" else next(linux, node)
     assert by.pod_cidr is not None, "it was chosen for having one"
     return LogicalRoute(str(cidr), str(by.pod_cidr[MANAGEMENT_OFFSET]), by.name)

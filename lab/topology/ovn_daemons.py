@@ -299,8 +299,8 @@ def _switch(machine: MachineIntent) -> Daemon:
             ("ovs-vsctl", "--timeout=5", "show"),
             ("ovs-ofctl", "--timeout=5", "dump-flows", chassis.integration),
             *(
-                ("ovs-appctl", "--timeout=5", asked)
-                for asked in (
+                ("ovs-appctl", "--timeout=5", query)
+                for query in (
                     "dpctl/dump-flows",
                     "dpctl/dump-conntrack",
                     "dpctl/show",

@@ -145,31 +145,31 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
     A bridge or a hypervisor's switch that only passes a packet between two of its ports does not
     see it itself.
     """
-    seen = [(number, hop) for number, hop in enumerate(hops) if _shows(hop)]
-    found: list[Station] = []
-    for place, (number, hop) in enumerate(seen):
-        before = seen[place - 1][1].kind if place else None
-        after = seen[place + 1][1].kind if place + 1 < len(seen) else None
+    shown = [(number, hop) for number, hop in enumerate(hops) if _shows(hop)]
+    passed: list[Station] = []
+    for place, (number, hop) in enumerate(shown):
+        before = shown[place - 1][1].kind if place else None
+        after = shown[place + 1][1].kind if place + 1 < len(shown) else None
         match hop.kind:
             case "endpoint":
-                found.append(_station("endpoint", hop, "in" if place else "out"))
+                passed.append(_station("endpoint", hop, "in" if place else "out"))
             case "port":
-                found.append(_station("port", hop, "in" if before == "endpoint" else "out"))
+                passed.append(_station("port", hop, "in" if before == "endpoint" else "out"))
             case "bridge" if not before == after == "port":
-                found.append(_station("bridge", hop, "in" if before == "port" else "out"))
+                passed.append(_station("bridge", hop, "in" if before == "port" else "out"))
             case "tunnel":
                 enters = [hop.kind for hop in hops[number + 1 : number + 2]] == ["entry"]
                 kind: StationKind = "port" if "switch" in {before, after} else "tunnel"
-                found.append(_station(kind, hop, "out" if enters else "in"))
+                passed.append(_station(kind, hop, "out" if enters else "in"))
             case "card":
-                sent = hops[number - 1].kind == "card" and found[-1].passing == "out"
+                sent = hops[number - 1].kind == "card" and passed[-1].passing == "out"
                 arrives = sent or before == "switch"
-                found.append(_station("card", hop, "in" if arrives else "out"))
+                passed.append(_station("card", hop, "in" if arrives else "out"))
             case "switch":
-                found.append(_station("port", hop, "in" if before == "card" else "out"))
+                passed.append(_station("port", hop, "in" if before == "card" else "out"))
             case _:
                 pass
-    return tuple(found)
+    return tuple(passed)
 
 
 def _shows(hop: Hop) -> bool:

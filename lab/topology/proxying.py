@@ -46,12 +46,12 @@ def outside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
 def probed_services(intent: Intent) -> tuple[ProxiedService, ...]:
     """Every Service that the lab creates: all but the cluster's DNS, in the Intent's order."""
     probes = {p.name for machine in intent.machines for p in machine.pods if p.role == "probe"}
-    found: dict[str, ProxiedService] = {}
+    services: dict[str, ProxiedService] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
             if all(backend.pod in probes for backend in service.backends):
-                found.setdefault(service.name, service)
-    return tuple(found.values())
+                services.setdefault(service.name, service)
+    return tuple(services.values())
 
 
 def asked_on(services: Iterable[ProxiedService], port: int) -> frozenset[str]:
@@ -59,7 +59,7 @@ def asked_on(services: Iterable[ProxiedService], port: int) -> frozenset[str]:
     return frozenset(
         backend.pod
         for service in services
-        if any(one.target_port == port for one in service.ports)
+        if any(service_port.target_port == port for service_port in service.ports)
         for backend in service.backends
     )
 
@@ -75,9 +75,11 @@ def choice(
     translation = machine.translation
     if translation is None:
         return None
-    found = next((service for service in translation.services if service.address == target), None)
-    if found is not None:
-        return _by_address(machine.name, translation, found, port_of(found, protocol, port), source)
+    proxied = next((service for service in translation.services if service.address == target), None)
+    if proxied is not None:
+        return _by_address(
+            machine.name, translation, proxied, port_of(proxied, protocol, port), source
+        )
     if target in own_addresses(machine):
         for service, of_node in _node_ports(translation):
             if of_node.node_port == port and protocol in of_node.protocols:

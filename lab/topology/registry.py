@@ -58,7 +58,7 @@ class Parameter:
 
 
 def in_range(  # noqa: PLR0913  a number is all of these
-    what: str,
+    allowed: str,
     description: str,
     default: float,
     *,
@@ -67,7 +67,7 @@ def in_range(  # noqa: PLR0913  a number is all of these
     whole: bool = True,
     unit: str = "",
 ) -> Parameter:
-    """A number; ``what``: its name with an article, ``unit``: in the plural."""
+    """A number; ``allowed``: its name with an article, ``unit``: in the plural."""
     schema = {
         "type": "integer" if whole else "number",
         "minimum": least,
@@ -77,7 +77,7 @@ def in_range(  # noqa: PLR0913  a number is all of these
     }
     kind = f"{'whole ' if whole else ''}number{f' of {unit}' if unit else ''}"
     hint = f"use a {kind} from {least} to {most}, such as {default}"
-    return Parameter(schema, f"is not {what}", hint)
+    return Parameter(schema, f"is not {allowed}", hint)
 
 
 def one_of(wrong: str, description: str, options: Mapping[str, str]) -> Parameter:
@@ -167,7 +167,7 @@ def schemas() -> dict[str, dict[str, object]]:
             "required": ["kind"],
             "properties": {
                 "kind": {"const": kind},
-                **{key: one.schema for key, one in topology.parameters.items()},
+                **{key: known.schema for key, known in topology.parameters.items()},
             },
         }
         for kind, topology in topologies().items()
@@ -216,10 +216,10 @@ def _check_parameters(scenario: Scenario, topology: Topology) -> Iterator[Proble
     for key, value in scenario.topology.parameters.items():
         if key in known:
             if not known[key].fits(value):
-                what = f"{quoted(value)} {known[key].wrong}"
+                message = f"{quoted(value)} {known[key].wrong}"
                 topic = topic_of(str(value))
                 hint = f"{known[key].hint}; {topic.answer}" if topic else known[key].hint
-                yield Problem(("topology", key), what, hint)
+                yield Problem(("topology", key), message, hint)
         else:
             allowed = ", ".join(known) or "none"
             yield Problem(

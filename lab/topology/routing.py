@@ -31,7 +31,7 @@ def leaving(machine: MachineIntent, address: str) -> Route | None:
         for route in (*machine.routes, *connected(machine))
         if covers(route.destination, address)
     ]
-    return max(fitting, key=lambda one: _network(one.destination).prefixlen, default=None)
+    return max(fitting, key=lambda route: _network(route.destination).prefixlen, default=None)
 
 
 def connected(machine: MachineIntent) -> Iterator[Route]:

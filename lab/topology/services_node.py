@@ -39,7 +39,7 @@ def equip(plan: Plan, intent: Intent) -> Intent:
 
 
 def _front(plan: Plan, node: PlannedNode) -> ServicesNode:
-    named = {API_NAME: node.address} | {one.name: one.address for one in plan.nodes}
+    named = {API_NAME: node.address} | {planned.name: planned.address for planned in plan.nodes}
     return ServicesNode(
         machine=node.name,
         address=str(node.address),

@@ -55,7 +55,7 @@ def node(  # noqa: PLR0913  what is decided of a node
             routes=tuple(_route(other, overlay, direct=direct) for other in others),
             tunnel=tunnel(plan, planned, overlay),
             neighbours=tuple(
-                Neighbour(str(end(one)), mac(end(one)), overlay.device) for one in others
+                Neighbour(str(end(other)), mac(end(other)), overlay.device) for other in others
             ),
             forwarding=forwarding(others, overlay),
         ),
@@ -88,7 +88,9 @@ def tunnel(
 
 def forwarding(others: Iterable[PlannedNode], overlay: Overlay) -> tuple[ForwardingEntry, ...]:
     """An FDB entry for each other end."""
-    return tuple(ForwardingEntry(mac(end(one)), overlay.device, str(one.address)) for one in others)
+    return tuple(
+        ForwardingEntry(mac(end(other)), overlay.device, str(other.address)) for other in others
+    )
 
 
 def _route(other: PlannedNode, overlay: Overlay, *, direct: bool) -> Route:

@@ -63,9 +63,9 @@ class LogicalWalk(KernelWalk):
             packet = self._balanced(machine, switch, packet)
             if before != packet:
                 self.changed.append((_key(switch), before, packet))
-        there, out = self._aimed(machine, switch, packet)
+        gate, out = self._aimed(machine, switch, packet)
         if packet.answer:
-            packet = self._put_back(machine, packet, _key(there))
+            packet = self._put_back(machine, packet, _key(gate))
         return self._delivered(machine, out, packet)
 
     def _balanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
@@ -105,36 +105,40 @@ class LogicalWalk(KernelWalk):
         if route is None:
             raise Ends(f"{self.network.router} has no route to {packet.target}")
         self._hop("logical-route", machine, f"logical route of {route.source}", packet)
-        gate = next(one for one in self.network.switches if covers(one.subnet, route.via))
+        gate = next(
+            candidate for candidate in self.network.switches if covers(candidate.subnet, route.via)
+        )
         return gate, _with_address(gate, route.via)
 
     def _delivered(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> Packet:
-        there = self.intent.machine(port.chassis)
-        if there is not machine:
-            self._carried(machine, there, packet)
-        self._logical(there, port, packet)
-        if there.bridge and port.device == there.bridge.name:
-            self._bridge(there, packet)
-            return self._in(there, packet, arrived_by=port.device)
-        return self._to_pod(there, next(pod for pod in there.pods if pod.name == port.name), packet)
+        target = self.intent.machine(port.chassis)
+        if target is not machine:
+            self._carried(machine, target, packet)
+        self._logical(target, port, packet)
+        if target.bridge and port.device == target.bridge.name:
+            self._bridge(target, packet)
+            return self._in(target, packet, arrived_by=port.device)
+        return self._to_pod(
+            target, next(pod for pod in target.pods if pod.name == port.name), packet
+        )
 
     def _logical(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> None:
         self._hop("logical-port", machine, f"logical port {port.name}", packet, port.device)
 
     # Between chassis
 
-    def _carried(self, machine: MachineIntent, there: MachineIntent, packet: Packet) -> None:
+    def _carried(self, machine: MachineIntent, target: MachineIntent, packet: Packet) -> None:
         assert machine.chassis is not None, "only a chassis has a logical port"
-        assert there.chassis is not None, "only a chassis has a logical port"
-        outer = Packet("udp", machine.chassis.local, there.chassis.local, GENEVE_PORT)
-        card, far = _switched_card(machine), _switched_card(there)
-        self._hop("tunnel", machine, f"tunnel to {there.name}", packet)
+        assert target.chassis is not None, "only a chassis has a logical port"
+        outer = Packet("udp", machine.chassis.local, target.chassis.local, GENEVE_PORT)
+        card, far = _switched_card(machine), _switched_card(target)
+        self._hop("tunnel", machine, f"tunnel to {target.name}", packet)
         if card and far:
-            known = f"tunnel neighbour {there.chassis.local} on {card.name}"
+            known = f"tunnel neighbour {target.chassis.local} on {card.name}"
             self._hop("neighbour", machine, known, outer, carried=packet)
             self._through_switch(machine, card, outer, packet)
-            self._through_switch(there, far, outer, packet, inward=True)
-        self._hop("tunnel", there, f"tunnel to {machine.name}", packet)
+            self._through_switch(target, far, outer, packet, inward=True)
+        self._hop("tunnel", target, f"tunnel to {machine.name}", packet)
 
     def _sent(
         self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
@@ -146,9 +150,9 @@ class LogicalWalk(KernelWalk):
     def _received(
         self, machine: MachineIntent, card: str, packet: Packet, carried: Packet | None
     ) -> None:
-        found = card_of(machine, card)
-        if found and found.card:
-            self._through_switch(machine, found, packet, carried, inward=True)
+        interface = card_of(machine, card)
+        if interface and interface.card:
+            self._through_switch(machine, interface, packet, carried, inward=True)
         super()._received(machine, card, packet, carried)
 
     def _through_switch(
@@ -163,8 +167,8 @@ class LogicalWalk(KernelWalk):
         """The switch that has the interface and the interface itself, in the packet's order."""
         flows = ("flows", f"flows of {card.name}", "")
         device = ("card", f"card {card.card}", card.card or "")
-        for kind, what, name in (device, flows) if inward else (flows, device):
-            self._hop(kind, machine, what, packet, name, carried=carried)  # type: ignore[arg-type]
+        for kind, subject, name in (device, flows) if inward else (flows, device):
+            self._hop(kind, machine, subject, packet, name, carried=carried)  # type: ignore[arg-type]
 
     # Translation in a node's own kernel: NodePorts, and packets that leave the pod network
 
@@ -178,22 +182,22 @@ class LogicalWalk(KernelWalk):
         )
         if chosen is None or chosen.port is None or chosen.service.address == packet.target:
             return packet, False
-        service, what = chosen.service, f"Service {chosen.service.name}"
+        service, subject = chosen.service, f"Service {chosen.service.name}"
         local_pods = machine.translation and proxying.is_from_own_pods(
             machine.translation, packet.source
         )
         near = packet.source in own_addresses(machine) or bool(local_pods)
         if service.outside == "cluster" or near:
             packet = replace(packet, target=service.address, port=chosen.port.port)
-            self._hop("service", machine, what, packet)
+            self._hop("service", machine, subject, packet)
             return packet, True
         local = proxying.local(service, machine.name)
         if not local:
-            self._hop("service", machine, what, packet)
+            self._hop("service", machine, subject, packet)
             raise Ends(unserved(machine, packet, replace(chosen, backends=())))
         backend = self._pick(local)
         packet = replace(packet, target=backend.address, port=chosen.port.target_port)
-        self._hop("service", machine, what, packet)
+        self._hop("service", machine, subject, packet)
         return packet, False
 
     def _leaves(self, translation: Translation, packet: Packet) -> bool:
@@ -209,10 +213,10 @@ def _key(switch: LogicalSwitch) -> str:
 
 
 def _with_address(switch: LogicalSwitch, address: str) -> LogicalPort:
-    found = next((port for port in switch.ports if port.address == address), None)
-    if found is None:
+    port = next((port for port in switch.ports if port.address == address), None)
+    if port is None:
         raise Ends(f"no port of logical switch {switch.name} has the address {address}")
-    return found
+    return port
 
 
 def _switched_card(machine: MachineIntent) -> Interface | None:

@@ -136,10 +136,10 @@ def of_proxy(plan: Plan) -> tuple[Limit, ...]:
 
 
 def _of_node(node: PlannedNode) -> Iterator[Limit]:
-    for one in OF_PROXY:
-        if node.image in one.images and node.version in one.kubernetes:
-            when = one.limit.when
+    for limit in OF_PROXY:
+        if node.image in limit.images and node.version in limit.kubernetes:
+            when = limit.limit.when
             if when.entry is None:
                 by_address = when.replace(target_kind="service", source=node.name)
-                yield one.limit.replace(when=by_address)
-            yield one.limit.replace(when=when.replace(entry_node=node.name))
+                yield limit.limit.replace(when=by_address)
+            yield limit.limit.replace(when=when.replace(entry_node=node.name))

@@ -12,10 +12,10 @@ from lab.matrix.endpoints import SYSTEMS, LabEndpoints, between
 
 def _pod_pod(lab: LabEndpoints) -> Ends:
     """Every ordered pair of different probe pods."""
-    seen = cache(lab.sources.of_pod_to_pod)
+    sources_of = cache(lab.sources.of_pod_to_pod)
 
     def path(target: Endpoint, source: Endpoint) -> GridPath:
-        return GridPath(source, target, between(source, target), (target.name,), seen(source))
+        return GridPath(source, target, between(source, target), (target.name,), sources_of(source))
 
     return lab.pods, (
         GridTarget(str(pod.node), True, partial(path, pod), never=frozenset({pod.name}))
@@ -27,15 +27,15 @@ def _node_pod(lab: LabEndpoints) -> Ends:
     """Every node with a kubelet to every probe pod."""
 
     def path(pod: Endpoint, node: Endpoint) -> GridPath:
-        seen = lab.sources.of_machine(node.name, pod)
-        return GridPath(node, pod, between(node, pod), (pod.name,), seen)
+        sources = lab.sources.of_machine(node.name, pod)
+        return GridPath(node, pod, between(node, pod), (pod.name,), sources)
 
     return lab.hosts, (GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.pods)
 
 
 def _to_address(lab: LabEndpoints, target: Endpoint, pod: Endpoint) -> GridPath:
-    seen = lab.sources.of_pod_to_address(pod, target)
-    return GridPath(pod, target, between(pod, target), (target.name,), seen)
+    sources = lab.sources.of_pod_to_address(pod, target)
+    return GridPath(pod, target, between(pod, target), (target.name,), sources)
 
 
 def _pod_node(lab: LabEndpoints) -> Ends:
@@ -75,9 +75,9 @@ def _throughput(lab: LabEndpoints) -> Ends:
     floor = lab.plan.min_throughput
 
     def path(receiver: Endpoint, sender: Endpoint) -> GridPath:
-        seen, relation = lab.sources.of_pod_to_pod(sender), between(sender, receiver)
+        sources, relation = lab.sources.of_pod_to_pod(sender), between(sender, receiver)
         backends = (receiver.name,)
-        return GridPath(sender, receiver, relation, backends, seen, min_throughput=floor)
+        return GridPath(sender, receiver, relation, backends, sources, min_throughput=floor)
 
     def targets() -> Iterator[GridTarget]:
         for pod in lab.pods:

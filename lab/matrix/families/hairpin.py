@@ -11,8 +11,8 @@ def _ends(lab: LabEndpoints) -> Ends:
     """Every probe pod to its own Service."""
 
     def path(pod: Endpoint) -> GridPath:
-        seen = lab.sources.of_pod_to_itself(pod)
-        return GridPath(pod, lab.services[pod.name], "self", (pod.name,), seen)
+        sources = lab.sources.of_pod_to_itself(pod)
+        return GridPath(pod, lab.services[pod.name], "self", (pod.name,), sources)
 
     pods = tuple(pod for pod in lab.pods if pod.name in lab.services)
     return pods, iter((GridTarget("itself", False, path),))

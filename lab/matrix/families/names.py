@@ -29,14 +29,14 @@ def _asked(lab: LabEndpoints, names: Iterable[_Name]) -> Ends:
         return lab.pods, iter(())
     address = str(lab.plan.dns_address)
 
-    def path(form: _Form, answer: str, asked: Endpoint, pod: Endpoint) -> GridPath:
+    def path(form: _Form, answer: str, target: Endpoint, pod: Endpoint) -> GridPath:
         relation = between(pod, server)
-        return GridPath(pod, asked, relation, (server.name,), name_form=form, answer=answer)
+        return GridPath(pod, target, relation, (server.name,), name_form=form, answer=answer)
 
     return lab.pods, (
-        GridTarget(group, False, partial(path, form, answer, asked), kind, only_small=True)
+        GridTarget(group, False, partial(path, form, answer, target), kind, only_small=True)
         for group, kind, form, name, answer in names
-        for asked in [Endpoint(name, "name", server.os, server.node, address, DNS_PORT)]
+        for target in [Endpoint(name, "name", server.os, server.node, address, DNS_PORT)]
     )
 
 
@@ -82,8 +82,8 @@ def _node_names(lab: LabEndpoints) -> Ends:
 
     def path(name: str, answer: str, source: Endpoint) -> GridPath:
         assert front is not None, "else there are no names"
-        asked = str(lab.plan.dns_address) if source.kind == "pod" else front.address
-        target = Endpoint(name, "name", server.os, server.node, asked, DNS_PORT)
+        address = str(lab.plan.dns_address) if source.kind == "pod" else front.address
+        target = Endpoint(name, "name", server.os, server.node, address, DNS_PORT)
         relation = between(source, server)
         return GridPath(source, target, relation, (server.name,), name_form="full", answer=answer)
 
@@ -105,11 +105,11 @@ def _api(lab: LabEndpoints) -> Ends:
     if front is None:
         return (), iter(())
     target = Endpoint("api", "api", server.os, server.node, front.address, front.api_port)
-    seen = frozenset[str]() if front.tls else frozenset({front.address})
+    addresses = frozenset[str]() if front.tls else frozenset({front.address})
     sources = (*lab.pods, *asking, lab.client)
 
     def path(source: Endpoint) -> GridPath:
-        return GridPath(source, target, between(source, server), front.api_servers, seen)
+        return GridPath(source, target, between(source, server), front.api_servers, addresses)
 
     return tuple(source for source in sources if not front.tls or source.os == "linux"), iter(
         (GridTarget(server.name, True, path, only_small=True, protocol="tcp"),)
@@ -125,7 +125,7 @@ SERVICE_NAMES = CellFamily(
 HEADLESS = CellFamily(
     name="headless",
     order=150,
-    special=lambda one: one.headless,
+    special=lambda service: service.headless,
     needs='"headless: true"',
     every_address=True,
     ends=_headless,

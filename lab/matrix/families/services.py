@@ -19,11 +19,13 @@ from lab.matrix.endpoints import (
 
 def _pod_service(lab: LabEndpoints) -> Ends:
     """Every probe pod to every other pod's own Service, then to each shared Service."""
-    seen = cache(lab.sources.of_pod_to_service)
+    sources_of = cache(lab.sources.of_pod_to_service)
 
     def path(backend: Endpoint, source: Endpoint) -> GridPath:
         target = lab.services[backend.name]
-        return GridPath(source, target, between(source, backend), (backend.name,), seen(source))
+        return GridPath(
+            source, target, between(source, backend), (backend.name,), sources_of(source)
+        )
 
     def targets() -> Iterator[GridTarget]:
         for pod in lab.pods:
@@ -40,13 +42,13 @@ def _pod_service(lab: LabEndpoints) -> Ends:
 
 def _to_shared(lab: LabEndpoints, shared: SharedTarget, source: Endpoint) -> GridPath:
     """Every backend must answer; the relation is that of the farthest one."""
-    seen = lab.sources.of_pod_to_service(source)
+    sources = lab.sources.of_pod_to_service(source)
     relations = {between(source, backend) for backend in shared.backends}
     if "self" in relations:
-        seen |= lab.sources.of_pod_to_itself(source)
+        sources |= lab.sources.of_pod_to_itself(source)
     relation: Relation = "other-node" if "other-node" in relations else "same-node"
     names = tuple(backend.name for backend in shared.backends)
-    return GridPath(source, shared.endpoint, relation, names, seen)
+    return GridPath(source, shared.endpoint, relation, names, sources)
 
 
 def _node_service(lab: LabEndpoints) -> Ends:
@@ -60,13 +62,13 @@ def _node_service(lab: LabEndpoints) -> Ends:
     def path(place: str, node: Endpoint) -> GridPath:
         backend = chosen[node.name][place](node)
         target = lab.services[backend.name]
-        seen = lab.sources.of_machine(node.name, backend)
-        return GridPath(node, target, between(node, backend), (backend.name,), seen)
+        sources = lab.sources.of_machine(node.name, backend)
+        return GridPath(node, target, between(node, backend), (backend.name,), sources)
 
     return lab.hosts, (
         GridTarget(place, False, partial(path, place), never=without)
         for place in PLACES
-        for without in [frozenset(name for name, found in chosen.items() if place not in found)]
+        for without in [frozenset(name for name, kinds in chosen.items() if place not in kinds)]
     )
 
 
@@ -74,9 +76,9 @@ def _every_node_service(lab: LabEndpoints) -> Ends:
     """Every node with a kubelet to every pod's own Service."""
 
     def path(backend: Endpoint, node: Endpoint) -> GridPath:
-        seen = lab.sources.of_machine(node.name, backend)
+        sources = lab.sources.of_machine(node.name, backend)
         target = lab.services[backend.name]
-        return GridPath(node, target, between(node, backend), (backend.name,), seen)
+        return GridPath(node, target, between(node, backend), (backend.name,), sources)
 
     return lab.hosts, (
         GridTarget(str(pod.node), True, partial(path, pod))
@@ -126,10 +128,10 @@ def _through(lab: LabEndpoints, source: Endpoint, entry: Endpoint, backend: Endp
         lab.outside[entry.name] if source.kind == "client" else entry.address,
         lab.node_ports[backend.name],
     )
-    seen = lab.sources.of_node_port(entry.name, backend)
+    sources = lab.sources.of_node_port(entry.name, backend)
     relation = between(source, backend)
     return GridPath(
-        source, target, relation, (backend.name,), seen, entry=entry.name, entry_os=entry.os
+        source, target, relation, (backend.name,), sources, entry=entry.name, entry_os=entry.os
     )
 
 

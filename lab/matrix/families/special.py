@@ -83,9 +83,9 @@ class _PortTargets:
         choice = self._choice(node, source)
         entry = self.entry.name if self.entry else None
         if not choice.backends:
-            asked = self._endpoint(self.lab.machines[node].os, node)
+            target = self._endpoint(self.lab.machines[node].os, node)
             refusal: Refusal = "refused" if choice.refused else "timeout"
-            return GridPath(source, asked, _nobody(source, node), (), entry=entry, refusal=refusal)
+            return GridPath(source, target, _nobody(source, node), (), entry=entry, refusal=refusal)
         backends = [self._pod(backend) for backend in choice.backends]
         single = backends[0].node if len(backends) == 1 else None
         port = self.port.target_port
@@ -111,9 +111,9 @@ class _PortTargets:
             if source.node != node:
                 known_by = min(self.lab.sources.at_entry(source, self.entry))
         machine = self.lab.machines[node]
-        found = proxying.choice(machine, self.protocol, known_by, address, port)
-        assert found is not None, "the Intent has the Service"
-        return found
+        choice = proxying.choice(machine, self.protocol, known_by, address, port)
+        assert choice is not None, "the Intent has the Service"
+        return choice
 
     def _endpoint(self, os: Os, node: str | None) -> Endpoint:
         name = self.service.name
@@ -137,7 +137,7 @@ class _PortTargets:
             return _joined(sources.of_machine(source.name, backend) for backend in backends)
         itself = [backend for backend in backends if backend.name == source.name]
         others = sources.of_pod_to_service(source) if len(itself) < len(backends) else frozenset()
-        return others | _joined(sources.of_pod_to_itself(one) for one in itself)
+        return others | _joined(sources.of_pod_to_itself(backend) for backend in itself)
 
 
 def _joined(sets: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -145,9 +145,9 @@ def _joined(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def _farthest(source: Endpoint, backends: list[Endpoint]) -> Relation:
-    found = {between(source, backend) for backend in backends}
+    relations = {between(source, backend) for backend in backends}
     order: tuple[Relation, ...] = ("outside", "other-node", "same-node", "self")
-    return next(one for one in order if one in found)
+    return next(relation for relation in order if relation in relations)
 
 
 def _nobody(source: Endpoint, node: str) -> Relation:
@@ -175,7 +175,9 @@ def _affinity(lab: LabEndpoints) -> Ends:
     pods = _names(lab.pods)
 
     def targets() -> Iterator[GridTarget]:
-        for service, port in _chosen(lab, lambda one: one.affinity is not None and one.backends):
+        for service, port in _chosen(
+            lab, lambda service: service.affinity is not None and service.backends
+        ):
             yield from _by_address(lab, service, port, never=_client(lab))
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry, never=pods)
@@ -191,7 +193,9 @@ def _nodeport_local(lab: LabEndpoints) -> Ends:
     """
 
     def targets() -> Iterator[GridTarget]:
-        for service, port in _chosen(lab, lambda one: one.outside == "local" and one.backends):
+        for service, port in _chosen(
+            lab, lambda service: service.outside == "local" and service.backends
+        ):
             for entry in lab.hosts:
                 local = len(proxying.local(service, entry.name))
                 mixed = entry.os == "windows" and 0 < local < len(service.backends)
@@ -205,7 +209,9 @@ def _cluster_ip_local(lab: LabEndpoints) -> Ends:
     """Every pod and every node with a kubelet, by the Service address."""
     return (*lab.pods, *lab.hosts), (
         target
-        for service, port in _chosen(lab, lambda one: one.inside == "local" and one.backends)
+        for service, port in _chosen(
+            lab, lambda service: service.inside == "local" and service.backends
+        )
         for target in _by_address(lab, service, port)
     )
 
@@ -216,7 +222,9 @@ def _ports(lab: LabEndpoints) -> Ends:
     Ports and protocols that a Service does not have are probed only if kube-proxy is in mode
     nftables: in mode iptables it has no rule for them, and the packets leave the cluster.
     """
-    services = [one for one in lab.special if one.backends and has_own_ports(one.ports)]
+    services = [
+        service for service in lab.special if service.backends and has_own_ports(service.ports)
+    ]
     rejects = lab.plan.proxy_mode == "nftables"
     pods, client = _names(lab.pods), _client(lab)
 
@@ -250,7 +258,7 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
     """Pods and nodes by the Service address; pods, nodes and the client by every node."""
 
     def targets() -> Iterator[GridTarget]:
-        for service, port in _chosen(lab, lambda one: not one.backends):
+        for service, port in _chosen(lab, lambda service: not service.backends):
             yield from _by_address(lab, service, port, never=_client(lab))
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry)
@@ -261,13 +269,13 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
 def _health_check(lab: LabEndpoints) -> Ends:
     """Like a load balancer, the client asks every node for its number of backends."""
 
-    def path(asked: Endpoint, number: int, client: Endpoint) -> GridPath:
-        return GridPath(client, asked, "outside", (), entry=asked.node, answer=str(number))
+    def path(checked: Endpoint, number: int, client: Endpoint) -> GridPath:
+        return GridPath(client, checked, "outside", (), entry=checked.node, answer=str(number))
 
     def target(service: ProxiedService, node: Endpoint, port: int) -> GridTarget:
         name = f"{node.name}:{service.name}:health"
-        asked = Endpoint(name, "nodeport", node.os, node.node, node.address, port)
-        to = partial(path, asked, len(proxying.local(service, node.name)))
+        checked = Endpoint(name, "nodeport", node.os, node.node, node.address, port)
+        to = partial(path, checked, len(proxying.local(service, node.name)))
         return GridTarget(node.name, True, to, service.name, only_small=True, protocol="tcp")
 
     return (lab.client,), (
@@ -281,7 +289,7 @@ def _health_check(lab: LabEndpoints) -> Ends:
 AFFINITY = CellFamily(
     name="affinity",
     order=100,
-    special=lambda one: one.serves and one.affinity is not None,
+    special=lambda service: service.serves and service.affinity is not None,
     needs='"affinity: 10800"',
     ends=_affinity,
     works=rule(
@@ -293,7 +301,7 @@ AFFINITY = CellFamily(
 NODEPORT_LOCAL = CellFamily(
     name="nodeport-local",
     order=110,
-    special=lambda one: one.serves and one.external_traffic == "local",
+    special=lambda service: service.serves and service.external_traffic == "local",
     needs='"external_traffic: local"',
     ends=_nodeport_local,
     works=rule(
@@ -314,7 +322,7 @@ NODEPORT_LOCAL = CellFamily(
 CLUSTER_IP_LOCAL = CellFamily(
     name="cluster-ip-local",
     order=120,
-    special=lambda one: one.serves and one.internal_traffic == "local",
+    special=lambda service: service.serves and service.internal_traffic == "local",
     needs='"internal_traffic: local"',
     ends=_cluster_ip_local,
     works=rule(
@@ -334,7 +342,7 @@ CLUSTER_IP_LOCAL = CellFamily(
 PORTS = CellFamily(
     name="ports",
     order=130,
-    special=lambda one: one.serves and has_own_ports(one.ports),
+    special=lambda service: service.serves and has_own_ports(service.ports),
     needs='"ports"',
     ends=_ports,
     works=rule(
@@ -351,7 +359,7 @@ PORTS = CellFamily(
 NO_ENDPOINTS = CellFamily(
     name="no-endpoints",
     order=140,
-    special=lambda one: not one.headless and not one.backends,
+    special=lambda service: not service.headless and not service.backends,
     needs='"backends: 0"',
     ends=_no_endpoints,
     works=rule("K8S-ENDPOINTS", "a Service leads to its endpoints while it has any", PROXY),
@@ -365,7 +373,7 @@ NO_ENDPOINTS = CellFamily(
 HEALTH_CHECK = CellFamily(
     name="health-check",
     order=160,
-    special=lambda one: one.serves and one.health_check,
+    special=lambda service: service.serves and service.health_check,
     needs='"health_check: true"',
     dialect="health",
     ends=_health_check,

@@ -51,7 +51,7 @@ class World:
     def explained(self, source: str, target: str) -> Explanation:
         plan, intent, matrix = lab(self.scenario)
         limits = registry.limits(plan)
-        cells = choose_cells(matrix, source, target, doing="explaining")
+        cells = choose_cells(matrix, source, target, action="explaining")
         seen = whole(intent)
         for name, what in self.change.items():
             seen[name] = replace(seen[name], **what)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_a_known_limit_that_holds_is_as_expected_with_its_rule() -> None:
 
 def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspected() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")
     limit = Limit(
         id="mine-exception-1",
         when=Match(protocol="udp"),
@@ -228,7 +228,7 @@ def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> N
 def test_counters_are_asked_where_no_state_differs() -> None:
     looks = {"worker1": ("eth0 sent packets", 9), "win1": ("eth0 received packets", 0)}
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     first = iter([True])
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
@@ -266,21 +266,21 @@ def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
     ports = (t.path(g.sources[0]).target for g in matrix.grids for t in g.targets)
     port = next(port.port for port in ports if port.name == "master:to-win1-p1")
     with pytest.raises(UsageError) as refused:
-        choose_cells(matrix, source, target.format(port=port), doing="explaining")
+        choose_cells(matrix, source, target.format(port=port), action="explaining")
     assert refused.value.hint.startswith(meant)
 
 
 def test_source_and_target_must_differ() -> None:
     _, _, matrix = lab("overlay")
     with pytest.raises(UsageError) as refused:
-        choose_cells(matrix, "master-p1", "master-p1", doing="explaining")
+        choose_cells(matrix, "master-p1", "master-p1", action="explaining")
     assert refused.value.happened == "source and target are the same"
     assert "'to-master-p1'" in refused.value.hint
 
 
 def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     looks = iter(range(9))
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
@@ -297,7 +297,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
 
 def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     buffer = StateDifference("sysctl", "setting net/ipv4/tcp_rmem", "4096", "256", "", "")
     seen = whole(intent)
     found = explain(
@@ -346,7 +346,7 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen = whole(intent)
     compare = WITNESSES_SILENT[name]
     witnesses = Witnesses(Network(cells).send, lambda _: seen, lambda _: (), compare)
@@ -371,7 +371,7 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
 
 def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen = whole(intent)
 
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
@@ -389,7 +389,7 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
 
 def test_a_machine_off_the_path_that_does_not_answer_is_named_beside() -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen: dict[str, NodeFacts | LabError] = {**whole(intent), "worker2": NO_ROOM}
     look = lambda asked: {name: seen[name] for name in asked}  # noqa: E731
     found = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
@@ -410,7 +410,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
     fixes: list[str], advised: str
 ) -> None:
     _, intent, matrix = lab("overlay")
-    cells = choose_cells(matrix, "worker1-p1", "to-win1-p1", doing="explaining")[:1]
+    cells = choose_cells(matrix, "worker1-p1", "to-win1-p1", action="explaining")[:1]
     seen = whole(intent)
     none = replace(seen["worker1"].translations, services=())
     seen["worker1"] = replace(seen["worker1"], translations=none)
