@@ -34,11 +34,14 @@ def observe_machine(
         return error
     if not pods:
         return facts
-    found = [_observe_pod(pod, shell, deadline) for pod in pods]
+    pods_read = [_observe_pod(pod, shell, deadline) for pod in pods]
     return replace(
         facts,
-        pods=tuple(one for one in found if isinstance(one, PodFacts)),
-        unread=(*facts.unread, *(one for one in found if isinstance(one, Unread))),
+        pods=tuple(pod_read for pod_read in pods_read if isinstance(pod_read, PodFacts)),
+        unread=(
+            *facts.unread,
+            *(pod_read for pod_read in pods_read if isinstance(pod_read, Unread)),
+        ),
     )
 
 

@@ -338,12 +338,12 @@ class Provider(ABC):
         """Why this provider can never run such a lab; empty if it can."""
         return ""
 
-    def node_mtu(self, asked: int) -> int:
-        """The MTU in bytes that the node segment supports here, at most ``asked``.
+    def node_mtu(self, mtu: int) -> int:
+        """The MTU in bytes that the node segment supports here, at most ``mtu``.
 
         Raises PreflightError when it is too small for a cluster.
         """
-        return asked
+        return mtu
 
     def cost(self, intent: Intent) -> Cost:
         """Predicted cost of bringing the lab up from scratch."""
@@ -370,10 +370,10 @@ class Provider(ABC):
         self,
         lab: LabHandle,  # noqa: ARG002  for those that can look into machines
         intent: Intent,  # noqa: ARG002  the same
-        asked: Mapping[str, Collection[str]],
+        places: Mapping[str, Collection[str]],
         deadline: Deadline,  # noqa: ARG002  the same
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Observe the machines in ``asked``, and the pods named for each.
+        """Observe the machines in ``places``, and the pods named for each.
 
         Every machine has its facts, or the error if it could not be observed; a machine that does
         not answer does not affect the others.
@@ -381,7 +381,7 @@ class Provider(ABC):
         Raises BrokenError when the lab's machines do not exist.
         """
         why = f"provider '{self.name}' cannot look into its machines"
-        return {name: BrokenError(f"looking at '{name}'", why) for name in asked}
+        return {name: BrokenError(f"looking at '{name}'", why) for name in places}
 
     def deviations(
         self,
@@ -402,10 +402,10 @@ class Provider(ABC):
         self,
         lab: LabHandle,  # noqa: ARG002  the same
         intent: Intent,  # noqa: ARG002  the same
-        asked: Collection[str],  # noqa: ARG002  the same
+        names: Collection[str],  # noqa: ARG002  the same
         deadline: Deadline,  # noqa: ARG002  the same
     ) -> Iterator[Evidence]:
-        """The end of each program's log on the machines in ``asked``, as ``MACHINE/FILE``.
+        """The end of each program's log on the machines in ``names``, as ``MACHINE/FILE``.
 
         For a log that cannot be read, a file gives the reason. Never raises.
         """

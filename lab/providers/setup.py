@@ -23,7 +23,7 @@ class ProviderSetup:
         """The inventory for real machines; defaults to the local libvirt."""
         from lab.inventory.inventory import STOCK  # noqa: PLC0415  namespaces need no inventory
 
-        found = self.inventory()
-        if found is None or found.hypervisors:
-            return found or STOCK
-        return found.replace(hypervisors=STOCK.hypervisors)
+        inventory = self.inventory()
+        if inventory is None or inventory.hypervisors:
+            return inventory or STOCK
+        return inventory.replace(hypervisors=STOCK.hypervisors)

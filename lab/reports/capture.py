@@ -89,11 +89,11 @@ def _beside(captured: Captured) -> Iterator[str]:
         yield f"    onward: the server asks the services node: {captured.onward.sentence}"
     if captured.end:
         yield f"    intent: {captured.end}"
-    for one in captured.trace.unanswered[:_MOST]:
-        requests = quantity(one.times, "request")
+    for unanswered in captured.trace.unanswered[:_MOST]:
+        requests = quantity(unanswered.times, "request")
         yield (
-            f"    ARP:    {requests} for {one.address} at {one.tap.place} "
-            f"{one.tap.device} without a reply"
+            f"    ARP:    {requests} for {unanswered.address} at {unanswered.tap.place} "
+            f"{unanswered.tap.device} without a reply"
         )
     for taken in captured.taken:
         if taken.trouble:
@@ -133,13 +133,13 @@ def to_json(lab: str, captured: Captured, directory: Path) -> dict[str, Any]:
             for error in captured.trace.errors
         ],
         "unanswered_arp": [
-            {"at": str(one.tap), "address": one.address, "times": one.times}
-            for one in captured.trace.unanswered
+            {"at": str(unanswered.tap), "address": unanswered.address, "times": unanswered.times}
+            for unanswered in captured.trace.unanswered
         ],
         "gaps": [
-            {"at": str(one.tap), "trouble": one.trouble, "missed": one.missed}
-            for one in captured.taken
-            if one.trouble or one.missed
+            {"at": str(taken.tap), "trouble": taken.trouble, "missed": taken.missed}
+            for taken in captured.taken
+            if taken.trouble or taken.missed
         ],
     }
 

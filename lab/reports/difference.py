@@ -122,7 +122,7 @@ _PLAIN: Mapping[Kind, str] = {"failing": "pass, now fail", "passing": "fail, now
 def difference(before: RunResult, after: RunResult) -> RunDifference:
     """What changed from one run to a later one."""
     old, now = _cells(before), _cells(after)
-    found: dict[Kind, list[VerdictChange]] = {kind: [] for kind in TITLES}
+    changes_of: dict[Kind, list[VerdictChange]] = {kind: [] for kind in TITLES}
     unasked: list[VerdictChange] = []
     was_left_out, is_left_out = _left_out_by(before, after), _left_out_by(after, before)
     unchanged = 0
@@ -134,13 +134,13 @@ def difference(before: RunResult, after: RunResult) -> RunDifference:
         elif earlier is None and was_left_out(result):
             unasked.append(change)
         else:
-            found[_kind(change)].append(change)
+            changes_of[_kind(change)].append(change)
     for key, result in old.items():
         if key not in now:
             change = VerdictChange(_id(result), result.verdict, None)
-            (unasked if is_left_out(result) else found["gone"]).append(change)
+            (unasked if is_left_out(result) else changes_of["gone"]).append(change)
     hosts = dict((*before.hosts, *after.hosts))
-    occurring = {kind: tuple(changes) for kind, changes in found.items() if changes}
+    occurring = {kind: tuple(changes) for kind, changes in changes_of.items() if changes}
     return RunDifference(
         before,
         after,
@@ -178,8 +178,8 @@ def _ends(cell: Cell) -> tuple[str, ...]:
 
 def _cells(run: RunResult) -> dict[str, _Judged]:
     """Everything that a run has judged: cells, and workload checks of a cluster."""
-    found: dict[str, _Judged] = {_key(result.cell): result for result in run.results}
-    return found | {f"workloads/{check.id}": check for check in run.workloads}
+    judged: dict[str, _Judged] = {_key(result.cell): result for result in run.results}
+    return judged | {f"workloads/{check.id}": check for check in run.workloads}
 
 
 def _id(judged: _Judged) -> str:
@@ -237,15 +237,15 @@ def _patterns(
     causes = by_cause(
         population, marked, lambda cells, red: explain(cells, red, _OTHERS[kind], hosts=hosts)
     )
-    found: list[Pattern] = []
+    patterns: list[Pattern] = []
     for cause in causes:
         sentences = [_sentence(kind, group, by_id) for group in cause.groups]
         if cause.line:
-            found.append(_pattern(cause.sentence, tuple(sentences), cause, by_id, cause.line))
+            patterns.append(_pattern(cause.sentence, tuple(sentences), cause, by_id, cause.line))
             continue
         for sentence, group in zip(sentences, cause.groups, strict=True):
-            found.append(_pattern(sentence, (), group, by_id))
-    return tuple(found)
+            patterns.append(_pattern(sentence, (), group, by_id))
+    return tuple(patterns)
 
 
 def _pattern(
@@ -274,10 +274,10 @@ def _numbers(kind: Kind, group: Group, changes: Sequence[VerdictChange]) -> str:
     return "; ".join([*parts, group.note] if group.note else parts)
 
 
-def to_json(found: RunDifference) -> dict[str, Any]:
+def to_json(changes: RunDifference) -> dict[str, Any]:
     """The difference as values that :mod:`json` can write."""
     kinds: dict[str, Any] = {
-        kind: [asdict(change) for change in found.changes.get(kind, ())] for kind in TITLES
+        kind: [asdict(change) for change in changes.changes.get(kind, ())] for kind in TITLES
     }
     patterns = {
         kind: [
@@ -289,19 +289,19 @@ def to_json(found: RunDifference) -> dict[str, Any]:
             }
             for pattern in patterns
         ]
-        for kind, patterns in found.patterns.items()
+        for kind, patterns in changes.patterns.items()
     }
-    unasked = [asdict(change) for change in found.unasked]
-    return {**kinds, "unasked": unasked, "patterns": patterns, "unchanged": found.unchanged}
+    unasked = [asdict(change) for change in changes.unasked]
+    return {**kinds, "unasked": unasked, "patterns": patterns, "unchanged": changes.unchanged}
 
 
-def text_lines(found: RunDifference) -> list[str]:
+def text_lines(run_difference: RunDifference) -> list[str]:
     """The difference as text: for each kind of change its patterns, then the other cells."""
     lines: list[str] = []
-    for kind, changes in found.changes.items():
+    for kind, changes in run_difference.changes.items():
         lines.append(f"{quantity(len(changes), 'cell')} {TITLES[kind]}")
         covered: set[str] = set()
-        for pattern in found.patterns.get(kind, ()):
+        for pattern in run_difference.patterns.get(kind, ()):
             covered.update(pattern.cells)
             lines += [f"  * {pattern.sentence}", *_example(kind, pattern)]
         alone = [change for change in changes if change.cell not in covered]
@@ -358,9 +358,9 @@ def notes(made: RunDifference) -> Iterator[str]:
         ("samples", _sample(made.before), _sample(made.after)),
         ("Windows rules switched off", _rules(made.before), _rules(made.after)),
     )
-    for what, one, other in pairs:
-        if one != other:
-            yield f"different {what}: {one} and {other}"
+    for noun, before, other in pairs:
+        if before != other:
+            yield f"different {noun}: {before} and {other}"
 
 
 def _only(run: RunResult) -> str:

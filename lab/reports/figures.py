@@ -53,33 +53,33 @@ class Measured:
 def family_table(run: RunResult) -> FamilyTable:
     """Count the run's cells by family and verdict."""
     counts = Counter((result.cell.family, result.verdict) for result in run.results)
-    seen = {verdict for _, verdict in counts} | {"pass"}
-    verdicts = tuple(verdict for verdict in VERDICTS if verdict in seen)
+    present = {verdict for _, verdict in counts} | {"pass"}
+    verdicts = tuple(verdict for verdict in VERDICTS if verdict in present)
     rows = []
     for family in terms():
-        found = tuple(counts[family, verdict] for verdict in verdicts)
-        if any(found):
-            rows.append(FamilyRow(family, sum(found), found))
+        numbers = tuple(counts[family, verdict] for verdict in verdicts)
+        if any(numbers):
+            rows.append(FamilyRow(family, sum(numbers), numbers))
     return FamilyTable(verdicts, tuple(rows))
 
 
 def latencies(run: RunResult, slowest: int = 3) -> Measured:
     """Milliseconds of every cell that was answered; a stream's are those of its connection."""
-    found = _measured(run, latency_ms)
-    return Measured(tuple(value for value, _ in found), tuple(found[: -slowest - 1 : -1]))
+    measured = _measured(run, latency_ms)
+    return Measured(tuple(value for value, _ in measured), tuple(measured[: -slowest - 1 : -1]))
 
 
 def throughputs(run: RunResult, slowest: int = 3) -> Measured:
     """Bits a second of every stream that was measured."""
-    found = _measured(run, throughput_of)
-    return Measured(tuple(value for value, _ in found), tuple(found[:slowest]))
+    measured = _measured(run, throughput_of)
+    return Measured(tuple(value for value, _ in measured), tuple(measured[:slowest]))
 
 
 def _measured(
     run: RunResult, measure: Callable[[CellResult], float | None]
 ) -> list[tuple[float, CellResult]]:
-    found = [(value, result) for result in run.results if (value := measure(result)) is not None]
-    return sorted(found, key=lambda pair: pair[0])
+    pairs = [(value, result) for result in run.results if (value := measure(result)) is not None]
+    return sorted(pairs, key=lambda pair: pair[0])
 
 
 def span_of(streams: Measured) -> str:

@@ -80,7 +80,7 @@ def _rows(picture: Picture, ids: Mapping[str, str]) -> Iterator[tuple[str, ...]]
     beneath = {at.segment for host in picture.hypervisors for at in host.attachments} - inner
     segments = [segment.name for segment in picture.segments]
     drawn: tuple[tuple[str, ...], ...] = (
-        tuple(one.name for one in rows.outside),
+        tuple(machine.name for machine in rows.outside),
         tuple(f"segment {name}" for name in segments if name not in inner | beneath),
         tuple(router.name for router in rows.routers),
         tuple(f"segment {name}" for name in segments if name in inner),
@@ -153,11 +153,11 @@ def _svg(graph: Graph) -> Iterator[str]:
     places: dict[str, tuple[float, float, float]] = {}
     top = 2 * _GAP + _LINE
     for row in graph.rows:
-        height = max(len(boxes[one].lines) for one in row) * _LINE + 2 * _PAD
+        height = max(len(boxes[name].lines) for name in row) * _LINE + 2 * _PAD
         left = (width - len(row) * (_WIDTH + _GAP) + _GAP) / 2
-        for at, one in enumerate(row):
-            own = len(boxes[one].lines) * _LINE + 2 * _PAD
-            places[one] = (left + at * (_WIDTH + _GAP), top, own)
+        for at, name in enumerate(row):
+            own = len(boxes[name].lines) * _LINE + 2 * _PAD
+            places[name] = (left + at * (_WIDTH + _GAP), top, own)
         top += height + _BETWEEN
     size = f'width="{width}" height="{top:g}" viewBox="0 0 {width} {top:g}"'
     title = escape(clean(graph.title))
@@ -166,7 +166,7 @@ def _svg(graph: Graph) -> Iterator[str]:
     yield f'<rect width="{width}" height="{top:g}" style="stroke:none"/>'
     yield f'<text class="head" x="{_GAP}" y="{_GAP + _LINE}">{title}</text>'
     yield from _edges(places, graph.edges)
-    yield from chain.from_iterable(_box(boxes[one], *place) for one, place in places.items())
+    yield from chain.from_iterable(_box(boxes[name], *place) for name, place in places.items())
     yield "</svg>"
 
 

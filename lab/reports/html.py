@@ -107,25 +107,25 @@ def _bin_of(value: float) -> float:
 
 
 _TEXTS: dict[str, Callable[[CellResult], str]] = {
-    "id": lambda found: found.cell.id,
-    "source": lambda found: found.cell.source.name,
-    "sourceGroup": lambda found: machine_of(found.cell.source) or "",
-    "sourceOs": lambda found: _system(found.cell.source),
-    "target": lambda found: found.cell.target.name,
-    "targetLabel": lambda found: _label(found.cell),
-    "targetGroup": lambda found: (
-        found.cell.entry or machine_of(found.cell.target) or "several nodes"
+    "id": lambda result: result.cell.id,
+    "source": lambda result: result.cell.source.name,
+    "sourceGroup": lambda result: machine_of(result.cell.source) or "",
+    "sourceOs": lambda result: _system(result.cell.source),
+    "target": lambda result: result.cell.target.name,
+    "targetLabel": lambda result: _label(result.cell),
+    "targetGroup": lambda result: (
+        result.cell.entry or machine_of(result.cell.target) or "several nodes"
     ),
-    "targetOs": lambda found: _system(found.cell.target),
+    "targetOs": lambda result: _system(result.cell.target),
     "expected": expected,
     "actual": actual,
-    "rule": lambda found: found.expectation.rule,
-    "reason": lambda found: found.expectation.reason,
-    "authority": lambda found: found.expectation.source,
-    "detail": lambda found: found.detail,
-    "seen": lambda found: (found.attempts and found.attempts[-1].source_seen) or "",
-    "backends": lambda found: ", ".join(found.attempts[-1].backends if found.attempts else ()),
-    "repeat": lambda found: found.repeat,
+    "rule": lambda result: result.expectation.rule,
+    "reason": lambda result: result.expectation.reason,
+    "authority": lambda result: result.expectation.source,
+    "detail": lambda result: result.detail,
+    "seen": lambda result: (result.attempts and result.attempts[-1].source_seen) or "",
+    "backends": lambda result: ", ".join(result.attempts[-1].backends if result.attempts else ()),
+    "repeat": lambda result: result.repeat,
 }
 """Columns with the index of a text in ``strings``, and the text."""
 COLUMNS = (

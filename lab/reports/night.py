@@ -114,7 +114,7 @@ class Night:
     def green(self) -> bool:
         """Whether every scenario that the provider can run is green."""
         fit = [scenario for scenario in self.scenarios if not scenario.unfit]
-        return bool(fit) and all(one.outcome == "green" for one in fit)
+        return bool(fit) and all(night.outcome == "green" for night in fit)
 
     @property
     def exit_code(self) -> int:
@@ -180,8 +180,8 @@ def summary_json(night: Night) -> dict[str, Any]:
             for scenario in night.scenarios
         ],
         "changes": {
-            name: {TITLES[kind]: len(changes) for kind, changes in one.changes.items()}
-            for name, one in night.differences.items()
+            name: {TITLES[kind]: len(changes) for kind, changes in difference.changes.items()}
+            for name, difference in night.differences.items()
         },
     }
 
@@ -193,21 +193,24 @@ def difference_json(night: Night) -> dict[str, Any]:
         "before": night.usual_before,
         "after": night.name,
         "scenarios": {
-            name: {"before": night.before[name], **to_json(one)}
-            for name, one in night.differences.items()
+            name: {"before": night.before[name], **to_json(difference)}
+            for name, difference in night.differences.items()
         },
     }
 
 
-def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
-    run = {"run": one.run.run if one.run else None, "cells": len(one.run.results) if one.run else 0}
+def _scenario_json(night: ScenarioNight) -> dict[str, Any]:
+    run = {
+        "run": night.run.run if night.run else None,
+        "cells": len(night.run.results) if night.run else 0,
+    }
     told = ("scenario", "lab", "suite", "provider", "outcome", "detail", "seconds")
     kept = ("report", "junit", "evidence")
     return {
-        **{name: getattr(one, name) for name in told},
+        **{name: getattr(night, name) for name in told},
         **run,
-        **{name: getattr(one, name) for name in kept},
-        "stages": [asdict(stage) for stage in one.stages],
+        **{name: getattr(night, name) for name in kept},
+        "stages": [asdict(stage) for stage in night.stages],
     }
 
 
@@ -229,7 +232,7 @@ def headline(night: Night) -> str:
         count = len(night.scenarios)
         return "As expected." if count == 1 else "All scenarios are as expected."
     verb = "is" if len(bad) == 1 else "are"
-    names = ", ".join(f"{one.scenario} ({one.outcome})" for one in bad)
+    names = ", ".join(f"{failed.scenario} ({failed.outcome})" for failed in bad)
     share = f"{len(bad)} of {quantity(len(night.scenarios), 'scenario')}"
     return f"{share} {verb} not as expected: {names}."
 
@@ -260,9 +263,9 @@ def comparison_lines(night: Night) -> list[str]:
     for before in dict.fromkeys(night.before.values()):
         changes = [
             line if line.startswith(" ") else f"{name}: {line}"
-            for name, one in night.differences.items()
+            for name, difference in night.differences.items()
             if night.before[name] == before
-            for line in text_lines(one)
+            for line in text_lines(difference)
         ]
         names = ", ".join(name for name, other in night.before.items() if other == before)
         lines += [f"Compared with '{before}' ({names}):", *(changes or ["  no cell differs"])]
@@ -298,21 +301,21 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _suite(one: ScenarioNight, document: str | None) -> ET.Element:
-    found = ET.fromstring(document).find("testsuite") if document else None  # noqa: S314  pytest wrote it, for us
-    suite = ET.Element("testsuite", dict.fromkeys(_COUNTS, "0")) if found is None else found
-    suite.set("name", one.suite)
-    suite.set("time", f"{one.seconds:.3f}")
+def _suite(night: ScenarioNight, document: str | None) -> ET.Element:
+    element = ET.fromstring(document).find("testsuite") if document else None  # noqa: S314  pytest wrote it, for us
+    suite = ET.Element("testsuite", dict.fromkeys(_COUNTS, "0")) if element is None else element
+    suite.set("name", night.suite)
+    suite.set("time", f"{night.seconds:.3f}")
     suite.attrib.pop("hostname", None)  # reports may be published
     return suite
 
 
-def _add_error(suite: ET.Element, one: ScenarioNight) -> None:
-    case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{one.seconds:.3f}"})
-    kind = "skipped" if one.unfit else "error"
-    element = ET.SubElement(case, kind, {"message": f"{one.outcome}: {one.detail}"})
-    element.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
-    for count in ("tests", "skipped" if one.unfit else "errors"):
+def _add_error(suite: ET.Element, night: ScenarioNight) -> None:
+    case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{night.seconds:.3f}"})
+    kind = "skipped" if night.unfit else "error"
+    element = ET.SubElement(case, kind, {"message": f"{night.outcome}: {night.detail}"})
+    element.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in night.stages)
+    for count in ("tests", "skipped" if night.unfit else "errors"):
         suite.set(count, str(int(suite.get(count, "0")) + 1))
 
 

@@ -144,21 +144,21 @@ def cells_of(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         parts = [_at(values["id"], number) for number in cell.pop("id")]
         cell_id = _joined(parts, "/")
         repeat = _joined(_at(values["repeat"], cell.pop("repeat")), cell_id)
-        found = {name: _at(values[name], number) for name, number in cell.items()}
-        found |= found.pop("rest")
-        found |= {"id": cell_id, "repeat": repeat}
-        found["attempts"] = [
+        values_of_cell = {name: _at(values[name], number) for name, number in cell.items()}
+        values_of_cell |= values_of_cell.pop("rest")
+        values_of_cell |= {"id": cell_id, "repeat": repeat}
+        values_of_cell["attempts"] = [
             _attempt(table, dict(zip(of_attempts, attempt, strict=True))) for attempt in attempts
         ]
-        yield {name: found[name] for name in table["fields"]}
+        yield {name: values_of_cell[name] for name in table["fields"]}
 
 
 def _attempt(table: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    found = {name: row.pop(name) for name in _PLAIN}
+    attempt = {name: row.pop(name) for name in _PLAIN}
     values = table["values"]
-    found |= {name: _at(values[f"attempt_{name}"], number) for name, number in row.items()}
-    found |= found.pop("rest")
-    return {name: found[name] for name in table["attempt_fields"]}
+    attempt |= {name: _at(values[f"attempt_{name}"], number) for name, number in row.items()}
+    attempt |= attempt.pop("rest")
+    return {name: attempt[name] for name in table["attempt_fields"]}
 
 
 def _at(values: Sequence[Any], number: object) -> Any:
@@ -280,10 +280,10 @@ def parsed(text: str) -> Any:
 
 
 def _finite(number: str) -> float:
-    found = float(number)
-    if not math.isfinite(found):
+    value = float(number)
+    if not math.isfinite(value):
         raise ValueError(f"{number} is not a JSON number")
-    return found
+    return value
 
 
 def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
@@ -291,11 +291,11 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
 
     Raises BrokenError when the document has another format, or lacks a part.
     """
-    found = document.get("format") if isinstance(document, Mapping) else None
-    if not isinstance(found, int) or found not in _READ:
+    version = document.get("format") if isinstance(document, Mapping) else None
+    if not isinstance(version, int) or version not in _READ:
         raise BrokenError(
             _READING,
-            f"its format is {cut(repr(found))}, and this version of lab reads {STORED}",
+            f"its format is {cut(repr(version))}, and this version of lab reads {STORED}",
             "read it with the version of lab that wrote it, or run 'lab test' again",
         )
     document = expanded(document)
@@ -306,13 +306,15 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
 
 
 def _malformed(error: Exception) -> BrokenError:
-    found = f"{type(error).__name__} {error}"
+    happened = f"{type(error).__name__} {error}"
     if isinstance(error, KeyError):
-        found = f"there is no {error}"
+        happened = f"there is no {error}"
     elif isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
-        found = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
-    return BrokenError(_READING, f"missing or malformed: {found[:_SHOWN]}", "run 'lab test' again")
+        happened = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
+    return BrokenError(
+        _READING, f"missing or malformed: {happened[:_SHOWN]}", "run 'lab test' again"
+    )
 
 
 def counts(run: RunResult) -> dict[str, Any]:
@@ -330,20 +332,20 @@ def counts(run: RunResult) -> dict[str, Any]:
         "cells": len(run.results),
         "verdicts": verdicts,
         "families": {
-            family: {verdict: count for verdict, count in found.items() if count}
-            for family, found in families.items()
-            if any(found.values())
+            family: {verdict: count for verdict, count in numbers.items() if count}
+            for family, numbers in families.items()
+            if any(numbers.values())
         },
     }
 
 
 def _result_json(result: CellResult, places: Mapping[Finding, int]) -> dict[str, Any]:
-    found = _adapter(CellResult).dump_python(result)
-    cell = found.pop("cell")
+    values = _adapter(CellResult).dump_python(result)
+    cell = values.pop("cell")
     first = {"id": cell["id"], "family": cell["family"]}
-    first |= {"verdict": found["verdict"], "detail": found["detail"]}
+    first |= {"verdict": values["verdict"], "detail": values["detail"]}
     place = places[result.finding] if result.finding else None
-    return {**first, **cell, "sources": sorted(cell["sources"]), **found, "finding": place}
+    return {**first, **cell, "sources": sorted(cell["sources"]), **values, "finding": place}
 
 
 def _run(document: Mapping[str, Any]) -> RunResult:
@@ -369,14 +371,14 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _failover_json(found: Failover | None) -> dict[str, Any] | None:
-    if found is None:
+def _failover_json(failover: Failover | None) -> dict[str, Any] | None:
+    if failover is None:
         return None
     return {
-        **asdict(found),
-        "well": found.well,
-        "trouble": found.trouble,
-        "longest_seconds": {"away": found.away.longest, "back": found.back.longest},
+        **asdict(failover),
+        "well": failover.well,
+        "trouble": failover.trouble,
+        "longest_seconds": {"away": failover.away.longest, "back": failover.back.longest},
     }
 
 

@@ -149,13 +149,13 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
             for rate, result in streams.slowest
         )
         yield [f"Throughput: {span_of(streams)}; the slowest:", *slow]
-    if (found := latencies(run)).values:
-        speed = f"p50 {milliseconds(found.median)}, p99 {milliseconds(found.p99)}"
+    if (measured := latencies(run)).values:
+        speed = f"p50 {milliseconds(measured.median)}, p99 {milliseconds(measured.p99)}"
         slow = (
             f"  {milliseconds(latency):>8}  {result.cell.family}: {path_words(result.cell)}"
-            for latency, result in found.slowest
+            for latency, result in measured.slowest
         )
-        answers = quantity(len(found.values), "answer")
+        answers = quantity(len(measured.values), "answer")
         yield [f"Latency: {speed}, of {answers}; the slowest:", *slow]
     coverage = [f"Probed: {sampled(run)}"] if sampled(run) else []
     yield [closing_line(run), *coverage, *([f"Report: {report}"] if report else [])]
@@ -192,7 +192,7 @@ def _red_lines(lab: str, causes: Sequence[Cause]) -> Iterator[str]:
         yield f"    example:  {cause.example.cell.family}: {path_words(cause.example.cell)}"
         yield from _particulars(lab, cause.example)
     if rest := named[MOST_PLACED:]:
-        cells = quantity(sum(len(one.cells) for one in rest), "cell")
+        cells = quantity(sum(len(cause.cells) for cause in rest), "cell")
         yield f"  and {quantity(len(rest), 'cause')} more, of {cells}"
     for cause in causes:
         if not cause.line:
@@ -260,8 +260,8 @@ def _rich_line(line: str) -> RenderableType:
 
     text = line.lstrip()
     indent = len(line) - len(text)
-    found = _LABEL.fullmatch(text)
-    head, gap, rest = found.groups() if found else ("", "", text)
+    match = _LABEL.fullmatch(text)
+    head, gap, rest = match.groups() if match else ("", "", text)
     style = "bold red" if head == "*" else "dim"
     if head in {"explain:", "fix:", "repeat:", "Report:"}:
         label = (f"{' ' * indent}{head}{gap}", "" if head == "Report:" else style)

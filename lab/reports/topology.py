@@ -120,7 +120,9 @@ def arrange(picture: Picture) -> Rows:
         each.segment for hypervisor in picture.hypervisors for each in hypervisor.attachments
     }
     others = [machine for machine in picture.machines if machine.kind not in _ROOTED]
-    routers = tuple(one for one in others if inner & {at.segment for at in one.attachments})
+    routers = tuple(
+        machine for machine in others if inner & {at.segment for at in machine.attachments}
+    )
     hosts: list[tuple[DrawnMachine | None, tuple[DrawnMachine, ...]]] = [
         (host, tuple(node for node in nodes if node.host == host.name))
         for host in picture.hypervisors
@@ -130,11 +132,11 @@ def arrange(picture: Picture) -> Rows:
         between = next(segment for segment in picture.segments if segment.name in beneath)
         words += f"; carried by {picture.hypervisors[0].tunnel} on {_segment(between)}"
     return Rows(
-        outside=tuple(one for one in others if one not in routers),
+        outside=tuple(machine for machine in others if machine not in routers),
         upper=tuple(_segment(s) for s in picture.segments if s.name not in inner | beneath),
         routers=routers,
         segment=words,
-        hosts=tuple((host, there) for host, there in hosts or [(None, nodes)] if there),
+        hosts=tuple((host, machines) for host, machines in hosts or [(None, nodes)] if machines),
         carriage=_carriage(nodes, routers, picture.pod_mtu),
         dots=len(nodes) > LISTED_NODES or any(len(node.pods) > LISTED_PODS for node in nodes),
     )
@@ -165,9 +167,9 @@ class Labels:
     shares: Mapping[str, Share]
     emulated: Collection[str]
 
-    def share(self, one: DrawnMachine | DrawnPod) -> Share:
+    def share(self, drawn: DrawnMachine | DrawnPod) -> Share:
         """The share of red cells among those that involve the machine or pod."""
-        return self.shares.get(one.name, Share(0, 0))
+        return self.shares.get(drawn.name, Share(0, 0))
 
     def kind(self, machine: DrawnMachine) -> str:
         """``Windows, emulated``."""

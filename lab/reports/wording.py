@@ -43,10 +43,10 @@ def verdict_words(verdict: Verdict, count: int = 2) -> str:
 
 def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
     """How many cells have each verdict that occurs, in the fixed order of verdicts."""
-    found = dict.fromkeys(VERDICTS, 0)
+    numbers = dict.fromkeys(VERDICTS, 0)
     for result in run.results:
-        found[result.verdict] += 1
-    return tuple((verdict, count) for verdict, count in found.items() if count)
+        numbers[result.verdict] += 1
+    return tuple((verdict, count) for verdict, count in numbers.items() if count)
 
 
 def asked(run: RunResult) -> str:
@@ -71,23 +71,26 @@ def closing_line(run: RunResult) -> str:
     return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
 
 
-def _failover(found: Failover) -> str:
-    return f"in {found.away.longest:.1f} s" if found.well else "failed"
+def _failover(failover: Failover) -> str:
+    return f"in {failover.away.longest:.1f} s" if failover.well else "failed"
 
 
-def failover_lines(found: Failover) -> Iterator[str]:
+def failover_lines(failover: Failover) -> Iterator[str]:
     """Who held the gateways, and how long probes got no answer, as lines."""
-    if found.trouble:
-        yield f"not as expected: {found.trouble}"
-    for node, before in found.before.items():
-        then, now = found.away.holders.get(node), found.back.holders.get(node)
+    if failover.trouble:
+        yield f"not as expected: {failover.trouble}"
+    for node, before in failover.before.items():
+        then, now = failover.away.holders.get(node), failover.back.holders.get(node)
         yield (
             f"gateway of {node}: held by {before or 'nobody'}, then by {then or 'nobody'}, "
-            f"and by {now or 'nobody'} once {found.lost} was back"
+            f"and by {now or 'nobody'} once {failover.lost} was back"
         )
-    for words, turn in ((f"{found.lost} lost", found.away), (f"{found.lost} back", found.back)):
+    for words, turn in (
+        (f"{failover.lost} lost", failover.away),
+        (f"{failover.lost} back", failover.back),
+    ):
         for outward in (True, False):
-            longest = found.silence(turn, outward=outward)
+            longest = failover.silence(turn, outward=outward)
             if longest:
                 yield (
                     f"{words}: {longest.seconds:.2f} s without an answer, "
@@ -95,13 +98,13 @@ def failover_lines(found: Failover) -> Iterator[str]:
                 )
 
 
-def failover_words(found: Failover) -> str:
+def failover_words(failover: Failover) -> str:
     """The failover in one sentence."""
-    if found.trouble:
-        return f"Not as expected: {found.trouble}."
+    if failover.trouble:
+        return f"Not as expected: {failover.trouble}."
     return (
-        f"{found.lost} was lost, and pods got no answer for {found.away.longest:.2f} s "
-        f"at most; {found.back.longest:.2f} s when it came back."
+        f"{failover.lost} was lost, and pods got no answer for {failover.away.longest:.2f} s "
+        f"at most; {failover.back.longest:.2f} s when it came back."
     )
 
 
@@ -199,7 +202,7 @@ def latency_ms(result: CellResult) -> float | None:
 def throughput_of(result: CellResult) -> float | None:
     """Bits a second of the last attempt that measured them; None when none did."""
     measured = (attempt.throughput for attempt in reversed(result.attempts))
-    return next((one for one in measured if one is not None), None)
+    return next((throughput for throughput in measured if throughput is not None), None)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

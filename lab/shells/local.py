@@ -83,16 +83,16 @@ class LocalShell(Shell):
         stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        doing = f"running {command_words(command)} on {self._machine}"
+        action = f"running {command_words(command)} on {self._machine}"
         try:
             streams = ProcessStreams(
                 killable((*self._inside(), *command), len(stdin), become=self._become)
             )
         except OSError as error:
             words = f"'{error.filename}': {os_words(error)}"
-            raise BrokenError(doing, words, "run as root, or install sudo") from error
+            raise BrokenError(action, words, "run as root, or install sudo") from error
         try:
-            return communicate(doing, streams, stdin, deadline, out)
+            return communicate(action, streams, stdin, deadline, out)
         finally:
             streams.close()
 

@@ -56,7 +56,7 @@ class FileLimitError(BrokenError):
     """A program exceeded its file size limit."""
 
 
-def need(doing: str, *names: str) -> None:
+def need(action: str, *names: str) -> None:
     """Check that every program is installed.
 
     Raises PreflightError with all missing programs and the command that installs them.
@@ -65,7 +65,7 @@ def need(doing: str, *names: str) -> None:
     if missing:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
         listed = ", ".join(f"'{name}'" for name in missing)
-        raise PreflightError(doing, f"{listed} not found", f"apt-get install {packages}")
+        raise PreflightError(action, f"{listed} not found", f"apt-get install {packages}")
 
 
 def read_output(command: Sequence[str]) -> str:
@@ -90,7 +90,7 @@ def unnamed_file() -> Iterator[Path]:
 
 
 def run(  # noqa: PLR0913  each is an option of the process
-    doing: str,
+    action: str,
     command: Sequence[str],
     deadline: Deadline,
     *,
@@ -151,21 +151,21 @@ def run(  # noqa: PLR0913  each is an option of the process
                 stream.close()
     if file_limit is not None and (code == -signal.SIGXFSZ or (code and past_limit)):
         happened = f"'{command[0]}' has written more than {file_limit:,} bytes to one file"
-        raise FileLimitError(doing, happened)
+        raise FileLimitError(action, happened)
     if code != 0:
-        raise _failure(doing, command[0], code, list(tail), deadline)
+        raise _failure(action, command[0], code, list(tail), deadline)
 
 
 def _failure(
-    doing: str, name: str, code: int, tail: list[str], deadline: Deadline
+    action: str, name: str, code: int, tail: list[str], deadline: Deadline
 ) -> BrokenError | PreflightError:
     output = "".join(f"\n    {line}" for line in tail)
     if any(_NO_SPACE in line for line in tail):
-        return PreflightError(doing, f"the disk is full{output}", MORE_ROOM)
+        return PreflightError(action, f"the disk is full{output}", MORE_ROOM)
     if deadline.left() == 0.0:
         happened = f"'{name}' has not ended within {deadline.seconds:g} s; last lines:{output}"
-        return DeadlineError(doing, happened)
-    return BrokenError(doing, f"'{name}' failed ({code}):{output or ' it printed nothing'}")
+        return DeadlineError(action, happened)
+    return BrokenError(action, f"'{name}' failed ({code}):{output or ' it printed nothing'}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

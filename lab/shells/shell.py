@@ -263,7 +263,7 @@ def shortened(line: str) -> str:
 
 
 def communicate(
-    doing: str,
+    action: str,
     streams: CommandStreams,
     stdin: Input,
     deadline: Deadline,
@@ -283,33 +283,33 @@ def communicate(
         code, closed = streams.code(), streams.closed()  # before the last read of the streams
         if code is None and left:
             left = left[streams.give(left) :]
-        said, complained = streams.take()
-        if said or complained:
-            last = (said or complained)[-200:]
+        output, complained = streams.take()
+        if output or complained:
+            last = (output or complained)[-200:]
             quiet = Deadline(GRACE_SECONDS)
-            out(said)
+            out(output)
             err += complained
         elif code is not None and (closed or quiet.left() == 0.0):
             return code, err.decode(errors="replace")
-        if not said and not complained:
+        if not output and not complained:
             streams.wait(min(deadline.left(), GIVE_SECONDS if left else LOOK_SECONDS))
-    raise timeout_error(doing, deadline, last)
+    raise timeout_error(action, deadline, last)
 
 
 def timeout_error(
-    doing: str, deadline: Deadline, last: bytes, *, ended: bool = True
+    action: str, deadline: Deadline, last: bytes, *, ended: bool = True
 ) -> DeadlineError:
     """The error for a command that did not finish in time.
 
-    ``doing``, ``deadline``: the operation and its deadline. ``last``: the command's last output.
+    ``action``, ``deadline``: the operation and its deadline. ``last``: the command's last output.
     ``ended``: True if it is known to have been killed.
     """
     lines = last.decode(errors="replace").strip().splitlines()
-    said = f"last output: '{lines[-1]}'" if lines else "no output"
+    last_line = f"last output: '{lines[-1]}'" if lines else "no output"
     fate = "and ended" if ended else "and it may still be running"
     return DeadlineError(
-        doing,
-        f"not done within {deadline.seconds:g} s, {fate}; {said}",
+        action,
+        f"not done within {deadline.seconds:g} s, {fate}; {last_line}",
         "give it more time, or find out what it waits for",
     )
 

@@ -148,13 +148,13 @@ class CellItem(pytest.Item):
 
         A probe that could not be made is an error, so it ends in the setup phase.
         """
-        found = self.found
-        if found.verdict == "pass":
+        result = self.found
+        if result.verdict == "pass":
             return "call", "passed", None
-        if found.verdict == "known-limit":
-            message = f"Skipped: {found.expectation.rule}: {clean(found.detail)}"
+        if result.verdict == "known-limit":
+            message = f"Skipped: {result.expectation.rule}: {clean(result.detail)}"
             return "call", "skipped", (str(self.path), 1, message)
-        return "setup" if found.verdict == "probe-error" else "call", "failed", story(found)
+        return "setup" if result.verdict == "probe-error" else "call", "failed", story(result)
 
     def setup(self) -> None:
         """Record the cell's properties; only called if another plugin watches the calls."""
@@ -185,37 +185,37 @@ def _mark(name: str) -> pytest.MarkDecorator:
     return made
 
 
-def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
+def properties(result: CellResult) -> tuple[tuple[str, object], ...]:
     """Properties of a cell in JUnit."""
-    last = found.attempts[-1]
+    last = result.attempts[-1]
     rate = last.throughput
     return (
-        ("verdict", found.verdict),
-        ("rule", found.expectation.rule),
+        ("verdict", result.verdict),
+        ("rule", result.expectation.rule),
         ("latency_ms", f"{last.latency_ms:.3f}"),
         *((("throughput_bits", f"{rate:.0f}"),) if rate is not None else ()),
         ("source_seen", last.source_seen or ""),
         ("backend", " ".join(last.backends)),
-        ("attempts", len(found.attempts)),
-        ("repeat", found.repeat),
-        *((("cause", found.cause),) if found.verdict not in GREEN else ()),
+        ("attempts", len(result.attempts)),
+        ("repeat", result.repeat),
+        *((("cause", result.cause),) if result.verdict not in GREEN else ()),
     )
 
 
-def story(found: CellResult) -> str:
+def story(result: CellResult) -> str:
     """The failure message: what was expected, what happened, and how to repeat the cell."""
-    expected, last = found.expectation, found.attempts[-1]
+    expected, last = result.expectation, result.attempts[-1]
     aim = "to work" if expected.works else f"not to work ({expected.refusal})"
     backends = ", ".join(last.backends) or "none"
     lines = [
-        f"{found.verdict}: {found.cell.id}",
+        f"{result.verdict}: {result.cell.id}",
         f"expected: {aim}; {expected.rule}: {expected.reason}",
-        f"actual:   {found.detail}",
+        f"actual:   {result.detail}",
         f"observed: source {last.source_seen or 'unknown'}, backend {backends}",
     ]
     if last.answer is not None:
         lines.append(f"answered: {last.answer}")
-    if found.retried:
-        lines.append(f"attempts: {len(found.attempts)}")
-    lines += [f"cause:    {found.cause}", f"repeat:   {found.repeat}"]
+    if result.retried:
+        lines.append(f"attempts: {len(result.attempts)}")
+    lines += [f"cause:    {result.cause}", f"repeat:   {result.repeat}"]
     return clean("\n".join(lines))

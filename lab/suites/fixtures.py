@@ -109,8 +109,8 @@ class HeldLab:
         Raises UsageError, with the nearest name, if there is none.
         """
         machines = {machine.name: machine for machine in self.intent.machines}
-        found = machines[self._known("machine", name, machines)]
-        return LabPlace(name, found.os, found.address(), self._machine(name))
+        machine = machines[self._known("machine", name, machines)]
+        return LabPlace(name, machine.os, machine.address(), self._machine(name))
 
     @_own_frames_hidden
     def pod(self, name: str) -> LabPlace:
@@ -137,14 +137,14 @@ class HeldLab:
         Raises UsageError, with the nearest name, when the matrix has no such cell. Raises
         BrokenError when the lab's machines do not exist.
         """
-        doing = f"probing '{target}' from '{source}' in lab '{self.name}'"
+        action = f"probing '{target}' from '{source}' in lab '{self.name}'"
         cells = choose_cells(
             product(self.suite.plan, self.intent),
             source,
             target,
             protocol=protocol,
             size=size,
-            doing=doing,
+            action=action,
         )
         results = run(
             cells,
@@ -190,5 +190,5 @@ def kubernetes_client(session: LabSession) -> Iterator[client.ApiClient | None]:
     if session.cluster is None:
         yield None
         return
-    with session.cluster.client() as found:
-        yield found
+    with session.cluster.client() as api:
+        yield api

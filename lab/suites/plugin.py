@@ -196,8 +196,8 @@ def lab(pytestconfig: pytest.Config) -> Iterator[HeldLab]:
     """The lab that ``--lab`` names: ``name``, ``provider``, ``nodes``, ``pods``, ``intent``."""
     from lab.suites.fixtures import tested  # noqa: PLC0415  only where a lab is asked for
 
-    with tested(_session(pytestconfig)) as found:
-        yield found
+    with tested(_session(pytestconfig)) as held:
+        yield held
 
 
 @pytest.fixture(scope="session")
@@ -223,7 +223,7 @@ def kube(lab: HeldLab, pytestconfig: pytest.Config) -> Iterator[client.ApiClient
     """A client of the kubernetes package; the test is skipped if the lab has no cluster."""
     from lab.suites.fixtures import kubernetes_client  # noqa: PLC0415  the same
 
-    with kubernetes_client(_session(pytestconfig)) as found:
-        if found is None:
+    with kubernetes_client(_session(pytestconfig)) as api:
+        if api is None:
             pytest.skip(f"lab '{lab.name}' has no Kubernetes: its pods are network namespaces")
-        yield found
+        yield api

@@ -158,11 +158,11 @@ class LabView:
         return lab.provider.probe(lab.handle, self.intent, probes, settings, progress)
 
     def look(
-        self, asked: Mapping[str, Sequence[str]], seconds: float = LOOK_SECONDS
+        self, places: Mapping[str, Sequence[str]], seconds: float = LOOK_SECONDS
     ) -> Mapping[str, NodeFacts | LabError]:
         """Observe machines, and the named pods on them."""
         deadline = Deadline(seconds)
-        return self.lab.provider.observe(self.lab.handle, self.intent, asked, deadline)
+        return self.lab.provider.observe(self.lab.handle, self.intent, places, deadline)
 
     def compare(
         self, places: Sequence[str], seconds: float = LOOK_SECONDS
@@ -198,13 +198,13 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
     Raises PreflightError with the figures, and a smaller alternative.
     """
     whole = strategy == "full"
-    asked = cells if whole else min(cells, LIMIT)
-    needed = asked * _BYTES_A_CELL
+    probed = cells if whole else min(cells, LIMIT)
+    needed = probed * _BYTES_A_CELL
     free = available()
     if needed > free and strategy != "os-pairs":
         raise PreflightError(
             f"probing {'every cell' if whole else 'a sample'} of lab '{lab}'",
-            f"{asked:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
+            f"{probed:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
             f"has {free / _GIB:,.1f} GiB free",
             f"--sample {'node-pairs' if cells > LIMIT and whole else 'os-pairs'}, or fewer "
             "families under 'matrix' in the scenario",
@@ -334,7 +334,7 @@ class LabSession:
                     lambda results: with_causes(
                         results,
                         view.intent,
-                        lambda asked: view.look(asked, _RUN_LOOK_SECONDS),
+                        lambda places: view.look(places, _RUN_LOOK_SECONDS),
                         lambda places: _compare(view, places, _RUN_LOOK_SECONDS),
                     ),
                 )
@@ -401,7 +401,7 @@ class LabSession:
                 self.interrupted = stop
                 explained = map(obstructions.explain, results)
                 return tuple(replace(result, searched=False) for result in explained)
-            red = [at for at, one in enumerate(results) if one.verdict not in GREEN]
+            red = [at for at, result in enumerate(results) if result.verdict not in GREEN]
             if enough and len(red) >= enough:
                 results = results[: red[enough - 1] + 1]
                 break
@@ -421,11 +421,11 @@ class LabSession:
         """
         with self.lab.used("test", say, alone=True):
             with self.bound() as intent:
-                found = FailoverTest(self.lab, intent).run()
+                failover = FailoverTest(self.lab, intent).run()
             self.lab.require_running()
         if self.run is not None:
-            self.run = replace(self.run, failover=found)
-        return found
+            self.run = replace(self.run, failover=failover)
+        return failover
 
     def bound(self) -> AbstractContextManager[Intent]:
         """The Intent for the cells; on a cluster, its probe pods exist during the block."""
@@ -516,11 +516,11 @@ def _placed(
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference] | LabError]:
         return _compare(view, places, ends().left())
 
-    found = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
-    left = sum(result.unexplained and result.cell.id not in followed for result in found)
+    with_place = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
+    left = sum(result.unexplained and result.cell.id not in followed for result in with_place)
     if left:
         say(f"no time to follow {left} failures; 'lab explain {lab}' follows one of them")
-    return found
+    return with_place
 
 
 _SETTLE_SECONDS = 30.0
@@ -576,7 +576,7 @@ class FailoverTest:
             Deadline(_SETTLE_SECONDS).wait(
                 "waiting for every route to follow",
                 lambda: self._differences(away=away),
-                until=lambda found: not found,
+                until=lambda differences: not differences,
                 every=0.5,
             )
         except DeadlineError:
@@ -587,20 +587,24 @@ class FailoverTest:
         lab = self._lab
         now = resolve_gateways(lab.provider, lab.handle, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
-        asked = {machine.name: [pod.name for pod in machine.pods] for machine in wanted.machines}
-        answers = lab.provider.observe(lab.handle, wanted, asked, Deadline(_LOOK_SECONDS))
-        seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
-        silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
+        places = {machine.name: [pod.name for pod in machine.pods] for machine in wanted.machines}
+        answers = lab.provider.observe(lab.handle, wanted, places, Deadline(_LOOK_SECONDS))
+        facts_of = {
+            name: answer for name, answer in answers.items() if not isinstance(answer, LabError)
+        }
+        silent = [
+            f"{name}: {answer}" for name, answer in answers.items() if isinstance(answer, LabError)
+        ]
         silent += [
-            f"{one.pod or name}: {one.part} cannot be read: {one.reason}"
-            for name, facts in seen.items()
-            for one in facts.unread
+            f"{unread.pod or name}: {unread.part} cannot be read: {unread.reason}"
+            for name, facts in facts_of.items()
+            for unread in facts.unread
         ]
         # a cluster removes a lost node from Services with a delay
         compare = unlearned if wanted.kubernetes else compare_lab
-        return (*silent, *(str(one) for one in compare(wanted, seen)))
+        return (*silent, *(str(difference) for difference in compare(wanted, facts_of)))
 
     def _holders(self) -> Mapping[str, str | None]:
         """The holder of each gateway; None unless there is exactly one."""
-        found = self._failing.gateway_holders(self._lab.handle, self._intent)
-        return {node: names[0] if len(names) == 1 else None for node, names in found.items()}
+        holders = self._failing.gateway_holders(self._lab.handle, self._intent)
+        return {node: names[0] if len(names) == 1 else None for node, names in holders.items()}

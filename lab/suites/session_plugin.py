@@ -100,14 +100,14 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
     phases: tuple[Phase, ...] = (
         ("setup", "teardown") if phase == "setup" else ("setup", "call", "teardown")
     )
-    for one in phases:
+    for phase_of_report in phases:
         yield pytest.TestReport(
             item.nodeid,
             item.location,
             keywords,
-            outcome if one == phase else "passed",
-            words if one == phase else None,
-            one,
+            outcome if phase_of_report == phase else "passed",
+            words if phase_of_report == phase else None,
+            phase_of_report,
             start=now,
             stop=now,
             user_properties=item.user_properties,
@@ -261,8 +261,8 @@ class LabUnderTest:
                 except UnicodeError:  # text of an earlier, damaged cache; JUnit is complete
                     say("note: pytest's cache was damaged, so '--lf' does not know this run")
         except OSError as error:
-            doing = f"writing JUnit and pytest's cache for lab '{self.session.lab.name}'"
-            self._refuse_kept(file_failure(doing, error, elsewhere=""))
+            action = f"writing JUnit and pytest's cache for lab '{self.session.lab.name}'"
+            self._refuse_kept(file_failure(action, error, elsewhere=""))
         except LabError as error:
             self._refuse_kept(error)
         self._set_exit_code(session)
@@ -352,7 +352,7 @@ class LabUnderTest:
 def _junit_plugin(config: pytest.Config) -> Any:
     """The plugin of pytest that writes JUnit; None if it is not asked for."""
     plugins = (plugin for _, plugin in config.pluginmanager.list_name_plugin())
-    return next((one for one in plugins if hasattr(one, "add_global_property")), None)
+    return next((plugin for plugin in plugins if hasattr(plugin, "add_global_property")), None)
 
 
 def _umask() -> int:
@@ -361,12 +361,12 @@ def _umask() -> int:
     return mask
 
 
-def _failover_properties(found: Failover) -> dict[str, str]:
+def _failover_properties(failover: Failover) -> dict[str, str]:
     return {
-        "failover": found.trouble or "well",
-        "failover_lost": found.lost,
-        "failover_seconds": f"{found.away.longest:.3f}",
-        "failover_back_seconds": f"{found.back.longest:.3f}",
+        "failover": failover.trouble or "well",
+        "failover_lost": failover.lost,
+        "failover_seconds": f"{failover.away.longest:.3f}",
+        "failover_back_seconds": f"{failover.back.longest:.3f}",
     }
 
 
@@ -399,14 +399,14 @@ def _requested(text: str) -> tuple[Family, ...]:
     )
 
 
-def _strategy(asked: str | None) -> Strategy | None:
-    if asked is None:
+def _strategy(written: str | None) -> Strategy | None:
+    if written is None:
         return None
     for known in STRATEGIES:
-        if asked == known:
+        if written == known:
             return known
     raise UsageError(
-        f"choosing cells by the strategy '{asked}'",
+        f"choosing cells by the strategy '{written}'",
         "there is no such strategy",
         f"one of {', '.join(STRATEGIES)}",
     )

@@ -162,21 +162,21 @@ class FakeProvider(Provider):
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Running if the lab's entry exists and is not broken."""
         self.calls.append(Call("liveness", lab.name))
-        found = self.world.get(lab.token)
-        if found is None:
+        fake_lab = self.world.get(lab.token)
+        if fake_lab is None:
             return Liveness("absent", f"nothing carries the token of lab '{lab.name}'")
-        if found.broken:
-            return Liveness("broken", found.broken)
-        return Liveness("running", f"holder {found.holder}, {len(intent.machines)} machines")
+        if fake_lab.broken:
+            return Liveness("broken", fake_lab.broken)
+        return Liveness("running", f"holder {fake_lab.holder}, {len(intent.machines)} machines")
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         """Remove the lab's entry."""
         self.calls.append(Call("destroy", lab.name))
-        found = self.world.get(lab.token)
-        if found is None or found.owner != owner:
+        fake_lab = self.world.get(lab.token)
+        if fake_lab is None or fake_lab.owner != owner:
             return ()
         del self.world[lab.token]
-        return (_words(found),)
+        return (_words(fake_lab),)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """One mark per entry."""
@@ -212,22 +212,22 @@ class FakeProvider(Provider):
         self,
         lab: LabHandle,
         intent: Intent,
-        asked: Mapping[str, Collection[str]],
+        places: Mapping[str, Collection[str]],
         deadline: Deadline,  # noqa: ARG002  nothing takes time here
     ) -> Mapping[str, NodeFacts | LabError]:
         """An error for every machine: there is nothing to observe. BrokenError if no such lab."""
-        self.calls.append(Call("observe", lab.name, f"{len(asked)} machines"))
+        self.calls.append(Call("observe", lab.name, f"{len(places)} machines"))
         self._require(lab)
         nothing = BrokenError("looking at a machine in memory", "it has no network")
-        return {name: nothing for name in asked if intent.machine(name)}
+        return {name: nothing for name in places if intent.machine(name)}
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """The entry, and for each machine of the intent whether the entry has it."""
         self.calls.append(Call("evidence", lab.name))
-        found = self.world.get(lab.token)
-        entry = _words(found) if found else f"nothing carries the token of lab '{lab.name}'"
+        fake_lab = self.world.get(lab.token)
+        entry = _words(fake_lab) if fake_lab else f"nothing carries the token of lab '{lab.name}'"
         yield Evidence("holder.txt", f"{entry}\n".encode())
-        made = found.machines if found else ()
+        made = fake_lab.machines if fake_lab else ()
         for machine in intent.machines:
             state = "there" if machine.name in made else "not there"
             yield Evidence(f"{machine.name}/state.txt", f"{state}\n".encode())
@@ -250,15 +250,15 @@ class FakeProvider(Provider):
         self.world[lab.token] = replace(self._require(lab), machines=names)
 
     def _require(self, lab: LabHandle) -> FakeLab:
-        found = self.world.get(lab.token)
-        if found is None or found.broken:
-            state = found.broken if found else "nothing carries its token"
+        fake_lab = self.world.get(lab.token)
+        if fake_lab is None or fake_lab.broken:
+            state = fake_lab.broken if fake_lab else "nothing carries its token"
             raise BrokenError(
                 f"looking for the machines of lab '{lab.name}'",
                 state,
                 f"'lab status {lab.name}' says how to bring it up again",
             )
-        return found
+        return fake_lab
 
     def _run(self, name: str, command: Sequence[str]) -> Completed:
         self.calls.append(Call("run", name, shlex.join(command)))
@@ -274,14 +274,14 @@ def _outcome(intent: Intent, probe: Probe) -> Outcome:
     if probe.source not in known:
         return Outcome.failed(probe.key, "error", f"there is no '{probe.source}'")
     machine, pod = known[probe.source]
-    seen = pod.address.partition("/")[0] if pod else machine.address()
+    source = pod.address.partition("/")[0] if pod else machine.address()
     backends = tuple(
         pod.name
         for each in intent.machines
         for pod in each.pods
         if pod.address.partition("/")[0] == probe.address
     )
-    return Outcome(probe.key, "ok", "", seen, backends, None, LATENCY_MS)
+    return Outcome(probe.key, "ok", "", source, backends, None, LATENCY_MS)
 
 
 def _no_machine(lab: str, name: str, known: tuple[str, ...]) -> UsageError:

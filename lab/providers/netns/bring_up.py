@@ -132,8 +132,8 @@ def _tuple(body: bytes) -> tuple[int, UdpEnd, UdpEnd]:
     """Protocol, source and target."""
     parts = attributes(body)
     addresses, transport = attributes(parts[_IP]), attributes(parts[_TRANSPORT])
-    source, target = (socket.inet_ntoa(addresses[one]) for one in (_SOURCE, _TARGET))
-    ports = (int.from_bytes(transport[one], "big") for one in (_SOURCE_PORT, _TARGET_PORT))
+    source, target = (socket.inet_ntoa(addresses[part]) for part in (_SOURCE, _TARGET))
+    ports = (int.from_bytes(transport[part], "big") for part in (_SOURCE_PORT, _TARGET_PORT))
     from_port, to_port = ports
     return transport[_PROTOCOL][0], (source, from_port), (target, to_port)
 
@@ -192,7 +192,9 @@ class NetnsBringUp:
         )
 
         pods = {pod.name for machine in self.intent.machines for pod in machine.pods}
-        with_daemons = {one.name: one for one in self.intent.everything() if one.daemons}
+        with_daemons = {
+            machine.name: machine for machine in self.intent.everything() if machine.daemons
+        }
 
         def copy() -> dict[str, Completed]:
             for step in (self._make, self._load, self._respond, self._await_links):
@@ -215,13 +217,13 @@ class NetnsBringUp:
                 churn(kubernetes=False, daemons=machine is not None, held=held, mtus=mtus),
             )
 
-        found: dict[str, tuple[StateDifference, ...] | LabError] = {}
+        differences: dict[str, tuple[StateDifference, ...] | LabError] = {}
         for name in places:
             try:
-                found[name] = compare(name)
+                differences[name] = compare(name)
             except LabError as error:
-                found[name] = error
-        return found
+                differences[name] = error
+        return differences
 
     @cached_property
     def _operations(self) -> tuple[NamespaceOperations, ...]:
@@ -230,9 +232,9 @@ class NetnsBringUp:
     @cached_property
     def _rules(self) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (one.namespace, operation.text)
-            for one in self._operations
-            for operation in one.operations
+            (operations.namespace, operation.text)
+            for operations in self._operations
+            for operation in operations.operations
             if isinstance(operation, RulesetLoad)
         )
 
@@ -249,14 +251,14 @@ class NetnsBringUp:
             yield repr(machine.resolver)
 
     def _step(
-        self, name: str, doing: str, inputs: Iterable[object], run: Callable[[Deadline], None]
+        self, name: str, action: str, inputs: Iterable[object], run: Callable[[Deadline], None]
     ) -> Step:
-        return Step(name, _digest(inputs), lambda: self._inside(doing, run))
+        return Step(name, _digest(inputs), lambda: self._inside(action, run))
 
-    def _inside(self, doing: str, function: Callable[[Deadline], None]) -> None:
+    def _inside(self, action: str, function: Callable[[Deadline], None]) -> None:
         deadline = Deadline(_SECONDS + _SECONDS_EACH * len(self._operations))
         entry = holders.enter_holder(self.lab)
-        entry.call(f"{doing} of lab '{self.lab.name}'", lambda _: function(deadline), deadline)
+        entry.call(f"{action} of lab '{self.lab.name}'", lambda _: function(deadline), deadline)
 
     def _holder(self) -> None:
         holders.end_all_holders(
@@ -290,10 +292,10 @@ class NetnsBringUp:
         netlink.wait_for_carrier(self._operations, deadline)
 
     def _await_logical_network(self, deadline: Deadline) -> None:
-        doing = f"bringing up lab '{self.lab.name}'"
+        action = f"bringing up lab '{self.lab.name}'"
         if self.intent.logical:
             daemons.wait_for_logical_network(
-                self.intent.logical, deadline, lambda: daemons.require_daemons(self.intent, doing)
+                self.intent.logical, deadline, lambda: daemons.require_daemons(self.intent, action)
             )
 
     def _ready(self) -> None:

@@ -374,7 +374,7 @@ def _wait_until_traced(tracer: _Tracer, enter: Callable[[str], None]) -> None:
 def _is_traced() -> bool:
     rows = Path("/proc/thread-self/net/netlink").read_text(encoding="ascii").splitlines()[1:]
     fields = [row.split() for row in rows]
-    return any(one[1] == _NETFILTER and int(one[3], 16) & _TRACE_GROUP for one in fields)
+    return any(words[1] == _NETFILTER and int(words[3], 16) & _TRACE_GROUP for words in fields)
 
 
 def _counters() -> str:
@@ -410,6 +410,6 @@ def _end(
     enter(tracer.place)
     traced = tracer.output.read()
     mark = _MARKED.search(traced)
-    asked = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
-    found = tuple((one, (done.stdout or done.stderr).strip()) for one, done in asked)
-    return KernelSaid(tracer.place, traced, tracer.before, _counters(), found)
+    answers = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
+    lookups = tuple((question, (done.stdout or done.stderr).strip()) for question, done in answers)
+    return KernelSaid(tracer.place, traced, tracer.before, _counters(), lookups)

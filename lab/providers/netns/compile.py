@@ -137,7 +137,9 @@ def draft_hypervisor(
     switch = machine.switch
     if switch is None:
         return
-    cards = {(one.name, card.name): card for one in intent.machines for card in one.interfaces}
+    cards = {
+        (owner.name, card.name): card for owner in intent.machines for card in owner.interfaces
+    }
     draft, index = drafts[machine.name], next(indexes)
     draft.has(switch.name, index)
     draft.operations += _bridge(switch.name, index, switch.mac, switch.mtu)
@@ -399,30 +401,30 @@ def _entries(intent: Intent) -> Iterator[dict[str, object]]:
 
 def _services(intent: Intent) -> Sequence[ProxiedService]:
     """Every Service that some machine translates, without duplicates."""
-    found: dict[str, ProxiedService] = {}
+    services: dict[str, ProxiedService] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
-            found.setdefault(service.name, service)
-    return tuple(found.values())
+            services.setdefault(service.name, service)
+    return tuple(services.values())
 
 
 def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
-    found = {
+    health = {
         service.health_port: (service.name, len(proxying.local(service, machine.name)))
         for service in (machine.translation.services if machine.translation else ())
         if service.health_port is not None
     }
-    return found or None
+    return health or None
 
 
 def names(intent: Intent) -> dict[str, tuple[str, ...]]:
     """Addresses by name in the cluster's domain, in lower case with a final dot."""
-    found: dict[str, tuple[str, ...]] = {}
+    addresses: dict[str, tuple[str, ...]] = {}
     for service in _services(intent):
         space = "kube-system" if service.name == DNS_SERVICE else "default"
-        found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
+        addresses[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
     for headless in intent.headless:
         name = f"{headless.name}.default.svc.{intent.domain}.".lower()
-        found[name] = tuple(backend.address for backend in headless.backends)
-        found |= {f"{backend.pod}.{name}": (backend.address,) for backend in headless.backends}
-    return found
+        addresses[name] = tuple(backend.address for backend in headless.backends)
+        addresses |= {f"{backend.pod}.{name}": (backend.address,) for backend in headless.backends}
+    return addresses

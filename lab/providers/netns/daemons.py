@@ -87,7 +87,7 @@ def list_daemons(intent: Intent) -> tuple[_Placed, ...]:
     every = (
         _Placed(machine.name, daemon) for machine in intent.machines for daemon in machine.daemons
     )
-    return tuple(sorted(every, key=lambda one: one.daemon.stage))
+    return tuple(sorted(every, key=lambda placed: placed.daemon.stage))
 
 
 def start_daemons(intent: Intent, deadline: Deadline) -> None:
@@ -98,15 +98,15 @@ def start_daemons(intent: Intent, deadline: Deadline) -> None:
     """
     _end_older()
     alive = _Alive()
-    for _, stage in groupby(list_daemons(intent), key=lambda one: one.daemon.stage):
+    for _, stage in groupby(list_daemons(intent), key=lambda placed: placed.daemon.stage):
         started = []
-        for one in stage:
-            _start(one, alive, deadline)
-            started.append(one)
-        for one in started:
-            _await_ready(one, alive, deadline)
-        for one in started:
-            _run_all(one, one.daemon.after, alive, deadline)
+        for placed in stage:
+            _start(placed, alive, deadline)
+            started.append(placed)
+        for placed in started:
+            _await_ready(placed, alive, deadline)
+        for placed in started:
+            _run_all(placed, placed.daemon.after, alive, deadline)
 
 
 class _Alive:
@@ -115,41 +115,43 @@ class _Alive:
     def __init__(self) -> None:
         self._started: list[tuple[_Placed, subprocess.Popen[bytes]]] = []
 
-    def add(self, one: _Placed, process: subprocess.Popen[bytes]) -> None:
-        self._started.append((one, process))
+    def add(self, placed: _Placed, process: subprocess.Popen[bytes]) -> None:
+        self._started.append((placed, process))
 
-    def require(self, doing: str) -> None:
-        for one, process in self._started:
+    def require(self, action: str) -> None:
+        for placed, process in self._started:
             code = process.poll()
             if code is not None:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                raise BrokenError(doing, f"{one.words()} ended, {how}: {tail(one.home / LOG)}")
+                raise BrokenError(
+                    action, f"{placed.words()} ended, {how}: {tail(placed.home / LOG)}"
+                )
 
 
-def _start(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
-    one.home.mkdir(parents=True)
-    for file in one.daemon.files:
-        path = one.home / file.name
+def _start(placed: _Placed, alive: _Alive, deadline: Deadline) -> None:
+    placed.home.mkdir(parents=True)
+    for file in placed.daemon.files:
+        path = placed.home / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text, encoding="utf-8")
         path.chmod(file.mode)
-    _run_all(one, one.daemon.before, alive, deadline)
-    with (one.home / LOG).open("wb") as log:
-        process = _spawn(one, one.daemon.command, log.fileno())
+    _run_all(placed, placed.daemon.before, alive, deadline)
+    with (placed.home / LOG).open("wb") as log:
+        process = _spawn(placed, placed.daemon.command, log.fileno())
     since = start_time(process.pid)
     if since is not None:
-        running = RunningDaemon(one.machine, one.daemon.name, process.pid, since)
+        running = RunningDaemon(placed.machine, placed.daemon.name, process.pid, since)
         with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  appends a line
             record.write(json.dumps(asdict(running)) + "\n")
-    alive.add(one, process)
+    alive.add(placed, process)
 
 
-def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+def _spawn(placed: _Placed, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
     environment = {
         "PATH": search_path(),
-        "HOME": one.daemon.directory,
+        "HOME": placed.daemon.directory,
         "LC_ALL": "C.UTF-8",
-        **dict(one.daemon.environment),
+        **dict(placed.daemon.environment),
     }
     try:
         return subprocess.Popen(  # noqa: S603  the intent's own command
@@ -159,10 +161,12 @@ def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Pope
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            preexec_fn=partial(_enter_machine, one),  # noqa: PLW1509  this process has one thread
+            preexec_fn=partial(_enter_machine, placed),  # noqa: PLW1509  this process has one thread
         )
     except OSError as error:
-        raise BrokenError(f"starting {one.words()}", f"'{command[0]}': {error.strerror}") from error
+        raise BrokenError(
+            f"starting {placed.words()}", f"'{command[0]}': {error.strerror}"
+        ) from error
 
 
 _FILE_BYTES = 64 << 20
@@ -170,11 +174,11 @@ _FILE_BYTES = 64 << 20
 second to it while the kernel refuses its connections."""
 
 
-def _enter_machine(one: _Placed) -> None:
+def _enter_machine(placed: _Placed) -> None:
     """In the daemon's process: enter its machine's namespaces and its directory."""
     isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
-    namespaces.enter_machine(one.machine, pod=False)
-    os.chdir(one.daemon.directory)
+    namespaces.enter_machine(placed.machine, pod=False)
+    os.chdir(placed.daemon.directory)
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a full log does not end its daemon
@@ -182,32 +186,32 @@ def _enter_machine(one: _Placed) -> None:
 
 
 def _run_all(
-    one: _Placed, commands: Sequence[Sequence[str]], alive: _Alive, deadline: Deadline
+    placed: _Placed, commands: Sequence[Sequence[str]], alive: _Alive, deadline: Deadline
 ) -> None:
     for command in commands:
-        code, text = _run(one, command, alive, deadline)
+        code, text = _run(placed, command, alive, deadline)
         if code:
             raise BrokenError(
-                f"running {command_words(command)} for {one.words()}",
+                f"running {command_words(command)} for {placed.words()}",
                 f"exit code {code}: {_last(text) or 'no output'}",
             )
 
 
 def _run(
-    one: _Placed, command: Sequence[str], alive: _Alive, deadline: Deadline
+    placed: _Placed, command: Sequence[str], alive: _Alive, deadline: Deadline
 ) -> tuple[int, str]:
     """Exit code and output of a command; 124, as from ``timeout``, if it took too long."""
-    doing = f"running {command_words(command)} for {one.words()}"
+    action = f"running {command_words(command)} for {placed.words()}"
     with os.fdopen(os.memfd_create("output"), "w+b") as output:
-        process = _spawn(one, command, output.fileno())
+        process = _spawn(placed, command, output.fileno())
         own = Deadline(min(_COMMAND_SECONDS, deadline.left()))
-        code = _exit_code(process, doing, lambda: alive.require(doing), own)
+        code = _exit_code(process, action, lambda: alive.require(action), own)
         output.seek(0)
         return 124 if code is None else code, output.read().decode(errors="replace")
 
 
 def _exit_code(
-    process: subprocess.Popen[Any], doing: str, require: Callable[[], None], deadline: Deadline
+    process: subprocess.Popen[Any], action: str, require: Callable[[], None], deadline: Deadline
 ) -> int | None:
     """Exit code; None if it took too long and was killed. ``require`` raises if a daemon exited."""
 
@@ -218,7 +222,7 @@ def _exit_code(
         return code
 
     try:
-        return deadline.wait(doing, look, until=lambda code: code is not None, every=0.002)
+        return deadline.wait(action, look, until=lambda code: code is not None, every=0.002)
     except DeadlineError:
         return None
     finally:
@@ -227,23 +231,23 @@ def _exit_code(
             process.wait()
 
 
-def _await_ready(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
-    ready = one.daemon.ready
-    doing = f"waiting for {one.words()} to be ready ('{ready.pattern}')"
+def _await_ready(placed: _Placed, alive: _Alive, deadline: Deadline) -> None:
+    ready = placed.daemon.ready
+    action = f"waiting for {placed.words()} to be ready ('{ready.pattern}')"
 
     def look() -> _ReadyState:
-        alive.require(doing)
+        alive.require(action)
         if not ready.command:
-            text = (one.home / LOG).read_text(encoding="utf-8", errors="replace")
+            text = (placed.home / LOG).read_text(encoding="utf-8", errors="replace")
             return _ReadyState(
-                bool(re.search(ready.pattern, text, re.MULTILINE)), tail(one.home / LOG)
+                bool(re.search(ready.pattern, text, re.MULTILINE)), tail(placed.home / LOG)
             )
-        code, text = _run(one, ready.command, alive, deadline)
+        code, text = _run(placed, ready.command, alive, deadline)
         good = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
         return _ReadyState(bool(good), f"exit code {code}: {_last(text)}")
 
     own = Deadline(min(ready.seconds, deadline.left()))
-    own.wait(doing, look, until=lambda seen: seen.ready, every=_LOOK_SECONDS)
+    own.wait(action, look, until=lambda ready_state: ready_state.ready, every=_LOOK_SECONDS)
 
 
 def tail(log: Path, most: int = _LAST_LINES) -> str:
@@ -264,13 +268,13 @@ def _last(text: str, most: int = _LAST_LINES) -> str:
 def _end_older() -> None:
     """Kill the process groups of an earlier start and delete its files."""
     older = tuple(_recorded(""))
-    for one in older:
-        if start_time(one.pid) == one.started:
+    for daemon in older:
+        if start_time(daemon.pid) == daemon.started:
             with suppress(ProcessLookupError):
-                os.killpg(one.pid, signal.SIGKILL)
+                os.killpg(daemon.pid, signal.SIGKILL)
     Deadline(_END_SECONDS).wait(
         "ending the lab's older daemons",
-        lambda: [one.name for one in older if start_time(one.pid) == one.started],
+        lambda: [daemon.name for daemon in older if start_time(daemon.pid) == daemon.started],
         until=lambda left: not left,
     )
     with suppress(FileNotFoundError):
@@ -324,7 +328,7 @@ def start_responder(python: str, configured: str, deadline: Deadline) -> None:
 
 
 def _await_responder(process: subprocess.Popen[bytes], deadline: Deadline) -> None:
-    doing, log = "starting the lab's responder", Path(_RESPONDER_LOG)
+    action, log = "starting the lab's responder", Path(_RESPONDER_LOG)
     assert process.stdout is not None
     poll = select.poll()
     poll.register(process.stdout, select.POLLIN)
@@ -333,15 +337,15 @@ def _await_responder(process: subprocess.Popen[bytes], deadline: Deadline) -> No
         return
     process.kill()
     if in_time:
-        raise BrokenError(doing, f"it ended before it was listening: {tail(log, 1)}")
+        raise BrokenError(action, f"it ended before it was listening: {tail(log, 1)}")
     late = f"not ready within {deadline.seconds:g} s; last seen: {tail(log, 1)}"
-    raise DeadlineError(doing, late)
+    raise DeadlineError(action, late)
 
 
 def responder_is_alive(holder: int) -> bool:
     """Outside the holder: whether its responder runs and is not stopped."""
-    found = running_responder(holder)
-    return found is not None and not is_stopped(found[0], f"/proc/{holder}/root/proc")
+    responder = running_responder(holder)
+    return responder is not None and not is_stopped(responder[0], f"/proc/{holder}/root/proc")
 
 
 def running_responder(holder: int) -> tuple[int, int] | None:
@@ -369,8 +373,8 @@ def find_ailment(holder: int, intent: Intent) -> str:
             f"its holder, process {holder}, cannot be inspected from this user namespace, only "
             "from the one in which it was started"
         )
-    there = namespaces.list_from_outside(holder)
-    missing = [name for name in namespaces.namespace_names(intent) if name not in there]
+    present = namespaces.list_from_outside(holder)
+    missing = [name for name in namespaces.namespace_names(intent) if name not in present]
     if missing:
         return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
     if not responder_is_alive(holder):
@@ -389,37 +393,37 @@ def _is_hidden(holder: int) -> bool:
     return False
 
 
-def require_daemons(intent: Intent, doing: str) -> None:
+def require_daemons(intent: Intent, action: str) -> None:
     """Inside the holder: check that every daemon runs.
 
     Raises BrokenError if a daemon has exited; names it and shows the end of its log.
     """
     ended = _ended("", intent)
     if ended:
-        raise BrokenError(doing, ended)
+        raise BrokenError(action, ended)
 
 
 def _ended(root: str, intent: Intent) -> str:
-    there = {
-        (one.machine, one.name): one
-        for one in _recorded(root)
-        if start_time(one.pid, f"{root}/proc") == one.started
+    running = {
+        (daemon.machine, daemon.name): daemon
+        for daemon in _recorded(root)
+        if start_time(daemon.pid, f"{root}/proc") == daemon.started
     }
     wanted = list_daemons(intent)
-    ended = [one for one in wanted if (one.machine, one.daemon.name) not in there]
+    ended = [placed for placed in wanted if (placed.machine, placed.daemon.name) not in running]
     if not ended:
-        for one in there.values():
-            if is_stopped(one.pid, f"{root}/proc"):
-                return f"'{one.name}' on '{one.machine}' is stopped by a signal or a debugger"
+        for daemon in running.values():
+            if is_stopped(daemon.pid, f"{root}/proc"):
+                return f"'{daemon.name}' on '{daemon.machine}' is stopped by a signal or a debugger"
         return ""
     first = ended[0]
     log = Path(f"{root}{first.home}", LOG)
-    what = f"{first.words()} has ended"
+    happened = f"{first.words()} has ended"
     if len(ended) > 1:
         every = quantity(len(wanted), "daemon")
-        what = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
-    said = tail(log)
-    return f"{what}; the end of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
+        happened = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
+    log_end = tail(log)
+    return f"{happened}; the end of its log:{'' if log_end.startswith(_BELOW) else ' '}{log_end}"
 
 
 def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
@@ -438,10 +442,10 @@ def daemon_logs(
             yield _file(holder, daemon, LOG)
 
 
-def _file(holder: int, one: _Placed, name: str) -> tuple[str, bytes]:
-    path = f"{one.machine}/{one.daemon.name}/{name}"
+def _file(holder: int, placed: _Placed, name: str) -> tuple[str, bytes]:
+    path = f"{placed.machine}/{placed.daemon.name}/{name}"
     try:
-        return path, Path(f"/proc/{holder}/root{one.home}", name).read_bytes()
+        return path, Path(f"/proc/{holder}/root{placed.home}", name).read_bytes()
     except OSError as error:
         return f"{path}.missing", f"cannot be read: {error.strerror}\n".encode()
 
@@ -484,7 +488,7 @@ def wait_for_logical_network(
 
 
 def _missing(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
-    there = {str(row["name"]) for row in _rows(ask, "sbctl", "Chassis", "name")}
+    registered = {str(row["name"]) for row in _rows(ask, "sbctl", "Chassis", "name")}
     wanted = [switch.name for switch in network.switches]
     up = {
         str(row["name"])
@@ -492,7 +496,7 @@ def _missing(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
         if row["up"] is True
     }
     return (
-        *(f"chassis {name} is not registered" for name in wanted if name not in there),
+        *(f"chassis {name} is not registered" for name in wanted if name not in registered),
         *(f"port {port.name} is not up" for port in network.ports() if port.name not in up),
     )
 
@@ -511,9 +515,9 @@ def _behind(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
 
 
 def _rows(ask: _OvnQuery, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
-    found = json.loads(ask(tool, "--format=json", f"--columns={columns}", "list", table))
-    for row in found["data"]:
-        yield dict(zip(found["headings"], row, strict=True))
+    answer = json.loads(ask(tool, "--format=json", f"--columns={columns}", "list", table))
+    for row in answer["data"]:
+        yield dict(zip(answer["headings"], row, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +531,7 @@ class _OvnQuery:
         base = {"nbctl": "ovnnb_db", "sbctl": "ovnsb_db"}[tool]
         socket = f"{namespaces.run_directory(self.network.central)}/ovn/{base}.sock"
         command = [f"ovn-{tool}", f"--timeout={_TOOL_SECONDS}", f"--db=unix:{socket}"]
-        doing = f"running {command_words(words)} on '{self.network.central}'"
+        action = f"running {command_words(words)} on '{self.network.central}'"
         with (
             os.fdopen(os.memfd_create("stdout"), "w+b") as output,
             os.fdopen(os.memfd_create("stderr"), "w+b") as errors,
@@ -538,11 +542,11 @@ class _OvnQuery:
                 stderr=errors,
                 env={**os.environ, "PATH": search_path()},
             )
-            code = _exit_code(process, doing, self.require, Deadline(2 * _TOOL_SECONDS))
+            code = _exit_code(process, action, self.require, Deadline(2 * _TOOL_SECONDS))
             if code != 0:
                 self.require()
                 errors.seek(0)
                 complaint = errors.read().decode(errors="replace").strip()
-                raise BrokenError(doing, f"exit code {code}: {complaint or 'no output'}")
+                raise BrokenError(action, f"exit code {code}: {complaint or 'no output'}")
             output.seek(0)
             return output.read().decode()

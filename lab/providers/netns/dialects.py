@@ -97,7 +97,7 @@ class LabDatagrams:
         large = () if self._small else tuple(_large(nonce + 1, probe.mtu))
         made = (_small(nonce), *large)
         self.rounds: tuple[tuple[Datagram, ...], ...] = (made[:1], large) if large else (made,)
-        self._by_nonce = {nonce + place: one for place, one in enumerate(made)}
+        self._by_nonce = {nonce + place: datagram for place, datagram in enumerate(made)}
 
     def hear(self, reply: bytes) -> Answer | None:
         """Match a reply to its datagram; every reply names its endpoint."""
@@ -239,13 +239,13 @@ def _echoes(mtu: int) -> dict[bytes, Datagram]:
     """The echo datagrams by expected reply; only one if both would have the same length."""
     whole, fragmented = (min(size, BUFFER_BYTES) for size in whole_and_fragmented(mtu))
     nonce = random.getrandbits(62)
-    found: dict[bytes, Datagram] = {}
+    echoes: dict[bytes, Datagram] = {}
     sizes = (whole, fragmented) if fragmented + IP_UDP_BYTES > mtu else (whole,)
     for place, size in enumerate(sizes):
         text = (b"%016x" % (nonce + place) + _TEXT)[: size - len(_ECHO)]
         title = titles(whole, fragmented)[place]
-        found[text] = Datagram(title, _ECHO + text, fragments=bool(place))
-    return found
+        echoes[text] = Datagram(title, _ECHO + text, fragments=bool(place))
+    return echoes
 
 
 def _check(datagram: Datagram, expected: bytes, reply: bytes) -> None:

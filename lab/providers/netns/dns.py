@@ -49,21 +49,21 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
     Raises WireError if it answers another query, or the server returned an error.
     """
     try:
-        given, flags, asked, answers, _, _ = _HEADER.unpack_from(wire)
+        given, flags, questions, answers, _, _ = _HEADER.unpack_from(wire)
         if given != number or not flags & _RESPONSE:
             raise WireError("an answer to a different query")
         code = flags & _CODE
         if code not in (_OK, _NO_NAME):
             raise WireError(f"the server answered {_CODES.get(code, f'error {code}')}")
-        if asked != 1:
+        if questions != 1:
             raise WireError("an answer for a different name")
         labels, end = _labels(wire, _HEADER.size)
         if labels != _labels(_encoded(name), 0)[0]:
             raise WireError("an answer for a different name")
         if flags & _CUT:
             raise WireError("the answer is truncated")
-        found = _addresses(wire, end + _QUESTION_TAIL.size, answers)
-        return ", ".join(socket.inet_ntoa(one) for one in sorted(found)) or None
+        addresses = _addresses(wire, end + _QUESTION_TAIL.size, answers)
+        return ", ".join(socket.inet_ntoa(address) for address in sorted(addresses)) or None
     except (struct.error, IndexError):
         raise WireError(f"not a DNS answer: {len(wire)} bytes are too few") from None
 
@@ -76,23 +76,23 @@ def answer_question(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes 
     """
     if len(wire) < _HEADER.size:
         return None
-    number, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
+    number, flags, questions, _, _, _ = _HEADER.unpack_from(wire)
     if flags & _RESPONSE:
         return None
-    said = _RESPONSE | _AUTHORITATIVE | flags & (_OPCODE | _DESIRED)
+    reply_flags = _RESPONSE | _AUTHORITATIVE | flags & (_OPCODE | _DESIRED)
     try:
-        labels, kind, repeated = _only_question(wire, asked)
+        labels, kind, repeated = _only_question(wire, questions)
     except (WireError, struct.error, IndexError):
-        return _HEADER.pack(number, said | _FORMAT, 0, 0, 0, 0)
+        return _HEADER.pack(number, reply_flags | _FORMAT, 0, 0, 0, 0)
     addresses = records.get(_text(labels))
-    found: list[bytes] = []
+    answers: list[bytes] = []
     if flags & _OPCODE:
-        said |= _NOT_IMPLEMENTED
+        reply_flags |= _NOT_IMPLEMENTED
     elif addresses is None:
-        said |= _NO_NAME
+        reply_flags |= _NO_NAME
     elif kind in (_A, _ANY):
-        found = [_record(address) for address in addresses]
-    return _HEADER.pack(number, said, 1, len(found), 0, 0) + repeated + b"".join(found)
+        answers = [_record(address) for address in addresses]
+    return _HEADER.pack(number, reply_flags, 1, len(answers), 0, 0) + repeated + b"".join(answers)
 
 
 def _record(address: str) -> bytes:
@@ -103,8 +103,8 @@ def _record(address: str) -> bytes:
 def asked_name(wire: bytes) -> str | None:
     """The lower-case name, with final dot, that a query asks for; None if it is not a query."""
     try:
-        _, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
-        return None if flags & _RESPONSE else _text(_only_question(wire, asked)[0])
+        _, flags, questions, _, _, _ = _HEADER.unpack_from(wire)
+        return None if flags & _RESPONSE else _text(_only_question(wire, questions)[0])
     except (WireError, struct.error, IndexError):
         return None
 
@@ -122,13 +122,13 @@ def message_id(wire: bytes) -> int:
 def servfail(question: bytes) -> bytes:
     """A SERVFAIL answer, for when no server could be asked."""
     number, flags, _, _, _, _ = _HEADER.unpack_from(question)
-    said = _RESPONSE | flags & (_OPCODE | _DESIRED) | _FAILURE
-    return _HEADER.pack(number, said, 1, 0, 0, 0) + _only_question(question, 1)[2]
+    reply_flags = _RESPONSE | flags & (_OPCODE | _DESIRED) | _FAILURE
+    return _HEADER.pack(number, reply_flags, 1, 0, 0, 0) + _only_question(question, 1)[2]
 
 
-def _only_question(wire: bytes, asked: int) -> tuple[Labels, int, bytes]:
-    if asked != 1:
-        raise WireError(f"{asked} questions")
+def _only_question(wire: bytes, questions: int) -> tuple[Labels, int, bytes]:
+    if questions != 1:
+        raise WireError(f"{questions} questions")
     labels, end = _labels(wire, _HEADER.size)
     kind, _ = _QUESTION_TAIL.unpack_from(wire, end)
     return labels, kind, wire[_HEADER.size : end + _QUESTION_TAIL.size]
@@ -150,7 +150,7 @@ def _encoded(name: str) -> bytes:
 
 def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
     """The name at offset ``at``, and the offset after it. Pointers only go back, so this ends."""
-    found: list[bytes] = []
+    labels: list[bytes] = []
     behind = None
     while length := wire[at]:
         if length >= _POINTER:
@@ -165,11 +165,11 @@ def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
             label = wire[at + 1 : at + 1 + length]
             if len(label) < length:
                 raise IndexError
-            found.append(label.lower())
+            labels.append(label.lower())
             at += 1 + length
-            if sum(map(len, found)) + len(found) >= _NAME_BYTES:
+            if sum(map(len, labels)) + len(labels) >= _NAME_BYTES:
                 raise WireError("not a DNS message: a name is too long")
-    return tuple(found), at + 1 if behind is None else behind
+    return tuple(labels), at + 1 if behind is None else behind
 
 
 def _text(labels: Labels) -> str:

@@ -144,10 +144,10 @@ def describe_failure(error: Exception, phase: str, timeout: float) -> tuple[Prob
         case WireError():
             return "wrong", f"{phase}: {error}"
         case OSError(errno=int(number)):
-            what = os.strerror(number).lower()
+            happened = os.strerror(number).lower()
             if number == errno.EPERM:
-                what = "dropped by a packet filter on the way out"
-            return _STATUS.get(number, "error"), f"{phase}: {what}"
+                happened = "dropped by a packet filter on the way out"
+            return _STATUS.get(number, "error"), f"{phase}: {happened}"
     return "error", f"{phase}: {type(error).__name__}: {error}"
 
 
@@ -370,7 +370,10 @@ def _send_all(sock: socket.socket, sent: Sequence[Datagram]) -> None:
 
 def _longest(sent: Sequence[Datagram]) -> Datagram:
     """The longest datagram with DF: the only one that can exceed a path's MTU."""
-    return max((one for one in sent if not one.fragments), key=lambda one: len(one.data))
+    return max(
+        (datagram for datagram in sent if not datagram.fragments),
+        key=lambda datagram: len(datagram.data),
+    )
 
 
 def _too_big(sock: socket.socket, datagram: Datagram) -> None:
@@ -419,8 +422,8 @@ def _resolve(flight: InFlight, open_: Open, name: str, resolver: dns.ResolverFil
     """Ask for each candidate in turn; the first address wins."""
     ask = _ask_stream if flight.probe.protocol == "tcp" else _ask_datagram
     flight.address = resolver.server or flight.probe.address
-    asked = dns.candidates(name, resolver)
-    for candidate in asked:
+    candidates = dns.candidates(name, resolver)
+    for candidate in candidates:
         number = random.getrandbits(16)
         try:
             reply = yield from ask(flight, open_, dns.make_question(candidate, number))
@@ -432,7 +435,7 @@ def _resolve(flight: InFlight, open_: Open, name: str, resolver: dns.ResolverFil
             break
     else:
         flight.status = "no-such-name"
-        flight.detail = "no address for " + ", ".join(f"'{one}'" for one in asked)
+        flight.detail = "no address for " + ", ".join(f"'{candidate}'" for candidate in candidates)
     flight.latency = perf_counter() - flight.began
 
 

@@ -78,8 +78,8 @@ class _Pair:
 
     def silence(self, first: int, every: float) -> Silence:
         """The longest silence from datagram number ``first`` on."""
-        before = max((one for one in self.answered if one < first), default=first)
-        times = [self.sent[one] for one in sorted(self.answered) if one >= before]
+        before = max((number for number in self.answered if number < first), default=first)
+        times = [self.sent[number] for number in sorted(self.answered) if number >= before]
         times.append(self.sent[-1])
         longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
         return Silence(
@@ -87,7 +87,7 @@ class _Pair:
             target=self.beat.target,
             seconds=max(0.0, longest - every),
             sent=len(self.sent) - first,
-            answered=sum(1 for one in self.answered if one >= first),
+            answered=sum(1 for number in self.answered if number >= first),
         )
 
 
@@ -156,9 +156,9 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
     Raises BrokenError when the lab is not running.
     """
     wanted = cable_operations(intent, machine, plugged=plugged)
-    what = "plugging in" if plugged else "unplugging"
+    verb = "plugging in" if plugged else "unplugging"
     entry.call(
-        f"{what} the cables of '{machine}'",
+        f"{verb} the cables of '{machine}'",
         lambda _: netlink.apply_operations(wanted),
         Deadline(_SECONDS),
     )
@@ -168,17 +168,19 @@ def cable_operations(
     intent: Intent, machine: str, *, plugged: bool
 ) -> tuple[NamespaceOperations, ...]:
     """Operations on its ports at the switches, the lab's or a hypervisor's. Pure."""
-    found = []
-    for one in compile_intent(intent):
+    operations_of = []
+    for operations in compile_intent(intent):
         ends = [
             step.name
-            for step in one.operations
+            for step in operations.operations
             if isinstance(step, VethAdd) and step.peer_namespace == machine
         ]
         if ends:
             made = tuple(LinkUp(port) if plugged else LinkDown(port) for port in ends)
-            found.append(NamespaceOperations(one.namespace, one.indexes, made))
-    return tuple(found)
+            operations_of.append(
+                NamespaceOperations(operations.namespace, operations.indexes, made)
+            )
+    return tuple(operations_of)
 
 
 def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
@@ -188,7 +190,7 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
     def look(_: object) -> dict[str, frozenset[tuple[str, str]]]:
         return {name: _held(name) for name in machines}
 
-    seen = entry.call(
+    holders = entry.call(
         "looking for the holders of gateways",
         look,
         Deadline(_SECONDS),
@@ -196,7 +198,9 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
     )
     return {
         gateway.node: tuple(
-            name for name in gateway.candidates if (gateway.device, gateway.address) in seen[name]
+            name
+            for name in gateway.candidates
+            if (gateway.device, gateway.address) in holders[name]
         )
         for gateway in intent.gateways
     }

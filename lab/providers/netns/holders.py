@@ -85,7 +85,7 @@ class HolderEntry:
     @overload
     def call(
         self,
-        doing: str,
+        action: str,
         function: Callable[[Tell], object],
         deadline: Deadline,
         *,
@@ -97,7 +97,7 @@ class HolderEntry:
     @overload
     def call(
         self,
-        doing: str,
+        action: str,
         function: Callable[[Tell], T],
         deadline: Deadline,
         *,
@@ -109,7 +109,7 @@ class HolderEntry:
 
     def call(  # noqa: PLR0913  what to run, what is expected of it, and where
         self,
-        doing: str,
+        action: str,
         function: Callable[[Tell], object],
         deadline: Deadline,
         *,
@@ -122,7 +122,7 @@ class HolderEntry:
 
         Parameters
         ----------
-        doing
+        action
             For errors: what is being done.
         function
             What to run. It may send values with what it is called with.
@@ -145,17 +145,17 @@ class HolderEntry:
         :class:`~lab.providers.wire.Failure` has it.
         """
         stages = (self._go_in, _go_apart) if apart else (self._go_in,)
-        return _call(doing, stages, function, deadline, Listener(answer, told, heard))
+        return _call(action, stages, function, deadline, Listener(answer, told, heard))
 
     def _go_in(self) -> None:
         try:
             process = os.pidfd_open(self.pid)
             root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)
             user = os.stat(f"/proc/{self.pid}/ns/user").st_ino  # noqa: PTH116  no Path needed
-            there = start_time(self.pid) == self.started
+            runs = start_time(self.pid) == self.started
         except (ProcessLookupError, FileNotFoundError):
-            there = False
-        if not there:
+            runs = False
+        if not runs:
             raise BrokenError(
                 f"entering the lab's holder, process {self.pid}",
                 "it no longer exists",
@@ -236,8 +236,8 @@ def list_holders(
         Include other users' holders; only root sees them.
 
     """
-    found = _holders(kind, starting=starting, all_users=all_users)
-    wanted = (one for one in found if one.token or hidden)
+    holders = _holders(kind, starting=starting, all_users=all_users)
+    wanted = (holder for holder in holders if holder.token or hidden)
     return tuple(sorted(wanted, key=lambda holder: (holder.started, holder.pid)))
 
 
@@ -294,8 +294,8 @@ def _is_settled(kind: HolderKind, process: str, status: Mapping[str, str]) -> bo
 def _token(process: str) -> str:
     prefix = f"{TOKEN_VARIABLE}=".encode()
     words = Path(process, "environ").read_bytes().split(b"\0")
-    found = (word for word in words if word.startswith(prefix))
-    return next((os.fsdecode(word.removeprefix(prefix)) for word in found), "")
+    tokens = (word for word in words if word.startswith(prefix))
+    return next((os.fsdecode(word.removeprefix(prefix)) for word in tokens), "")
 
 
 _HEADER = struct.Struct("=cI")
@@ -316,17 +316,17 @@ class Listener:
 
 
 @overload
-def call_isolated(doing: str, function: Callable[[], object], deadline: Deadline) -> None: ...
+def call_isolated(action: str, function: Callable[[], object], deadline: Deadline) -> None: ...
 
 
 @overload
 def call_isolated(
-    doing: str, function: Callable[[], T], deadline: Deadline, answer: type[T]
+    action: str, function: Callable[[], T], deadline: Deadline, answer: type[T]
 ) -> T: ...
 
 
 def call_isolated(
-    doing: str, function: Callable[[], object], deadline: Deadline, answer: Any = None
+    action: str, function: Callable[[], object], deadline: Deadline, answer: Any = None
 ) -> object:
     """Run ``function`` as process 1 of new namespaces, like a holder's, which end with it.
 
@@ -340,7 +340,7 @@ def call_isolated(
         isolation.furnish()
         return function()
 
-    return _call(doing, (isolation.isolate,), furnished, deadline, Listener(answer))
+    return _call(action, (isolation.isolate,), furnished, deadline, Listener(answer))
 
 
 def _go_apart() -> None:
@@ -348,7 +348,7 @@ def _go_apart() -> None:
 
 
 def _call(
-    doing: str,
+    action: str,
     stages: tuple[Callable[[], None], ...],
     function: Callable[[Tell], object],
     deadline: Deadline,
@@ -366,7 +366,7 @@ def _call(
     os.close(writer)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return _listen(doing, reader, deadline, listener)
+        return _listen(action, reader, deadline, listener)
     except BaseException:
         os.kill(child, signal.SIGTERM)
         raise
@@ -445,7 +445,7 @@ _SHOWN = 200
 """Characters of a value that an error quotes."""
 
 
-def _listen(doing: str, reader: int, deadline: Deadline, listener: Listener) -> object:
+def _listen(action: str, reader: int, deadline: Deadline, listener: Listener) -> object:
     last: object = "nothing yet"
     data = bytearray()
     poll = select.poll()
@@ -456,13 +456,13 @@ def _listen(doing: str, reader: int, deadline: Deadline, listener: Listener) -> 
             break
         chunk = os.read(reader, 1 << 20)
         if not chunk:
-            raise BrokenError(doing, "the process inside the lab was killed")
+            raise BrokenError(action, "the process inside the lab was killed")
         data += chunk
         try:
             messages = [*_messages(data, listener)]
         except ValueError as error:
             raise BrokenError(
-                doing,
+                action,
                 f"what the process inside the lab wrote cannot be read: {error}",
                 "a program in the lab may have written into its pipe; see what runs there, and "
                 "repeat the command",
@@ -475,7 +475,7 @@ def _listen(doing: str, reader: int, deadline: Deadline, listener: Listener) -> 
             last = value
             listener.heard(value)
     raise DeadlineError(
-        doing, f"not done within {deadline.seconds:g} s; last heard: {last!s:.{_SHOWN}}"
+        action, f"not done within {deadline.seconds:g} s; last heard: {last!s:.{_SHOWN}}"
     )
 
 
@@ -517,7 +517,7 @@ def start_holder(
     PreflightError when the kernel refuses its namespaces; includes the fix. Raises BrokenError when
     it exits without output.
     """
-    doing = f"starting the holder of lab '{lab.name}'"
+    action = f"starting the holder of lab '{lab.name}'"
     with subprocess.Popen(  # noqa: S603  our own program
         [*before, *kind.command(python, lab.name, lab.directory)],
         cwd="/",
@@ -527,16 +527,16 @@ def start_holder(
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        started = _first_line(doing, process, seconds)
+        started = _first_line(action, process, seconds)
     if isinstance(started, _Refused):
         raise PreflightError(
-            doing,
+            action,
             f"the kernel refused '{started.call}': {os.strerror(started.errno)}",
             isolation.namespaces_hint(started.call, started.errno),
         )
     since = start_time(started.pid)
     if since is None:
-        raise BrokenError(doing, f"process {started.pid} ended at once", "run 'lab up' again")
+        raise BrokenError(action, f"process {started.pid} ended at once", "run 'lab up' again")
     return HolderEntry(started.pid, since)
 
 
@@ -553,21 +553,21 @@ class _Refused:
     errno: int
 
 
-def _first_line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> _Ready | _Refused:
+def _first_line(action: str, process: subprocess.Popen[bytes], seconds: float) -> _Ready | _Refused:
     assert process.stdout is not None
     poll = select.poll()
     poll.register(process.stdout, select.POLLIN)
     if not poll.poll(seconds * 1000):
         process.kill()
-        raise DeadlineError(doing, f"not ready within {seconds:g} s; it printed nothing")
+        raise DeadlineError(action, f"not ready within {seconds:g} s; it printed nothing")
     line = process.stdout.readline()
     if not line:
-        raise BrokenError(doing, "it ended without output", f"try: {process.args!r}")
+        raise BrokenError(action, "it ended without output", f"try: {process.args!r}")
     kind: Any = _Ready | _Refused
     try:
         started: _Ready | _Refused = decode(line, kind)
     except ValueError as error:
-        raise BrokenError(doing, f"its answer cannot be read: {error}") from None
+        raise BrokenError(action, f"its answer cannot be read: {error}") from None
     return started
 
 
@@ -577,18 +577,18 @@ def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess 
     Never returns another user's holder: nothing is done in another user's lab.
     """
 
-    def is_it(one: HolderProcess) -> bool:
-        claim = (one.lab, one.directory) == (lab.name, lab.directory)
-        return one.token == lab.token if one.token else claim
+    def is_it(holder: HolderProcess) -> bool:
+        claim = (holder.lab, holder.directory) == (lab.name, lab.directory)
+        return holder.token == lab.token if holder.token else claim
 
     known = _KNOWN.get(lab.token)
-    there = _holders(kind, starting=False, all_users=False, among=(known,)) if known else ()
-    found = next(filter(is_it, there), None) or next(
+    known_holders = _holders(kind, starting=False, all_users=False, among=(known,)) if known else ()
+    holder = next(filter(is_it, known_holders), None) or next(
         filter(is_it, list_holders(kind, hidden=True)), None
     )
-    if found:
-        _KNOWN[lab.token] = str(found.pid)
-    return found
+    if holder:
+        _KNOWN[lab.token] = str(holder.pid)
+    return holder
 
 
 _KNOWN: dict[str, str] = {}
@@ -652,18 +652,18 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
     """
     ended: dict[HolderProcess, None] = {}
     for _ in range(2):
-        found = tuple(look())
-        for holder in found:
+        holders = tuple(look())
+        for holder in holders:
             _kill(holder)
         deadline = Deadline(_END_SECONDS)
-        for holder in found:
+        for holder in holders:
             deadline.wait(
                 f"ending the holder of lab '{holder.lab}', process {holder.pid}",
                 holder.gone,
                 every=0.001,
                 hint=f"see what it waits for: cat /proc/{holder.pid}/stack",
             )
-        ended |= dict.fromkeys(found)
+        ended |= dict.fromkeys(holders)
     return tuple(ended)
 
 

@@ -29,10 +29,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(result: int, what: str) -> None:
+def _checked(result: int, subject: str) -> None:
     if result == -1:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)
+        raise OSError(number, os.strerror(number), subject)
 
 
 def unshare(flags: int) -> None:

@@ -47,10 +47,10 @@ class NetnsMachine:
         Raises DeadlineError when it does not finish in time; it is killed with all processes it
         started.
         """
-        doing = f"running {command_words(command)} in '{self.name}'"
-        found: list[Completed] = []
-        self._run_apart(doing, [command], deadline, found.append)
-        return found[0]
+        action = f"running {command_words(command)} in '{self.name}'"
+        results: list[Completed] = []
+        self._run_apart(action, [command], deadline, results.append)
+        return results[0]
 
     def run_each(
         self,
@@ -63,12 +63,12 @@ class NetnsMachine:
         Raises DeadlineError when not all finish in time; ``heard`` has received the results of
         those that did.
         """
-        doing = f"running {quantity(len(commands), 'command')} in '{self.name}'"
-        self._run_apart(doing, commands, deadline, heard)
+        action = f"running {quantity(len(commands), 'command')} in '{self.name}'"
+        self._run_apart(action, commands, deadline, heard)
 
     def _run_apart(
         self,
-        doing: str,
+        action: str,
         commands: Sequence[Sequence[str]],
         deadline: Deadline,
         heard: Callable[[Completed], None],
@@ -81,7 +81,7 @@ class NetnsMachine:
             for command in commands:
                 tell(run_captured(command))
 
-        self.entry.call(doing, inside, deadline, told=Completed, heard=heard, apart=True)
+        self.entry.call(action, inside, deadline, told=Completed, heard=heard, apart=True)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or an interactive shell if ``command`` is empty.
@@ -90,11 +90,11 @@ class NetnsMachine:
         on; if this process is ended first, the command is killed with all that it started.
         """
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
-        doing = f"running {command_words(words)} in '{self.name}'"
+        action = f"running {command_words(words)} in '{self.name}'"
         where = _here()
         with _lent_terminal():
             return self.entry.call(
-                doing, lambda _: self._run_here(words, where), Deadline(math.inf), answer=int
+                action, lambda _: self._run_here(words, where), Deadline(math.inf), answer=int
             )
 
     def command_line(self, command: Sequence[str]) -> str:
@@ -279,9 +279,9 @@ def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         return
     yield Evidence("holder.txt", _holder(holder, intent).encode())
     pods = {pod.name for machine in intent.machines for pod in machine.pods}
-    there = namespaces.list_from_outside(holder.pid)
+    present = namespaces.list_from_outside(holder.pid)
     for name in sorted(namespaces.namespace_names(intent), key=pods.__contains__):
-        if name not in there:
+        if name not in present:
             yield Evidence(f"{name}/missing.txt", b"there is no such namespace\n")
             continue
         yield from _namespace(lab, name, tuple(_asked(intent, name)), pod=name in pods)
@@ -290,11 +290,11 @@ def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
 
 
 def _holder(holder: HolderProcess, intent: Intent) -> str:
-    there = namespaces.list_from_outside(holder.pid)
-    missing = [name for name in namespaces.namespace_names(intent) if name not in there]
+    present = namespaces.list_from_outside(holder.pid)
+    missing = [name for name in namespaces.namespace_names(intent) if name not in present]
     lines = [
         f"process: {holder.pid}, running for {holder.age():.1f} s",
-        f"namespaces: {len(there)}; missing: {', '.join(missing) or 'none'}",
+        f"namespaces: {len(present)}; missing: {', '.join(missing) or 'none'}",
         f"responder: {'' if daemons.responder_is_alive(holder.pid) else 'not '}running",
     ]
     for file in ("status", "mounts"):
@@ -319,20 +319,20 @@ def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _namespace(
-    lab: LabHandle, name: str, asked: tuple[tuple[str, tuple[str, ...]], ...], *, pod: bool
+    lab: LabHandle, name: str, commands: tuple[tuple[str, tuple[str, ...]], ...], *, pod: bool
 ) -> Iterator[Evidence]:
     resolver = (("resolv.conf", ("cat", f"{RESOLV_DIRECTORY}/{name}")),) if pod else ()
-    looks = (*LOOKS, *resolver, *asked)
-    found: list[Completed] = []
+    looks = (*LOOKS, *resolver, *commands)
+    results: list[Completed] = []
     trouble = ""
     try:
         machine = NetnsMachine(name, holders.enter_holder(lab), pod=False)
         machine.run_each(
-            [command for _, command in looks], Deadline(EVIDENCE_SECONDS), found.append
+            [command for _, command in looks], Deadline(EVIDENCE_SECONDS), results.append
         )
     except (LabError, OSError) as error:
         trouble = str(error)
-    for (file, command), done in zip(looks, found, strict=False):
+    for (file, command), done in zip(looks, results, strict=False):
         yield Evidence(f"{name}/{file}", transcript(command, done).encode())
-    for file, command in looks[len(found) :]:
+    for file, command in looks[len(results) :]:
         yield Evidence(f"{name}/{file}", f"{command_prompt(command)}\n{trouble}\n".encode())

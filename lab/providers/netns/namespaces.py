@@ -120,15 +120,15 @@ def enter(name: str) -> None:
     Raises BrokenError if the namespace does not exist.
     """
     try:
-        there = os.open(path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+        namespace = os.open(path_of(name), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise BrokenError(
             f"entering namespace '{name}'", "it does not exist", "run 'lab up' again"
         ) from None
     try:
-        isolation.setns(there, isolation.CLONE_NEWNET)
+        isolation.setns(namespace, isolation.CLONE_NEWNET)
     finally:
-        os.close(there)
+        os.close(namespace)
 
 
 LIBRARY = "libnftables.so.1"
@@ -143,19 +143,19 @@ def libnftables() -> ctypes.CDLL:
     Raises PreflightError if it is not installed.
     """
     try:
-        found = ctypes.CDLL(LIBRARY)
+        library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise PreflightError(
             f"loading '{LIBRARY}'", f"it does not exist ({error})", INSTALL
         ) from error
-    found.nft_ctx_new.restype = ctypes.c_void_p
-    found.nft_ctx_new.argtypes = (ctypes.c_uint32,)
-    found.nft_ctx_free.argtypes = (ctypes.c_void_p,)
-    found.nft_ctx_buffer_error.argtypes = (ctypes.c_void_p,)
-    found.nft_ctx_get_error_buffer.argtypes = (ctypes.c_void_p,)
-    found.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
-    found.nft_run_cmd_from_filename.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
-    return found
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    library.nft_ctx_new.argtypes = (ctypes.c_uint32,)
+    library.nft_ctx_free.argtypes = (ctypes.c_void_p,)
+    library.nft_ctx_buffer_error.argtypes = (ctypes.c_void_p,)
+    library.nft_ctx_get_error_buffer.argtypes = (ctypes.c_void_p,)
+    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
+    library.nft_run_cmd_from_filename.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+    return library
 
 
 def load_ruleset(text: str, namespace: str) -> None:
@@ -173,8 +173,8 @@ def load_ruleset(text: str, namespace: str) -> None:
         nft.nft_ctx_buffer_error(context)
         path = f"/proc/self/fd/{file}"
         if nft.nft_run_cmd_from_filename(context, path.encode()):
-            said = nft.nft_ctx_get_error_buffer(context).decode().strip().replace(path, "line")
-            raise BrokenError(f"loading the nftables rules in namespace '{namespace}'", said)
+            complaint = nft.nft_ctx_get_error_buffer(context).decode().strip().replace(path, "line")
+            raise BrokenError(f"loading the nftables rules in namespace '{namespace}'", complaint)
     finally:
         nft.nft_ctx_free(context)
         os.close(file)
@@ -220,10 +220,10 @@ def resolver_text(resolver: Resolver) -> str:
 
 def write_resolvers(asking: Iterable[HasResolver]) -> None:
     """Inside the holder: write a resolver file for each pod and machine that has a resolver."""
-    for one in asking:
-        if one.resolver:
-            path = Path(RESOLV_DIRECTORY, one.name)
-            path.write_text(resolver_text(one.resolver), encoding="ascii")
+    for place in asking:
+        if place.resolver:
+            path = Path(RESOLV_DIRECTORY, place.name)
+            path.write_text(resolver_text(place.resolver), encoding="ascii")
 
 
 def run_directory(machine: str) -> str:

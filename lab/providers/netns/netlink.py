@@ -83,9 +83,13 @@ class Socket:
         last = self._sequence = first + len(batch)
         parts: list[bytes] = []
         for sequence, (kind, flags, body) in enumerate(batch, first + 1):
-            asked = flags | _REQUEST | (_ACK if sequence == last else 0)
+            request_flags = flags | _REQUEST | (_ACK if sequence == last else 0)
             length = _HEADER.size + len(body)
-            parts += (_HEADER.pack(length, kind, asked, sequence, 0), body, b"\0" * (-length % 4))
+            parts += (
+                _HEADER.pack(length, kind, request_flags, sequence, 0),
+                body,
+                b"\0" * (-length % 4),
+            )
         self._socket.send(b"".join(parts))
         for kind, flags, sequence, body in self._answers():
             if kind != _ERROR:
@@ -98,11 +102,11 @@ class Socket:
 
     def _refused(self, operation: Message, number: int, flags: int, body: bytes) -> BrokenError:
         name = errno.errorcode.get(number, str(number))
-        said = _error_text(flags, body)
+        text = _error_text(flags, body)
         happened = f"the kernel refused: {os.strerror(number)} ({name})"
         return BrokenError(
             f"{operation.describe()} in namespace '{self._namespace}'",
-            f"{happened}: {said}" if said else happened,
+            f"{happened}: {text}" if text else happened,
         )
 
     def request(self, kind: int, body: bytes) -> None:
@@ -118,15 +122,15 @@ class Socket:
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """The body of every answer to a GET request."""
         self._send(kind, _DUMP, body)
-        found: list[bytes] = []
+        contents: list[bytes] = []
         for answer, _, _, content in self._answers():
             if answer == _DONE:
                 break
             if answer == _ERROR:
                 (number,) = struct.unpack_from("=i", content)
                 raise OSError(-number, os.strerror(-number), f"netlink dump {kind}")
-            found.append(content)
-        return found
+            contents.append(content)
+        return contents
 
     def _answers(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Yield type, flags, sequence and body of each message, without end."""
@@ -144,15 +148,15 @@ def _messages(data: bytes) -> Iterable[tuple[int, int, int, bytes]]:
 
 def attributes(data: bytes) -> dict[int, bytes]:
     """The attributes of a message body, by type without the nested flag."""
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:  # noqa: PLR2004  the size of an attribute's own header
             break
-        found[kind & 0x3FFF] = data[offset + 4 : offset + length]
+        values[kind & 0x3FFF] = data[offset + 4 : offset + length]
         offset += (length + 3) & ~3
-    return found
+    return values
 
 
 def _error_text(flags: int, body: bytes) -> str:
@@ -199,31 +203,31 @@ def list_links(channel: Socket) -> tuple[Link, ...]:
 
 def _link(body: bytes) -> Link:
     _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
-    found = attributes(body[_LINK_BODY:])
+    values = attributes(body[_LINK_BODY:])
     return Link(
-        found[_NAME].rstrip(b"\0").decode(),
+        values[_NAME].rstrip(b"\0").decode(),
         index,
-        found.get(_MAC, b"").hex(":"),
-        attributes(found.get(_INFO, b"")).get(_KIND, b"").rstrip(b"\0").decode(),
+        values.get(_MAC, b"").hex(":"),
+        attributes(values.get(_INFO, b"")).get(_KIND, b"").rstrip(b"\0").decode(),
         bool(flags & _LOWER_UP),
-        _number(found.get(_MTU)),
-        _number(found.get(_PEER)),
+        _number(values.get(_MTU)),
+        _number(values.get(_PEER)),
     )
 
 
 def _number(value: bytes | None) -> int:
-    found: int = 0 if value is None else _NUMBER.unpack(value)[0]
-    return found
+    number: int = 0 if value is None else _NUMBER.unpack(value)[0]
+    return number
 
 
 def list_addresses(channel: Socket) -> tuple[tuple[int, str], ...]:
     """Every IPv4 address of the channel's namespace: interface index, address with prefix."""
-    found: list[tuple[int, str]] = []
+    addresses: list[tuple[int, str]] = []
     for body in channel.dump(GET_ADDRESS, struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)):
         _, prefix, _, _, index = struct.unpack_from("=BBBBI", body)
         local = attributes(body[_ADDRESS_BODY:])[_LOCAL]
-        found.append((index, f"{socket.inet_ntoa(local)}/{prefix}"))
-    return tuple(found)
+        addresses.append((index, f"{socket.inet_ntoa(local)}/{prefix}"))
+    return tuple(addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +243,14 @@ class DefaultRoute:
 
 def list_default_routes(channel: Socket) -> tuple[DefaultRoute, ...]:
     """The IPv4 default routes of the channel's namespace, except multipath routes."""
-    found: list[DefaultRoute] = []
+    routes: list[DefaultRoute] = []
     for body in channel.dump(GET_ROUTE, struct.pack("=BBBBBBBBI", socket.AF_INET, *(0,) * 8)):
         _, length, _, _, table, _, _, kind, flags = struct.unpack_from("=BBBBBBBBI", body)
         given = attributes(body[_ROUTE_BODY:])
         if length or table != _MAIN_TABLE or kind != _UNICAST or _OUT not in given:
             continue
         gateway = given.get(_GATEWAY)
-        found.append(
+        routes.append(
             DefaultRoute(
                 struct.unpack("=I", given[_OUT])[0],
                 None if gateway is None else socket.inet_ntoa(gateway),
@@ -254,7 +258,7 @@ def list_default_routes(channel: Socket) -> tuple[DefaultRoute, ...]:
                 struct.unpack("=I", given.get(_PRIORITY, bytes(4)))[0],
             )
         )
-    return tuple(found)
+    return tuple(routes)
 
 
 def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
@@ -287,17 +291,17 @@ class _Descriptors:
         return self._open[name]
 
 
-def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None:
+def _apply_here(operations: NamespaceOperations, channel: Socket, names: Names) -> None:
     waiting: list[Message] = []
-    for operation in one.operations:
+    for operation in operations.operations:
         if isinstance(operation, SysctlSet):
             channel.apply(waiting, names)
             waiting = []
-            set_sysctl(operation, one.namespace)
+            set_sysctl(operation, operations.namespace)
         elif isinstance(operation, Request):
             channel.apply(waiting, names)
             waiting = []
-            operation.perform(one.namespace)
+            operation.perform(operations.namespace)
         elif isinstance(operation, Message):
             waiting.append(operation)
     channel.apply(waiting, names)
@@ -308,19 +312,19 @@ def set_sysctl(setting: SysctlSet, namespace: str) -> None:
 
     Raises BrokenError if the kernel refuses the value, or lacks the setting and it is not optional.
     """
-    doing = f"{setting.describe()} in namespace '{namespace}'"
+    action = f"{setting.describe()} in namespace '{namespace}'"
     try:
         descriptor = os.open(f"/proc/sys/{setting.key}", os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         if setting.optional:
             return
-        raise BrokenError(doing, "this kernel has no such setting") from None
+        raise BrokenError(action, "this kernel has no such setting") from None
     except OSError as error:
-        raise BrokenError(doing, f"{error.strerror}") from error
+        raise BrokenError(action, f"{error.strerror}") from error
     try:
         os.write(descriptor, setting.value.encode())
     except OSError as error:
-        raise BrokenError(doing, f"{error.strerror}") from error
+        raise BrokenError(action, f"{error.strerror}") from error
     finally:
         os.close(descriptor)
 
@@ -330,10 +334,10 @@ def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) 
 
     Raises DeadlineError: names the links without a carrier.
     """
-    for one in wanted:
-        veths = {op.name for op in one.operations if isinstance(op, VethAdd)}
+    for operations in wanted:
+        veths = {op.name for op in operations.operations if isinstance(op, VethAdd)}
         if veths:
-            wait_for_links(one.namespace, veths, deadline)
+            wait_for_links(operations.namespace, veths, deadline)
 
 
 def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None:

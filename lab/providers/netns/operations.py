@@ -110,8 +110,8 @@ class Request(Operation, ABC):
             self._do()
         except OSError as error:
             file = f"{error.filename}: " if error.filename else ""
-            doing = f"{self.describe()} in namespace '{namespace}'"
-            raise BrokenError(doing, f"{file}{error.strerror}") from error
+            action = f"{self.describe()} in namespace '{namespace}'"
+            raise BrokenError(action, f"{file}{error.strerror}") from error
 
     @abstractmethod
     def _do(self) -> None:

@@ -186,9 +186,9 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
             "use fewer pods ('pods_per_node') or nodes, or take an unneeded lab down",
         ),
     )
-    for short, what, happened, hint in checks:
+    for short, subject, happened, hint in checks:
         if short:
-            raise PreflightError(f"checking {what}", happened, hint)
+            raise PreflightError(f"checking {subject}", happened, hint)
 
 
 def labs_at_once(cores: int | None = None) -> int:
@@ -216,9 +216,9 @@ def _neighbour_limit() -> int:
     """gc_thresh3 by netlink; its file in /proc exists only in the initial namespace."""
     with Socket("here") as channel:
         for body in channel.dump(GET_NEIGHBOUR_TABLE, struct.pack("=Bxxx", 2)):
-            found = attributes(body[4:])
-            if found.get(_NAME) == _ARP_CACHE and _THRESHOLD3 in found:
-                return int(struct.unpack("=I", found[_THRESHOLD3])[0])
+            values = attributes(body[4:])
+            if values.get(_NAME) == _ARP_CACHE and _THRESHOLD3 in values:
+                return int(struct.unpack("=I", values[_THRESHOLD3])[0])
     return _finite(resource.RLIM_INFINITY)
 
 
@@ -348,13 +348,13 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
 
     def try_all() -> tuple[Diagnosis, ...]:
         namespaces.create(("far", "near"))
-        found = tuple(_tried(trial) for trial in trials)
+        diagnoses = tuple(_tried(trial) for trial in trials)
         if library.level != "ok":
-            return found
+            return diagnoses
         rules = _ruleset("nftables", "Services", _RULES, _RULES_HINT)
         if not switches:
-            return (*found, rules)
-        return (*found, rules, _ruleset("ingress rules", _SWITCHES, _INGRESS, _INGRESS_HINT))
+            return (*diagnoses, rules)
+        return (*diagnoses, rules, _ruleset("ingress rules", _SWITCHES, _INGRESS, _INGRESS_HINT))
 
     name, needs = "namespaces", "every machine and pod"
     try:
@@ -369,11 +369,11 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
 
 
 def _tried(trial: _Trial) -> Diagnosis:
-    one = NamespaceOperations("near", _INDEXES, (trial.operation,))
+    attempt = NamespaceOperations("near", _INDEXES, (trial.operation,))
     hint = f"sudo modprobe {trial.module}   (or a kernel that has it)"
     if trial.file and Path(trial.file).exists():
         hint = f"run as root, or: sudo chmod 0666 {trial.file}"
-    return _outcome(trial.name, trial.needs, lambda: netlink.apply_operations((one,)), hint)
+    return _outcome(trial.name, trial.needs, lambda: netlink.apply_operations((attempt,)), hint)
 
 
 def _ruleset(name: str, needs: str, text: str, hint: str) -> Diagnosis:

@@ -212,12 +212,12 @@ def read_throughput(reply: Reply) -> float:
     Raises WireError if the answer has none.
     """
     try:
-        found = float(json.loads(reply.body)["throughput"])
+        throughput = float(json.loads(reply.body)["throughput"])
     except (ValueError, KeyError, TypeError):
-        found = -1.0
-    if reply.status != _OK or not 0 <= found < math.inf:
+        throughput = -1.0
+    if reply.status != _OK or not 0 <= throughput < math.inf:
         raise WireError(f"not the rate of a stream: {reply.body[:40]!r}")
-    return found
+    return throughput
 
 
 def refusal(error: RequestError, endpoint: bytes, client: bytes) -> bytes:
@@ -239,8 +239,8 @@ def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
 
     Raises WireError if ``data`` cannot become that many answers.
     """
-    found: list[HttpAnswer] = []
-    while len(found) < wanted:
+    answers: list[HttpAnswer] = []
+    while len(answers) < wanted:
         end = data.find(_END)
         if end < 0:
             if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
@@ -251,12 +251,12 @@ def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
         if taken is None:
             return None
         body, data = taken
-        found.append((status, fields, body))
+        answers.append((status, fields, body))
         if status != _OK:  # netexec closes the connection without the other answers
-            return found + [(_OK, {}, b"")] * (wanted - len(found))
+            return answers + [(_OK, {}, b"")] * (wanted - len(answers))
     if data:
         raise WireError(f"{len(data)} bytes more than announced")
-    return found
+    return answers
 
 
 def _head(head: bytes) -> tuple[int, dict[str, str]]:
@@ -360,9 +360,9 @@ def read_echo(sent: bytes, reply: bytes) -> tuple[str, str]:
     return words[2], words[3]
 
 
-def _first_difference(one: bytes, other: bytes) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+def _first_difference(content: bytes, other: bytes) -> int:
+    pairs = zip(content, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(content), len(other)))
 
 
 def check_body(sent: bytes, body: bytes) -> None:
@@ -395,12 +395,12 @@ def health_answer(service: str, local: int) -> bytes:
     JSON with that number; the status is 200 if there are any backends, 503 if there are none.
     """
     status = 200 if local else 503
-    said = {
+    document = {
         "service": {"namespace": "default", "name": service},
         "localEndpoints": local,
         "serviceProxyHealthy": True,
     }
-    body = json.dumps(said, indent=4).encode()
+    body = json.dumps(document, indent=4).encode()
     head = (
         b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
         b"X-Load-Balancing-Endpoint-Weight: %d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"

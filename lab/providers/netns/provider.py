@@ -129,15 +129,15 @@ class NetnsProvider(Provider):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
         parts, plural = _emulated(intent) if intent else ([], False)
-        said = BANNER
+        words = BANNER
         if not parts:
-            return said
+            return words
         listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-        said += f"; {listed} {'are' if plural else 'is'} emulated"
+        words += f"; {listed} {'are' if plural else 'is'} emulated"
         windows = any(machine.os == "windows" for machine in intent.machines) if intent else False
         if self._off and windows:
-            said += f", without rule {', '.join(sorted(self._off))}"
-        return said
+            words += f", without rule {', '.join(sorted(self._off))}"
+        return words
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """Limited by the processors; memory is rarely the limit."""
@@ -165,13 +165,13 @@ class NetnsProvider(Provider):
         preflight.require_programs(intent)
         tunnels = any(machine.tunnel for machine in intent.everything())
         switches = any(machine.chassis for machine in intent.everything())
-        found = preflight.try_abilities(tunnels=tunnels, switches=switches)
-        missing = [one for one in found if one.level != "ok"]
+        diagnoses = preflight.try_abilities(tunnels=tunnels, switches=switches)
+        missing = [diagnosis for diagnosis in diagnoses if diagnosis.level != "ok"]
         if missing:
             raise PreflightError(
                 f"checking this machine for scenario '{intent.scenario}'",
-                "; ".join(f"no {one.check}, {one.seen}" for one in missing),
-                "\n       ".join(dict.fromkeys(one.hint for one in missing)),
+                "; ".join(f"no {diagnosis.check}, {diagnosis.seen}" for diagnosis in missing),
+                "\n       ".join(dict.fromkeys(diagnosis.hint for diagnosis in missing)),
             )
         preflight.check_capacity(preflight.lab_need(intent), preflight.machine_room())
 
@@ -204,8 +204,8 @@ class NetnsProvider(Provider):
 
         Raises DeadlineError when a holder does not exit in time.
         """
-        found = holders.destroy_holders(lab, owner)
-        return tuple(f"process {one.pid} (holder) with its namespaces" for one in found)
+        ended = holders.destroy_holders(lab, owner)
+        return tuple(f"process {holder.pid} (holder) with its namespaces" for holder in ended)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
@@ -277,10 +277,10 @@ class NetnsProvider(Provider):
         self,
         lab: LabHandle,
         intent: Intent,
-        asked: Mapping[str, Collection[str]],
+        places: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Observe the machines in ``asked``, and the pods named for each.
+        """Observe the machines in ``places``, and the pods named for each.
 
         Raises BrokenError if the lab is not up.
         """
@@ -289,9 +289,13 @@ class NetnsProvider(Provider):
         holders.enter_holder(lab)
         return {
             name: observe_machine(
-                name, pods, lambda one: self.machine(lab, intent, one), deadline, namespace=True
+                name,
+                pods,
+                lambda machine_name: self.machine(lab, intent, machine_name),
+                deadline,
+                namespace=True,
             )
-            for name, pods in asked.items()
+            for name, pods in places.items()
         }
 
     def deviations(
@@ -324,7 +328,7 @@ class NetnsProvider(Provider):
 
         del intent
         with capture.Stop() as stop:
-            found = holders.enter_holder(lab).call(
+            taken = holders.enter_holder(lab).call(
                 f"capturing packets in lab '{lab.name}'",
                 lambda tell: capture.take_packets(namespaces.enter, taps, limit, tell, stop.reader),
                 deadline,
@@ -332,7 +336,7 @@ class NetnsProvider(Provider):
                 told=str,
                 heard=lambda _: stop.after(during),
             )
-        return tuple(found)
+        return tuple(taken)
 
     def stream_packets(
         self,
@@ -372,7 +376,7 @@ class NetnsProvider(Provider):
 
         del intent
         with capture.Stop() as stop:
-            found = holders.enter_holder(lab).call(
+            answers = holders.enter_holder(lab).call(
                 f"tracing packets in lab '{lab.name}'",
                 lambda tell: capture.trace_apart(
                     namespaces.enter, places, flow.table, tell, stop.reader
@@ -383,7 +387,7 @@ class NetnsProvider(Provider):
                 heard=lambda _: stop.after(during),
                 apart=True,
             )
-        return tuple(found)
+        return tuple(answers)
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """The machines that hold each node's virtual gateway now, by node."""
@@ -419,14 +423,14 @@ class NetnsProvider(Provider):
         )
 
     def logs(
-        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+        self, lab: LabHandle, intent: Intent, names: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
         """The logs of the daemons on the machines in ``asked``."""
         del deadline  # the files are local and in memory
         with suppress(LabError, OSError):
             holder = holders.find_holder(lab)
             if holder is not None:
-                for path, content in daemons.daemon_logs(holder.pid, intent, asked):
+                for path, content in daemons.daemon_logs(holder.pid, intent, names):
                     yield Evidence(path, content)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:

@@ -69,14 +69,14 @@ def http_responder(endpoint: bytes) -> Converse:
 
 def health_responder(service: str, local: int) -> Converse:
     """kube-proxy's answer to any request on a Service's health check port."""
-    said = protocol.health_answer(service, local)
+    health = protocol.health_answer(service, local)
 
     def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | None:
         try:
             request = protocol.read_request(data)
         except protocol.RequestError:
-            return ResponderAnswer(said, "drain")
-        return None if request is None else ResponderAnswer(said, "close")
+            return ResponderAnswer(health, "drain")
+        return None if request is None else ResponderAnswer(health, "close")
 
     return converse
 
@@ -108,7 +108,9 @@ def dns_stream(
             return None
         if elsewhere and elsewhere.asked(wire):
             ask, question = elsewhere.ask, wire
-            return Later(lambda then: ask(question, lambda said: then(protocol.frame(said))))
+            return Later(
+                lambda then: ask(question, lambda dns_reply: then(protocol.frame(dns_reply)))
+            )
         reply = dns.answer_question(wire, records)
         return ResponderAnswer(b"" if reply is None else protocol.frame(reply), "close")
 
@@ -218,13 +220,13 @@ def listen(server: SocketServer, endpoints: Sequence[AnsweringNamespace]) -> Non
 
 
 def _enter(path: str) -> None:
-    there = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        isolation.setns(there, isolation.CLONE_NEWNET)
+        isolation.setns(namespace, isolation.CLONE_NEWNET)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     finally:
-        os.close(there)
+        os.close(namespace)
 
 
 def open_sockets(server: SocketServer, endpoint: AnsweringNamespace) -> None:

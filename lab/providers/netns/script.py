@@ -87,7 +87,7 @@ def script(intent: Intent, only: str | None = None) -> str:
     if only is not None:
         wanted = _of_machine(intent, wanted, only)
     lines = ["#!/bin/sh", f"# Scenario '{intent.scenario}': the network as commands; run as root."]
-    names = " ".join(quote(one.namespace) for one in wanted)
+    names = " ".join(quote(operations.namespace) for operations in wanted)
     machines = [machine for machine in real.machines if only in {None, machine.name}]
     daemons = list(daemon_lines(machines, whole=only is None))
     end = "ip netns pids $name | xargs -r kill; " if daemons else ""
@@ -96,10 +96,10 @@ def script(intent: Intent, only: str | None = None) -> str:
         "set -eu",
         f"for name in {names}; do ip netns add $name; done",
     ]
-    for one in wanted:
-        lines += ["", f"# {one.namespace}"]
-        for operation in one.operations:
-            lines += operation.commands(one.namespace)
+    for operations in wanted:
+        lines += ["", f"# {operations.namespace}"]
+        for operation in operations.operations:
+            lines += operation.commands(operations.namespace)
     lines += daemons
     return "".join(f"{line}\n" for line in lines)
 
@@ -111,9 +111,9 @@ def _of_machine(
     beneath = {FABRIC, *(card.host for card in machine.interfaces if card.host)}
     names = {name, *(pod.name for pod in machine.pods), *beneath}
     return tuple(
-        replace(one, operations=tuple(_part(one.operations, names)))
-        for one in wanted
-        if one.namespace in names
+        replace(operations, operations=tuple(_part(operations.operations, names)))
+        for operations in wanted
+        if operations.namespace in names
     )
 
 

@@ -305,7 +305,9 @@ def _balance(port: _Port, name: str, backends: Sequence[Backend]) -> Iterator[st
         f"ip saddr @{_memory(port, backend)} goto {_endpoint(port, backend)}"
         for backend in backends
     ]
-    gotos = [f"{number} : goto {_endpoint(port, one)}" for number, one in enumerate(backends)]
+    gotos = [
+        f"{number} : goto {_endpoint(port, backend)}" for number, backend in enumerate(backends)
+    ]
     choice = f"numgen random mod {len(gotos)} vmap {{ {', '.join(gotos)} }}"
     return chain(name, *remembered, choice)
 
@@ -317,8 +319,8 @@ def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
             yield f"meta l4proto {protocol} dnat to {port.targets(backends[0])}"
             continue
         ends = ", ".join(
-            f"{number} : {one.address} . {port.port.target_port}"
-            for number, one in enumerate(backends)
+            f"{number} : {backend.address} . {port.port.target_port}"
+            for number, backend in enumerate(backends)
         )
         choice = f"numgen random mod {len(backends)} map {{ {ends} }}"
         yield f"meta l4proto {protocol} dnat ip addr . port to {choice}"
@@ -326,16 +328,16 @@ def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
 
 def _affinity(port: _Port, seconds: int, *, node_only: bool) -> Iterator[str]:
     """For each endpoint: the set of its sticky clients, and the chain that records them."""
-    for one in port.local if node_only else port.anywhere:
-        yield f"set {_memory(port, one)} {{"
+    for backend in port.local if node_only else port.anywhere:
+        yield f"set {_memory(port, backend)} {{"
         yield "  type ipv4_addr"
         yield "  flags dynamic, timeout"
         yield f"  timeout {seconds}s"
         yield "}"
         yield from chain(
-            _endpoint(port, one),
-            f"update @{_memory(port, one)} {{ ip saddr }}",
-            *_translations(port, (one,)),
+            _endpoint(port, backend),
+            f"update @{_memory(port, backend)} {{ ip saddr }}",
+            *_translations(port, (backend,)),
         )
 
 
@@ -387,7 +389,7 @@ def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
 
 def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[str]:
     every = (port for service in translation.services for port in _ports(service, node))
-    ports = [one for one in every if one.port.node_port is not None]
+    ports = [port for port in every if port.port.node_port is not None]
     for port in ports:
         yield from chain(f"external-{port.name}", *_gateway_rules_external(port, translation))
     keys = [
@@ -395,8 +397,8 @@ def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[st
         for port in ports
         for protocol in port.protocols
     ]
-    leading = [f"{key} : goto external-{one.name}" for one, key in keys]
-    lost = [key for one, key in keys if one.service.outside == "local" and not one.local]
+    leading = [f"{key} : goto external-{port.name}" for port, key in keys]
+    lost = [key for port, key in keys if port.service.outside == "local" and not port.local]
     yield from collection("map", "node-ports", f"{_BY_PORT} : verdict", leading)
     yield from collection("set", "no-local-backends", _BY_PORT, lost)
     for hook in ("prerouting", "output"):
@@ -426,27 +428,27 @@ def gateway_leaving_rules(translation: Translation, port: str) -> tuple[str, str
     )
 
 
-def _gateway_rules_external(one: _Port, translation: Translation) -> Iterator[str]:
+def _gateway_rules_external(port: _Port, translation: Translation) -> Iterator[str]:
     """DNAT to the Service's address, masqueraded; with policy Local, straight to local backends.
 
     As with kube-proxy, the policy does not apply to the node and its own pods.
     """
-    if one.service.outside == "local":
+    if port.service.outside == "local":
         own = f"ip saddr != {translation.local_cidr} fib saddr type != local"
-        for protocol in one.protocols if one.local else ():
-            yield f"{own} meta l4proto {protocol} {_random_dnat(one)}"
-        if not one.local:
+        for protocol in port.protocols if port.local else ():
+            yield f"{own} meta l4proto {protocol} {_random_dnat(port)}"
+        if not port.local:
             yield f"{own} return"
     yield f"meta mark set meta mark or {MASQUERADE_MARK:#x}"
-    for protocol in one.protocols:
-        yield f"meta l4proto {protocol} dnat to {one.service.address}:{one.port.port}"
+    for protocol in port.protocols:
+        yield f"meta l4proto {protocol} dnat to {port.service.address}:{port.port.port}"
 
 
 def _random_dnat(port: _Port) -> str:
     if len(port.local) == 1:
         return f"dnat to {port.targets(port.local[0])}"
     choice = ", ".join(
-        f"{number} : {one.address} . {port.port.target_port}"
-        for number, one in enumerate(port.local)
+        f"{number} : {backend.address} . {port.port.target_port}"
+        for number, backend in enumerate(port.local)
     )
     return f"dnat ip to numgen random mod {len(port.local)} map {{ {choice} }}"

@@ -253,9 +253,9 @@ class SocketServer:
             answer.begin(lambda data: self._finish(connection, data))
             return
         if isinstance(answer, Stream):
-            meter, said = protocol.StreamMeter(), answer.answer
+            meter, content = protocol.StreamMeter(), answer.answer
             descriptor = connection.sock.fileno()
-            self._handlers[descriptor] = lambda: self._measure(connection, meter, said)
+            self._handlers[descriptor] = lambda: self._measure(connection, meter, content)
             return
         connection.pending, connection.then = answer
         self._write(connection)
@@ -342,7 +342,7 @@ def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> b
     answer = echoed(data, b"%s:%d" % (sender[0].encode(), sender[1]))
     if answer is None:
         return True
-    asked = _PKTINFO.unpack_from(ancillary[0][2])[1] if ancillary else _NO_ADDRESS
+    address = _PKTINFO.unpack_from(ancillary[0][2])[1] if ancillary else _NO_ADDRESS
 
     def reply(data: bytes, *, may_fragment: bool = True) -> None:
         with suppress(OSError):
@@ -350,7 +350,7 @@ def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> b
                 mode = _PMTUDISC_DONT if may_fragment else _PMTUDISC_PROBE
                 sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
                 fragments[0] = may_fragment
-            info = _PKTINFO.pack(0, asked, _NO_ADDRESS)
+            info = _PKTINFO.pack(0, address, _NO_ADDRESS)
             control = [(socket.IPPROTO_IP, IP_PKTINFO, info)]
             sock.sendmsg([data], control, socket.MSG_DONTWAIT, sender)
 

@@ -106,7 +106,7 @@ def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
     """Remove the namespace's suffix, which completes short names but not partly qualified ones."""
     if intent.topology not in _WINCNI:
         return machine
-    return _with_resolver(machine, lambda one: replace(one, search=one.search[1:]))
+    return _with_resolver(machine, lambda resolver: replace(resolver, search=resolver.search[1:]))
 
 
 def _no_affinity(machine: MachineIntent, _: Intent) -> MachineIntent:
