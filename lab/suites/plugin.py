@@ -145,7 +145,7 @@ def _open(config: pytest.Config, name: str) -> int | None:
     return None
 
 
-def _require_writable(junit: str, doing: str) -> None:
+def _require_writable(junit: str, action: str) -> None:
     """Check the file before anything is probed, and create its directory if it is missing.
 
     Raises UsageError when it cannot be written, or another user's link leads to it.
@@ -157,11 +157,11 @@ def _require_writable(junit: str, doing: str) -> None:
         first = path
         while not first.parent.exists():
             first = first.parent
-        require_output(first, doing)
+        require_output(first, action)
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            doing,
+            action,
             f"'{junit}' cannot be written: {os_words(error)}",
             "another file for --junitxml; nothing was probed",
         ) from error

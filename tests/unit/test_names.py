@@ -1,0 +1,90 @@
+"""Variables are the noun of what they hold."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lab
+
+VAGUE = frozenset({"one", "found", "there", "said", "what", "doing", "asked", "seen"})
+"""Names that fit a value of any type, so they say nothing about it."""
+
+CEILINGS = {
+    "explain": 485,
+    "facts": 243,
+    "machines": 842,
+    "windows": 151,
+    "_errors.py": 2,
+    "reports": 21,
+    "matrix": 3,
+    "scenario": 3,
+    "topology": 2,
+    "lifecycle": 4,
+    "providers": 2,
+}
+"""How often each package may bind them, at most; a package without a row, never.
+
+Those that stay outside ``explain``, ``facts``, ``machines`` and ``windows`` are fields of public
+records (``Problem.what``), ``doing`` of LabError, and one field of a document. A row only goes
+down: whoever renames some lowers it to what is left.
+"""
+
+
+def bound_names(tree: ast.AST) -> Iterator[str]:
+    """Every name that a loop, a comprehension, an assignment, a parameter or a pattern binds."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                yield name
+            case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                yield name
+            case _:
+                pass
+
+
+def vague_names() -> Counter[str]:
+    """The number of vague names bound in each package of lab, and in each module beside them."""
+    root = Path(lab.__file__).parent
+    return Counter(
+        path.relative_to(root).parts[0]
+        for path in root.rglob("*.py")
+        for name in bound_names(ast.parse(path.read_text(encoding="utf-8")))
+        if name in VAGUE
+    )
+
+
+def test_a_package_binds_no_more_vague_names_than_its_ceiling() -> None:
+    above = {
+        package: (number, CEILINGS.get(package, 0))
+        for package, number in vague_names().items()
+        if number > CEILINGS.get(package, 0)
+    }
+    assert not above, "bound, allowed"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for one in rows: pass",
+        "[one.name for one in rows]",
+        "found = rows",
+        "def function(rows, *, doing): pass",
+        "lambda seen: seen.ready",
+        "if said := reply(): pass",
+        "with rows as there: pass",
+        "match rows:\n    case [asked, *what]: pass",
+        "match rows:\n    case {**what}: pass",
+        "try: pass\nexcept OSError as found: pass",
+    ],
+)
+def test_a_vague_name_is_seen_however_it_is_bound(source: str) -> None:
+    assert VAGUE.intersection(bound_names(ast.parse(source)))
+
+
+def test_an_attribute_or_an_argument_is_not_a_bound_name() -> None:
+    assert not VAGUE.intersection(bound_names(ast.parse("row.seen(doing='up')")))
