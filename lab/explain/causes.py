@@ -144,7 +144,9 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         if unknown := [one for one in (*places_of([path]), *cluster) if one not in compared]:
             compared |= {**dict.fromkeys(unknown, ()), **compare_places(compare, unknown)}
         objects = compared.get(CLUSTER, ())
-        causes = [one for one in deviations(path, compared) if bracket.allows(one)]
+        causes = [
+            deviation for deviation in deviations(path, compared) if bracket.allows(deviation)
+        ]
         causes.sort(key=lambda one: order(one, path, bracket))
         near, _ = of_objects(path, objects, intent.control_plane())
         cause = next(iter(with_objects(path, causes, near, bracket)), _lost_at(path, bracket))
@@ -187,9 +189,9 @@ MOST_MARGINAL = 1_000
 def with_marginal(results: Sequence[CellResult], intent: Intent) -> tuple[CellResult, ...]:
     """The results; what drops only some packets is the finding of passed cells on its path, too."""
     causes = dict.fromkeys(
-        one.finding for one in results if one.finding and drops_some(one.finding)
+        result.finding for result in results if result.finding and drops_some(result.finding)
     )
-    protocols = {(one.finding, one.cell.protocol) for one in results}
+    protocols = {(result.finding, result.cell.protocol) for result in results}
     found = list(results)
     walked = 0
     for at, one in enumerate(found):

@@ -114,7 +114,7 @@ def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
             return True
         asked = hop.kind == "neighbour" and hop.place == hop.machine == difference.node
         return asked and any(
-            covers(network_of(one), hop.object.split()[1]) for one in barrier.networks
+            covers(network_of(network), hop.object.split()[1]) for network in barrier.networks
         )
     if hop.machine != difference.node or hop.kind == "switch":
         return False  # a hypervisor's firewall does not see what crosses its switch
@@ -224,7 +224,7 @@ class Look:
         machine = self.intended
         for interface in machine.interfaces:
             yield from (str(ip_interface(text).network) for text in interface.held)
-        yield from (one.destination for one in machine.routes if one.destination != "default")
+        yield from (route.destination for route in machine.routes if route.destination != "default")
         if machine.translation:
             yield from machine.translation.not_masqueraded
             yield from (f"{service.address}/32" for service in machine.translation.services)

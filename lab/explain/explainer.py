@@ -82,7 +82,7 @@ def compare_lab(
 
 def learning_machines(intent: Intent) -> tuple[str, ...]:
     """The machines on which daemons learn routes or hold gateways."""
-    candidates = {name for one in intent.gateways for name in one.candidates}
+    candidates = {name for gateway in intent.gateways for name in gateway.candidates}
     return tuple(
         machine.name
         for machine in intent.machines
@@ -131,9 +131,9 @@ def with_pod_names(intent: Intent, observed: Mapping[str, NodeFacts]) -> dict[st
 
 def _named(machine: MachineIntent, pods: Iterable[PodFacts]) -> Iterator[PodFacts]:
     names = {pod.address.partition("/")[0]: pod.name for pod in machine.pods}
-    for one in pods:
-        own = next((text.partition("/")[0] for text in one.addresses()), "")
-        yield replace(one, name=names.pop(own, one.name))  # the first of two with the same address
+    for pod in pods:
+        own = next((text.partition("/")[0] for text in pod.addresses()), "")
+        yield replace(pod, name=names.pop(own, pod.name))  # the first of two with the same address
 
 
 def with_chosen_macs(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
@@ -151,7 +151,8 @@ def with_chosen_macs(intent: Intent, observed: Mapping[str, NodeFacts]) -> Inten
                 if machine.tunnel
                 else None,
                 neighbours=tuple(
-                    replace(one, mac=macs.get(one.mac, one.mac)) for one in machine.neighbours
+                    replace(neighbour, mac=macs.get(neighbour.mac, neighbour.mac))
+                    for neighbour in machine.neighbours
                 ),
                 forwarding=tuple(
                     replace(one, mac=macs.get(one.mac, one.mac)) for one in machine.forwarding
@@ -242,7 +243,7 @@ class Explainer:
     def elsewhere(self) -> tuple[Finding, ...]:
         """Everything that is wrong on the observed machines, on any path."""
         every = [one for name in self._seen for one in self._own(name)]
-        return tuple(self._at(one, -1) for one in _causes([*every, *self._between]))
+        return tuple(self._at(cause, -1) for cause in _causes([*every, *self._between]))
 
     def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
         met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
@@ -263,7 +264,7 @@ class Explainer:
         """What is wrong with the pod that is asked, if its machine has no way to it."""
         last = path.hops[-1]
         machine = self._intent.machine(last.machine)
-        asked = (one for one in machine.pods if bare(one.address) == last.packet.target)
+        asked = (pod for pod in machine.pods if bare(pod.address) == last.packet.target)
         names = {f"pod {one.name}" for one in asked}
         for one in self._own(machine.name):
             if one.object in names:
@@ -295,8 +296,8 @@ class Explainer:
         """The machine with only those of the lab's own pods that were observed."""
         if self._by == "kubernetes" or facts.pods is None:
             return machine
-        seen = {one.name for one in facts.pods}
-        return replace(machine, pods=tuple(one for one in machine.pods if one.name in seen))
+        seen = {pod.name for pod in facts.pods}
+        return replace(machine, pods=tuple(pod for pod in machine.pods if pod.name in seen))
 
     def _silence(self, name: str, hop: int) -> Finding:
         error = self._silent[name]

@@ -222,7 +222,7 @@ def _dropped(said: KernelSaid) -> Iterator[KernelWord]:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\W]+", " ", drop.reason).strip()
         if _NO_CAUSE.search(words):
             continue
-        known = (one for one in _REASONS if re.search(one[0], words, re.IGNORECASE))
+        known = (reason for reason in _REASONS if re.search(reason[0], words, re.IGNORECASE))
         _, meaning, about = next(known, ("", "", "(?!)"))
         lost = quantity(drop.count, f"{drop.direction} packet")
         sentence = f"{said.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"

@@ -51,15 +51,28 @@ def of_objects(
     """
     needs = concerned(path) if path else {}
     near, others = list[tuple[int, Finding]](), list[Finding]()
-    for one in differences:
-        met = [name for name in one.concerns if name in needs]
-        node = one.object.removeprefix("Node ") if one.object.startswith("Node ") else plane
+    for difference in differences:
+        met = [name for name in difference.concerns if name in needs]
+        node = (
+            difference.object.removeprefix("Node ")
+            if difference.object.startswith("Node ")
+            else plane
+        )
         finding = Finding(
-            *(OBJECT, "", node, one.object, one.intended, one.observed, one.shows, one.mends),
+            *(
+                OBJECT,
+                "",
+                node,
+                difference.object,
+                difference.intended,
+                difference.observed,
+                difference.shows,
+                difference.mends,
+            ),
             *(plane, needs[met[0]] if met else -1),
         )
         if met:
-            near.append((_distance(one, met), finding))
+            near.append((_distance(difference, met), finding))
         else:
             others.append(finding)
     return sorted(near, key=lambda pair: pair[0]), others

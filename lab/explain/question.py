@@ -85,7 +85,7 @@ def _risen(
     for name, now in after.items():
         then = before.get(name)
         if isinstance(then, NodeFacts) and isinstance(now, NodeFacts):
-            yield name, {one.name: one.value for one in rises(then, now)}
+            yield name, {rise.name: rise.value for rise in rises(then, now)}
 
 
 _BY_LOAD = re.compile(r"\b(?:limit|quota|ct count|numgen|rate|packets-lost|slowed)\b")
@@ -369,7 +369,7 @@ def _inspect(
     if worst.failed and not explained.findings and bracket is None:
         _tried([worst.cell], limits, lab.send)
         explained = Explained(explained.path, lost(explained.path, seen, lab.look(scope)))
-    if all(one.kind in LEARNED | COUNTED for one in explained.findings):
+    if all(finding.kind in LEARNED | COUNTED for finding in explained.findings):
         # Even if every probe was answered: another machine with a MAC of the path takes its packets
         # sometimes.
         rest = {one.name: () for one in intent.everything() if one.name not in scope}
@@ -393,12 +393,12 @@ def _inspect(
         objects = compare_places(lab.compare, [CLUSTER]).get(CLUSTER, ())
         needed, others = of_objects(explained.path, objects, intent.control_plane())
         causes = with_objects(explained.path, explained.findings, needed, bracket)
-        named = {one.object for one in causes}
+        named = {cause.object for cause in causes}
         others += (one for _, one in needed if one.object not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
     if worst.failed:
         explained = _completed(explained, intent, worst, lab.look, lab.compare)
-        named = {one.sentence for one in explained.findings}
+        named = {finding.sentence for finding in explained.findings}
         elsewhere = tuple(one for one in elsewhere if one.sentence not in named)
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
@@ -458,7 +458,7 @@ _UNREADY = frozenset({"backend-missing", "pod-not-listening"})
 
 def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
     """The pods that are asked and their machines, if they may be missing for a reason there."""
-    if not any(one.kind in _UNREADY for one in explained.findings[:1]):
+    if not any(finding.kind in _UNREADY for finding in explained.findings[:1]):
         return ()
     ends = [path.there[-1] for path in paths]
     return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
@@ -491,14 +491,14 @@ def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     it reports something else there.
     """
     if bracket is None:
-        return all(one.kind in LEARNED | COUNTED for one in explained.findings)
+        return all(finding.kind in LEARNED | COUNTED for finding in explained.findings)
     ruled = bracket.dropping()
     other = any(word.drops and word.place in bracket.at for word in bracket.kernel)
     return all(
-        one.kind in LEARNED | COUNTED
-        or _rank(one, explained.path, bracket) != AT
-        or (bracket.heard(one) and (ruled or (other and one.intended == NO_DROPPING_RULE)))
-        for one in explained.findings
+        finding.kind in LEARNED | COUNTED
+        or _rank(finding, explained.path, bracket) != AT
+        or (bracket.heard(finding) and (ruled or (other and finding.intended == NO_DROPPING_RULE)))
+        for finding in explained.findings
     )
 
 
@@ -523,7 +523,7 @@ def _with_deviations(
     """
     if bracket is None:
         found = _deviating(paths, compare_places(compare, places_of(paths)))
-        return explained, [replace(one, hop=-1) for one in found.findings] if found else ()
+        return explained, [replace(finding, hop=-1) for finding in found.findings] if found else ()
     path = paths[bracket.way]
     everywhere = places_of([path])
     near = bracket.at | bracket.next | bracket.dropping()
@@ -557,11 +557,11 @@ def order(
     named = {*re.findall(r"\b(tcp|udp)\b", f"{finding.object} {finding.observed}")}
     there = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in there for packet in (hop.packet, hop.carried) if packet]
-    foreign = bool(named and packets) and named.isdisjoint(one.protocol for one in packets)
+    foreign = bool(named and packets) and named.isdisjoint(packet.protocol for packet in packets)
     foreign |= not _passes_hook(finding, path)
     routed = re.search(r"\broute to (default|[\d./]+)", finding.object)
     prefix = "0.0.0.0/0" if not routed or routed[1] == "default" else routed[1]
-    foreign |= bool(packets) and not any(covers(prefix, one.target) for one in packets)
+    foreign |= bool(packets) and not any(covers(prefix, packet.target) for packet in packets)
     wide = -int(prefix.partition("/")[2] or 32)  # of several routes the longest one is used
     return follows, rank, heard > 0, foreign, passed, wide, finding.kind == DEVIATION, heard
 

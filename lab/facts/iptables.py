@@ -76,7 +76,7 @@ class _Table:
 
 def read(text: str) -> Ruleset:
     """Parse the rules; :func:`tables` lists the tables that they are in."""
-    there = {one.name: one for one in _tables(text)}
+    there = {table.name: table for table in _tables(text)}
     nat, filters = there.get("nat"), there.get("filter")
     services = tuple(_services(nat, filters)) if nat else ()
     leaving = tuple(
@@ -92,7 +92,7 @@ def read(text: str) -> Ruleset:
 
 def tables(text: str) -> frozenset[tuple[str, str]]:
     """Family and name of the listed tables, as nft names them."""
-    return frozenset(("ip", one.name) for one in _tables(text))
+    return frozenset(("ip", table.name) for table in _tables(text))
 
 
 def _tables(text: str) -> list[_Table]:
@@ -169,10 +169,10 @@ def _mark(text: str | None, negated: bool) -> bool | None:
 
 def _services(nat: _Table, filters: _Table | None) -> Iterator[Translated]:
     found: dict[tuple[str, str | None, int], Translated] = {}
-    for one in (*_translations(nat), *_unserved(filters)):
-        key = (one.protocol, one.address, one.port)
+    for translation in (*_translations(nat), *_unserved(filters)):
+        key = (translation.protocol, translation.address, translation.port)
         there = found.get(key)
-        found[key] = replace(there, lost=one.lost) if there else one
+        found[key] = replace(there, lost=translation.lost) if there else translation
     yield from found.values()
 
 

@@ -67,7 +67,7 @@ def read_software(said: Mapping[str, str]) -> Software | None:
 
 def _processes(text: str) -> tuple[tuple[str, str], ...]:
     pairs = [line.split() for line in text.splitlines()]
-    return tuple((one[0], one[1]) for one in pairs if len(one) > 1 and one[0] in _WATCHED)
+    return tuple((pair[0], pair[1]) for pair in pairs if len(pair) > 1 and pair[0] in _WATCHED)
 
 
 def _line(text: str, begins: str) -> str:
@@ -94,7 +94,7 @@ def read_calico(said: Mapping[str, str]) -> CalicoFacts | None:
     pools, systems = said.get("calico-pools"), said.get("calico-systems")
     return CalicoFacts(
         felix=tuple(line.split()[0] for line in said["felix"].splitlines() if line.strip()),
-        pools={one["metadata"]["name"]: one["spec"] for one in json.loads(pools)["items"]}
+        pools={item["metadata"]["name"]: item["spec"] for item in json.loads(pools)["items"]}
         if pools
         else None,
         systems=dict(_system(line) for line in systems.splitlines() if line.strip())
@@ -388,7 +388,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         barriers=rules.barriers,
         shapers=shapers(read.json("queues")),
         listening=_listening(read.text("sockets")),
-        pods=tuple(one for one in pods if isinstance(one, PodFacts))
+        pods=tuple(pod for pod in pods if isinstance(pod, PodFacts))
         if "sandboxes" in said
         else None,
         sandboxes=_sandboxes(read.one("sandboxes")),
@@ -400,7 +400,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         switching=_switching(read, said),
         databases=_databases(read),
         absent=tuple(read.absent.items()),
-        unread=(*read.unread(OF_KERNEL), *(one for one in pods if isinstance(one, Unread))),
+        unread=(*read.unread(OF_KERNEL), *(pod for pod in pods if isinstance(pod, Unread))),
     )
 
 
@@ -550,7 +550,7 @@ def _resolver(text: str) -> Resolver | None:
         elif words[:1] == ["search"]:
             search = tuple(words[1:])
         elif words[:1] == ["options"]:
-            found = [one.partition(":")[2] for one in words if one.startswith("ndots:")]
+            found = [word.partition(":")[2] for word in words if word.startswith("ndots:")]
             ndots = int(found[0]) if found and found[0].isdecimal() else ndots
     return Resolver(server, search, ndots) if server else None
 
@@ -560,10 +560,10 @@ def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
     return tuple(
         sorted(
             (
-                f"{one['metadata']['namespace']}/{one['metadata']['name']}",
-                str(one.get("state", "")).removeprefix("SANDBOX_").lower(),
+                f"{item['metadata']['namespace']}/{item['metadata']['name']}",
+                str(item.get("state", "")).removeprefix("SANDBOX_").lower(),
             )
-            for one in items
+            for item in items
         )
     )
 

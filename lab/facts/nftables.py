@@ -81,7 +81,7 @@ def prefixes(
     for operator, what, right, _ in _matches(rule):
         if what in {f"ip {field}", f"arp {field} ip"}:
             named = sets.get(right[1:], ()) if isinstance(right, str) and right[:1] == "@" else ()
-            found = (one for part in (right, *named) for one in _prefixes(part))
+            found = (prefix for part in (right, *named) for prefix in _prefixes(part))
             return tuple(found), operator == "!="
     return (), False
 
@@ -320,16 +320,16 @@ def _follow(  # noqa: PLR0913  a walk over chains
             continue
         here = from_here or is_from_here(rule)
         times = [table.timeouts.get(name) for name in remembered_in(rule)]
-        read.seconds = min((one for one in (*times, read.seconds) if one), default=None)
+        read.seconds = min((limit for limit in (*times, read.seconds) if limit), default=None)
         targets = table.targets(rule)
-        if not here and (marks(rule) or any(_is_marker(table, one) for one in targets)):
+        if not here and (marks(rule) or any(_is_marker(table, target) for target in targets)):
             read.marked = True
-        if here and not from_here and any(not _is_marker(table, one) for one in targets):
+        if here and not from_here and any(not _is_marker(table, target) for target in targets):
             read.short = True
         found = {end for part in rule["expr"] if "dnat" in part for end in _ends(part["dnat"])}
         (read.own if here else read.ends).update(found)
-        for one in targets:
-            _follow(table, one, protocol, read, from_here=here, been=been)
+        for target in targets:
+            _follow(table, target, protocol, read, from_here=here, been=been)
 
 
 def _is_marker(table: Table, chain: str) -> bool:
@@ -377,20 +377,26 @@ def read(
         for chain in table.objects.values()
         for text, handle in chain.rules
     }
-    tables = [one for one in _tables(entries) if (one.family, one.name) not in but]
-    services = next((one for one in tables if (one.family, one.name) == ("ip", SERVICES)), None)
-    live = {(one.family, one.name): one.live() for one in tables}
+    tables = [table for table in _tables(entries) if (table.family, table.name) not in but]
+    services = next(
+        (table for table in tables if (table.family, table.name) == ("ip", SERVICES)), None
+    )
+    live = {(table.family, table.name): table.live() for table in tables}
     found = _services(services, live["ip", SERVICES]) if services else NOTHING_TRANSLATED
     leaving = tuple(
         it
-        for one in tables
-        for chain in one.rules
-        if chain in live[one.family, one.name]
-        for it in masquerades([it for rule in one.rules[chain] for it in _leaving(one, rule)])
+        for table in tables
+        for chain in table.rules
+        if chain in live[table.family, table.name]
+        for it in masquerades([it for rule in table.rules[chain] for it in _leaving(table, rule)])
     )
     return Ruleset(
         replace(found, masquerades=leaving),
-        tuple(it for one in tables for it in _barriers(one, live[one.family, one.name], listed)),
+        tuple(
+            it
+            for table in tables
+            for it in _barriers(table, live[table.family, table.name], listed)
+        ),
     )
 
 

@@ -82,11 +82,11 @@ class Objects:
 def read_objects(stdout: str) -> Objects:
     """Parse the command's output."""
     found: dict[_Key, Object] = {}
-    for said in answers(stdout, "").values():
-        for one in json.loads(said.text or "{}").get("items", ()):
-            meta = one["metadata"]
-            key = (one["kind"], meta.get("namespace", ""), meta["name"])
-            found[key] = {**one, "uid": meta.get("uid", "")}
+    for answer in answers(stdout, "").values():
+        for item in json.loads(answer.text or "{}").get("items", ()):
+            meta = item["metadata"]
+            key = (item["kind"], meta.get("namespace", ""), meta["name"])
+            found[key] = {**item, "uid": meta.get("uid", "")}
     return Objects(found)
 
 
@@ -166,7 +166,9 @@ def _compared(one: Object | None) -> dict[str, Any]:
             for key, value in notes.items()
             if _ANNOTATIONS.fullmatch(key)
         }
-        taints = [one for one in found.pop("spec/taints", ()) if not _CONDITION.match(one["key"])]
+        taints = [
+            taint for taint in found.pop("spec/taints", ()) if not _CONDITION.match(taint["key"])
+        ]
         found |= {"spec/taints": taints} if taints else {}
     if one["kind"] == "EndpointSlice":
         ends = [end.get("addresses") for end in one.get("endpoints") or ()]

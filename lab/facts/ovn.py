@@ -48,7 +48,7 @@ def several(value: Any) -> tuple[Any, ...]:
 def _plain(value: Any) -> Any:
     match value:
         case ["set", list(members)]:
-            return [_plain(one) for one in members]
+            return [_plain(member) for member in members]
         case ["map", list(pairs)]:
             return {str(_plain(key)): _plain(one) for key, one in pairs}
         case ["uuid", text]:
@@ -93,7 +93,7 @@ class Switching:
 
     def port(self, name: str) -> SeenPort | None:
         """The interface with this name."""
-        return next((one for one in self.ports if one.name == name), None)
+        return next((port for port in self.ports if port.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Databases:
 
     def switch(self, name: str) -> SeenSwitch | None:
         """The logical switch with this name."""
-        return next((one for one in self.switches if one.name == name), None)
+        return next((switch for switch in self.switches if switch.name == name), None)
 
 
 def switching(dump: str, flows: Mapping[str, str], neighbours: str) -> Switching:
@@ -252,7 +252,7 @@ def _balanced(row: Row) -> Iterator[Translated]:
         yield Translated(
             protocol,
             *_end(address),
-            tuple(End(*_end(one)) for one in str(ends).split(",") if one),
+            tuple(End(*_end(word)) for word in str(ends).split(",") if word),
         )
 
 

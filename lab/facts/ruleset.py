@@ -69,7 +69,7 @@ class NftObject:
         lines = [*self.head, *(rule for rule, _ in self.rules)]
         if self.elements:
             lines.append(f"elements = {{ {', '.join(map(_element, self.elements.items()))} }}")
-        return f"{self.kind} {self.name} {{ {'; '.join(one.rstrip('; ') for one in lines)}; }}"
+        return f"{self.kind} {self.name} {{ {'; '.join(line.rstrip('; ') for line in lines)}; }}"
 
     @property
     def idle(self) -> bool:
@@ -106,8 +106,8 @@ class NftTable:
     def summary(self) -> str:
         """A short description: the table's base chains and first rules."""
         chains = [one for one in self.objects.values() if one.kind == "chain"]
-        hooks = [f"chain {one.name} ({' '.join(one.head)})" for one in chains if one.head]
-        rules = [rule for one in chains for rule, _ in one.rules]
+        hooks = [f"chain {chain.name} ({' '.join(chain.head)})" for chain in chains if chain.head]
+        rules = [rule for chain in chains for rule, _ in chain.rules]
         more = f" and {len(rules) - _SHOWN} more" if len(rules) > _SHOWN else ""
         listed = "; ".join(f"'{rule}'" for rule in rules[:_SHOWN])
         return ", ".join([*hooks, *([f"rules {listed}{more}"] if rules else ["no rules"])])
@@ -170,8 +170,8 @@ def _read_object(kind: str, name: str, lines: Iterable[str]) -> NftObject:
 
 
 def _elements(text: str) -> Iterator[tuple[str, str]]:
-    for one in text.split(","):
-        key, _, value = _LIVING.sub("", one.strip()).partition(" : ")
+    for word in text.split(","):
+        key, _, value = _LIVING.sub("", word.strip()).partition(" : ")
         if key:
             yield key.replace(" counter", "").strip(), value.strip()
 

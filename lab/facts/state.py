@@ -658,7 +658,9 @@ _ORDER = (
 
 
 def _devices(items: Mapping[str, Item]) -> set[str]:
-    return {one.device for one in items.values() if (one.section, one.value) == ("link", "there")}
+    return {
+        item.device for item in items.values() if (item.section, item.value) == ("link", "there")
+    }
 
 
 def _compare_items(

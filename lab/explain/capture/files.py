@@ -75,7 +75,7 @@ def _interface_of(captured: Captured, tap: Tap) -> CaptureInterface:
     taken = next(one for one in captured.taken if one.tap == tap)
     matched = captured.matched
     comments = {id(one.frame): _COMMENTS[one.way] for one in matched.passed if one.tap == tap}
-    comments |= {id(one.frame): _ERROR for one in matched.errors if one.tap == tap}
+    comments |= {id(error.frame): _ERROR for error in matched.errors if error.tap == tap}
     return CaptureInterface(
         *_names(tap),
         [Noted(frame, comments.get(id(frame), "")) for frame in taken.frames],
@@ -134,7 +134,7 @@ def pcapng(interfaces: Sequence[CaptureInterface]) -> bytes:
     return b"".join(
         (
             _section(),
-            *(_interface(one) for one in interfaces),
+            *(_interface(interface) for interface in interfaces),
             *(_packet(number, noted) for _, number, noted in packets),
             *(_statistics(number, one) for number, one in enumerate(interfaces)),
         )

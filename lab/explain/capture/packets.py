@@ -360,8 +360,8 @@ class _Reading:
 
     def unanswered(self) -> Iterator[Unanswered]:
         """Addresses with unanswered ARP requests."""
-        answered = {one.sender for one in self._arps if not one.asks}
-        asked = [one.target for one in self._arps if one.asks and one.sender != one.target]
+        answered = {arp.sender for arp in self._arps if not arp.asks}
+        asked = [arp.target for arp in self._arps if arp.asks and arp.sender != arp.target]
         for address in dict.fromkeys(asked):
             if address not in answered:
                 yield Unanswered(self.tap, address, asked.count(address))
@@ -425,25 +425,25 @@ def _mark(inside: InnerPacket) -> _Mark:
 def covered(packets: Iterable[InnerPacket]) -> int:
     """Bytes of the stream, each counted once; RSTs and pure acknowledgements have none."""
     pieces: dict[object, list[tuple[int, int]]] = defaultdict(list)
-    for one in packets:
-        if one.flags:
-            length = one.data + one.opens + one.ends
-            pieces["stream"].append((one.sequence, one.sequence + length))
+    for packet in packets:
+        if packet.flags:
+            length = packet.data + packet.opens + packet.ends
+            pieces["stream"].append((packet.sequence, packet.sequence + length))
         else:
-            key = one.ident or ("digest", one.digest)
-            pieces[key].append((one.offset, one.offset + one.length))
+            key = packet.ident or ("digest", packet.digest)
+            pieces[key].append((packet.offset, packet.offset + packet.length))
     return sum(_union(spans) for spans in pieces.values())
 
 
 def repeated(packets: Iterable[InnerPacket]) -> bool:
     """Whether a part of a TCP stream was sent again."""
     reached: int | None = None
-    for one in packets:
-        length = one.data + one.opens + one.ends
-        if one.flags and length:
-            if reached is not None and one.sequence < reached:
+    for packet in packets:
+        length = packet.data + packet.opens + packet.ends
+        if packet.flags and length:
+            if reached is not None and packet.sequence < reached:
                 return True
-            reached = one.sequence + length
+            reached = packet.sequence + length
     return False
 
 

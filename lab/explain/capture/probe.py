@@ -74,7 +74,7 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
         return CapturePoint(around, (), asked, ends, owners, addresses=frozenset(addresses))
     flow = flow_of(cell)
     paths = walk(intent, flow)
-    ways = tuple((stations(one.there), stations(_answer(one))) for one in paths)
+    ways = tuple((stations(path.there), stations(_answer(path))) for path in paths)
     taps = {
         Tap(one.place, one.device): one.machine for there, back in ways for one in (*there, *back)
     }
@@ -118,13 +118,13 @@ def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoi
 def _owners(intent: Intent) -> Iterator[tuple[str, str]]:
     for machine in intent.everything():
         devices = (*machine.interfaces, machine.bridge, machine.tunnel)
-        yield from ((one.mac, f"{machine.name} {one.name}") for one in devices if one)
+        yield from ((device.mac, f"{machine.name} {device.name}") for device in devices if device)
         yield from ((pod.mac, f"{pod.name} {_POD_CARD}") for pod in machine.pods)
 
 
 def _asked(intent: Intent, cell: Cell, ways: Sequence[Ways]) -> Asked:
     machine = _machine_of(intent, cell.source.name)
-    pod = next((one for one in machine.pods if one.name == cell.source.name), None)
+    pod = next((pod for pod in machine.pods if pod.name == cell.source.name), None)
     first = (cell.target.address, cell.target.port)
     expected = {
         (one.packet.target, one.packet.port)

@@ -189,7 +189,7 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
         if way == "there":
             answer = sights.get((tap, _turned(passing), "back"), NOTHING)
             rows.append(Row(tap, machines[tap], passing, True, True, sight, answer))
-    back = sorted((one for one in rows if one.answer.seen), key=lambda one: one.answer.first)
+    back = sorted((row for row in rows if row.answer.seen), key=lambda one: one.answer.first)
     shown = {row.tap for row in rows}
     others = [
         Row(tap, machine, None, False, False, NOTHING, NOTHING)
@@ -306,7 +306,7 @@ def _seen(found: Sequence[Passed]) -> Sight:
         data=any(one.inside.data or not one.inside.flags for one in mine or found),
         confirms=any(one.inside.confirms for one in mine or found),
         repeated=repeated(one.inside for one in mine or found),
-        tunnels=" in ".join(str(one) for one in reversed(first.decoded.outers)),
+        tunnels=" in ".join(str(outer) for outer in reversed(first.decoded.outers)),
         depth=len(first.decoded.outers),
         strangers_mac=stranger,
     )
@@ -469,7 +469,7 @@ def _unanswered(trace: Trace, errors: str) -> Conclusion:
 
 def _lost_error(trace: Trace, found: Conclusion) -> Conclusion | None:
     """Where an ICMP error that was sent back got lost; None if there is none, or it came back."""
-    seen = {one.tap: one for one in trace.errors if one.frame.direction != "other"}
+    seen = {error.tap: error for error in trace.errors if error.frame.direction != "other"}
     back = [at for at, row in enumerate(trace.there) if row.tap in seen]
     if not back or back[0] == 0:
         return None
@@ -580,9 +580,9 @@ def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
         return ""
     port = flow.source_port if answer else flow.target_port
     for what, seen, wanted in (
-        ("source", flow.source, [one.source for one in packets]),
-        ("target", flow.target, [one.target for one in packets]),
-        ("port", port, [one.port for one in packets]),
+        ("source", flow.source, [packet.source for packet in packets]),
+        ("target", flow.target, [packet.target for packet in packets]),
+        ("port", port, [packet.port for packet in packets]),
     ):
         if seen is not None and seen not in wanted:
             return f"{what} is {seen}, which should be {wanted[0]}"
@@ -605,8 +605,8 @@ def _words(
         if missing.blind:
             return f"{seen}; nothing can be captured at {missing.tap}, where it goes next"
         return f"{seen}; it never {does} {missing.tap}"
-    whole = max(one.covered for one in sights)
-    part = max(one.covered for one in sights[lost:])
+    whole = max(sight.covered for sight in sights)
+    part = max(sight.covered for sight in sights[lost:])
     return f"{seen}: of {quantity(whole, 'byte')} only {part:,} {does} {missing.tap}"
 
 
@@ -618,13 +618,13 @@ def _carried(row: Row, sight: Sight) -> str:
 
 def _lost(sights: Sequence[Sight]) -> int | None:
     """The first device that, like all after it, saw less than was sent, or None."""
-    covered = [one.covered if one.seen else 0 for one in sights]
+    covered = [sight.covered if sight.seen else 0 for sight in sights]
     most = max(covered)
     return next((at for at in range(1, len(covered)) if max(covered[at:]) < most), None)
 
 
 def _some(sights: Sequence[Sight], lost: int) -> bool:
-    return any(one.seen for one in sights[lost:])
+    return any(sight.seen for sight in sights[lost:])
 
 
 def _refusal(trace: Trace) -> str:

@@ -62,7 +62,7 @@ def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
         speaker = intent.machine(here).speaker
         if speaker and speaker.passes_on:
             named = {machine.name for machine in intent.machines}
-            for further in (one for one in speaker.sessions if one.machine in named):
+            for further in (session for session in speaker.sessions if session.machine in named):
                 passed = _learned(intent.machine(further.machine), intent.machine(here))
                 yield from (
                     (further.machine, f"route to {destination}")
@@ -74,7 +74,9 @@ def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
 def _learned(machine: MachineIntent, peer: MachineIntent) -> Iterator[str]:
     """Destinations of the routes that a machine learns and that lead to the peer."""
     end = peer.speaker.address if peer.speaker else None
-    yield from (one.destination for one in machine.routes if one.by == bird.NAME and one.via == end)
+    yield from (
+        route.destination for route in machine.routes if route.by == bird.NAME and route.via == end
+    )
 
 
 class BgpSessionsCheck(Check):
@@ -92,7 +94,7 @@ class BgpSessionsCheck(Check):
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:
         intent, by = look.intent, look.by
-        there = {one.name for one in intent.machines}
+        there = {machine.name for machine in intent.machines}
         for machine in intent.machines:
             facts = look.observed.get(machine.name)
             if machine.speaker is None or facts is None or not facts.sessions:

@@ -67,7 +67,7 @@ def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Di
 
 def _mtu(look: Look, what: str, device: str, wanted: int, seen: int) -> Iterator[Difference]:
     """A bridge has the smallest MTU of its ports, and gets it again with theirs."""
-    ports = [one.name for one in look.observed.links if (one.master, one.mtu) == (device, seen)]
+    ports = [link.name for link in look.observed.links if (link.master, link.mtu) == (device, seen)]
     mends = " && ".join(f"ip link set dev {name} mtu {wanted}" for name in (*ports, device))
     shows = f"ip link show dev {device}"
     for found in look.mtu("bridge-mtu", what, device, wanted, seen, shows):
@@ -103,7 +103,7 @@ def _proxies(look: Look) -> Iterator[Difference]:
 
 
 def _missing(look: Look, what: str, fix: str) -> Difference:
-    there = ", ".join(one.name for one in look.observed.bridges) or "none"
+    there = ", ".join(bridge.name for bridge in look.observed.bridges) or "none"
     return look.differs(
         "bridge-missing",
         what,

@@ -67,7 +67,9 @@ def _drawn(
         facts = observed.get(machine.name)
         for route in machine.routes if facts else ():
             if route.by and route.destination == cidr:
-                seen = [one for one in facts.routes if one.destination == cidr] if facts else []
+                seen = (
+                    [route for route in facts.routes if route.destination == cidr] if facts else []
+                )
                 if seen and (seen[0].device, seen[0].via) != (route.device, route.via):
                     yield machine.name, f"route to {cidr}"
 
@@ -95,15 +97,15 @@ def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
         bridges = (machine.bridge,) if machine.bridge else ()
         for one in (*machine.interfaces, *bridges):
             yield ("mac", one.mac), (machine.name, one.name)
-        for one in bridges:
-            yield from ((("cidr", text), (machine.name, one.name)) for text in one.addresses)
+        for bridge in bridges:
+            yield from ((("cidr", text), (machine.name, bridge.name)) for text in bridge.addresses)
 
 
 def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tuple[_Claim, _Held]]:
     devices = [(link, link.name) for link in facts.links]
     devices += [(link, f"pod {pod.name}") for pod in facts.pods or () for link in pod.links]
     for link, name in devices:
-        own = [text for text in link.addresses if any(overlap(text, one) for one in ranges)]
+        own = [text for text in link.addresses if any(overlap(text, range_) for range_ in ranges)]
         for text in own:
             held = _Held(node, name, link.name, text)
             bridge = link.kind == "bridge"
@@ -140,14 +142,16 @@ def _words(what: str, held: _Held) -> str:
 def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
     """The command that removes what belongs to another owner; empty if none is known."""
     if kind == "mac":
-        own = next((one.mac for one in machine.interfaces if one.name == held.device), "")
+        own = next(
+            (interface.mac for interface in machine.interfaces if interface.name == held.device), ""
+        )
         back = f"ip link set dev {held.device} address {own}"
         again = tables(machine, held.device)
         return " && ".join((back, *again)) if own and held.owner == held.device else ""
     lines = [f"ip address del {held.text} dev {held.device}"]
     if kind == "cidr":
         cidr = str(ip_interface(held.text).network)
-        static = [one for one in machine.routes if one.by is None]
+        static = [route for route in machine.routes if route.by is None]
         lines += [replace_route(one) for one in static if one.destination == cidr]
     return " && ".join(lines)
 
@@ -172,7 +176,9 @@ class DuplicatesCheck(Check):
         intent, observed = look.intent, look.observed
         owners = dict(_owners(intent))
         gateways = {
-            (name, one.device, one.address) for one in intent.gateways for name in one.candidates
+            (name, gateway.device, gateway.address)
+            for gateway in intent.gateways
+            for name in gateway.candidates
         }
         claims: dict[_Claim, list[_Held]] = {}
         for node, facts in observed.items():

@@ -53,7 +53,7 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
     link = look.observed.link(card.name)
     what, shows = f"card {card.name}", f"ip -details address show dev {card.name}"
     if link is None:
-        there = ", ".join(one.name for one in look.observed.links)
+        there = ", ".join(link.name for link in look.observed.links)
         yield look.differs(
             "link-missing",
             what,
@@ -166,8 +166,8 @@ def _is_elsewhere(look: Look, device: str) -> bool:
     machine = look.intended
     ours = {card.name for card in machine.interfaces}
     ours |= {one.name for one in (machine.bridge, machine.tunnel) if one}
-    links = (one for one in look.observed.links if one.name == device)
-    return device not in ours and any(one.addresses for one in links)
+    links = (link for link in look.observed.links if link.name == device)
+    return device not in ours and any(link.addresses for link in links)
 
 
 def _gateways(look: Look, barrier: Barrier) -> Iterator[str]:
@@ -177,7 +177,7 @@ def _gateways(look: Look, barrier: Barrier) -> Iterator[str]:
     """
     for card in look.intended.interfaces:
         for text in card.virtual:
-            if any(overlap(one, text.partition("/")[0]) for one in barrier.prefixes):
+            if any(overlap(prefix, text.partition("/")[0]) for prefix in barrier.prefixes):
                 yield text
 
 
@@ -186,11 +186,11 @@ def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> str | None:
     if tunnel and first <= tunnel.port <= last and barrier.protocol != "tcp":
         return "tunnel-port-rejected" if barrier.refuses else "tunnel-port-dropped"
     services = translation.services if translation else ()
-    if any(first <= port <= last for one in services for port in one.node_ports()):
+    if any(first <= port <= last for service in services for port in service.node_ports()):
         return "node-port-barred"
     if look.intended.kind == "services" and first <= DNS_PORT <= last:
         return "name-server-barred"
-    every = [port for one in services for port in one.ports]
+    every = [port for service in services for port in service.ports]
     ports = {number for port in every for number in (port.port, port.target_port)}
     if not any(first <= port <= last for port in ports):
         return None
@@ -199,7 +199,7 @@ def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> str | None:
 
 def _by_prefix(look: Look, barrier: Barrier) -> str | None:
     if barrier.prefixes and not any(
-        overlap(one, range_) for one in barrier.prefixes for range_ in look.ranges()
+        overlap(prefix, range_) for prefix in barrier.prefixes for range_ in look.ranges()
     ):
         return None
     return "packets-barred"

@@ -67,7 +67,7 @@ def _bound(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Dif
 
 def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
     """Each chassis has a tunnel to every other."""
-    ends = {one.name: one.chassis.local for one in intent.machines if one.chassis}
+    ends = {machine.name: machine.chassis.local for machine in intent.machines if machine.chassis}
     for name in ends:
         seen = observed[name].switching if name in observed else None
         if seen is None:
@@ -93,9 +93,11 @@ class _Judged:
     def __init__(self, intent: Intent, network: LogicalNetwork, seen: Databases) -> None:
         self._network, self._seen = network, seen
         self._services: tuple[ProxiedService, ...] = next(
-            (one.translation.services for one in intent.machines if one.translation), ()
+            (machine.translation.services for machine in intent.machines if machine.translation), ()
         )
-        self._chassis = {one.name: one.chassis for one in intent.machines if one.chassis}
+        self._chassis = {
+            machine.name: machine.chassis for machine in intent.machines if machine.chassis
+        }
 
     def _differs(  # noqa: PLR0913, PLR0917  a difference is all of these
         self, kind: str, node: str, what: str, intended: str, observed: str, shows: str, mends: str
@@ -180,7 +182,9 @@ class _Judged:
             if found != route.via:
                 router = self._network.router
                 node = next(
-                    one.name for one in self._network.switches if one.subnet == route.source
+                    switch.name
+                    for switch in self._network.switches
+                    if switch.subnet == route.source
                 )
                 yield self._differs(
                     "logical-route",
@@ -298,17 +302,21 @@ def _plugged(look: Look, bridge: str, card: str, seen: Switching) -> Iterator[Di
 
 
 def _neighbours(look: Look, bridge: str, seen: Switching) -> Iterator[Difference]:
-    known = {one.address: one.mac for one in seen.neighbours if one.device == bridge}
-    for one in look.intended.neighbours:
-        found = known.get(one.address)
-        if one.device == bridge and found and found != one.mac:
+    known = {
+        neighbour.address: neighbour.mac
+        for neighbour in seen.neighbours
+        if neighbour.device == bridge
+    }
+    for neighbour in look.intended.neighbours:
+        found = known.get(neighbour.address)
+        if neighbour.device == bridge and found and found != neighbour.mac:
             yield look.differs(
                 "stale-neighbour",
-                f"tunnel neighbour {one.address} on {bridge}",
-                one.mac,
+                f"tunnel neighbour {neighbour.address} on {bridge}",
+                neighbour.mac,
                 found,
                 "ovs-appctl tnl/neigh/show",
-                f"ovs-appctl tnl/neigh/set {bridge} {one.address} {one.mac}",
+                f"ovs-appctl tnl/neigh/set {bridge} {neighbour.address} {neighbour.mac}",
             )
 
 

@@ -131,7 +131,7 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
 
 
 def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Difference]:
-    default = next((one for one in seen.routes if one.destination == "default"), None)
+    default = next((route for route in seen.routes if route.destination == "default"), None)
     onlink = "" if pod.gateway and covers(network_of(pod.address), pod.gateway) else " onlink"
     if default is None or default.via != pod.gateway:
         yield look.differs(
@@ -142,17 +142,17 @@ def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Differ
             "in the pod: ip route",
             f"in the pod: ip route replace default via {pod.gateway} dev {card}{onlink}",
         )
-    macs = {one.address: one.mac for one in pod.neighbours}
-    for one in seen.neighbours if look.by == "lab" else ():
-        intended, found = macs.get(one.neighbour.address), one.neighbour.mac
-        if one.state != "NOARP" and intended and found and found != intended:
+    macs = {neighbour.address: neighbour.mac for neighbour in pod.neighbours}
+    for neighbour in seen.neighbours if look.by == "lab" else ():
+        intended, found = macs.get(neighbour.neighbour.address), neighbour.neighbour.mac
+        if neighbour.state != "NOARP" and intended and found and found != intended:
             yield look.differs(
                 "pod-neighbour",
-                f"neighbour {one.neighbour.address} of pod {pod.name}",
+                f"neighbour {neighbour.neighbour.address} of pod {pod.name}",
                 intended,
                 found,
                 "in the pod: ip neighbour",
-                f"in the pod: ip neighbour replace {one.neighbour.address} lladdr {intended} "
+                f"in the pod: ip neighbour replace {neighbour.neighbour.address} lladdr {intended} "
                 f"dev {card} nud permanent",
             )
 
@@ -185,7 +185,9 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
 def _ports(look: Look, pod: Pod) -> set[int]:
     """The ports in this pod to which Services send packets."""
     services = look.intended.translation.services if look.intended.translation else ()
-    behind = [one for one in services if any(end.pod == pod.name for end in one.backends)]
+    behind = [
+        service for service in services if any(end.pod == pod.name for end in service.backends)
+    ]
     return {port.target_port for one in behind for port in one.ports}
 
 

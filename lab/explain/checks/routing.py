@@ -67,7 +67,7 @@ def _strays(look: Look) -> Iterator[Difference]:
         prefix = _prefix(route)
         if prefix in intended or prefix == _EVERYWHERE:
             continue
-        if not any(overlap(prefix, one) for one in look.ranges()):
+        if not any(overlap(prefix, range_) for range_ in look.ranges()):
             continue
         if look.beside.has_port(route.device):
             continue

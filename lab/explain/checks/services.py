@@ -96,7 +96,7 @@ class _Entrance:
 
     def asked(self) -> tuple[_Key, ...]:
         """The keys under which it may be observed."""
-        return tuple((one, self.address, self.number) for one in self.port.protocols)
+        return tuple((protocol, self.address, self.number) for protocol in self.port.protocols)
 
     def ends(self, node: str) -> set[End]:
         """The intended backends of its packets on that node."""
@@ -203,7 +203,9 @@ def _policy(entrance: _Entrance, translation: Translation, there: Translated) ->
     if there.backends and there.kept != local:
         words = {True: "the source address is kept", False: "the source is masqueraded"}
         return _Amiss("wrong-policy", words[local], words[not local])
-    every = {End(one.address, entrance.port.target_port) for one in entrance.service.backends}
+    every = {
+        End(backend.address, entrance.port.target_port) for backend in entrance.service.backends
+    }
     own = set(there.backends if there.own is None else there.own)
     if not local or not translation.short_circuits or own == every:
         return None
@@ -277,7 +279,7 @@ def _masquerade(look: Look, translation: Translation) -> str:
     if look.by == "kubernetes":
         return "restart the network add-on on this node"
     kept = (*translation.not_masqueraded, "224.0.0.0/4")
-    spared = ", ".join(str(one) for one in collapse_addresses(map(IPv4Network, kept)))
+    spared = ", ".join(str(address) for address in collapse_addresses(map(IPv4Network, kept)))
     if look.intended.chassis:
         pods = ", ".join(translation.not_masqueraded)
         return (
@@ -347,7 +349,9 @@ class ServicesCheck(Check):
         if look.intended.chassis:  # OVN implements the Services
             yield from _leaving(look, translation)
             return
-        found = {(one.protocol, one.address, one.port): one for one in seen.services}
+        found = {
+            (service.protocol, service.address, service.port): service for service in seen.services
+        }
         wanted = list(_wanted(translation.services))
         leading = {key for key, one in found.items() if one.backends or one.own}
         served = [

@@ -20,6 +20,8 @@ class ShapingCheck(Check):
     kinds = (Kind("slowed", fault="slow-link", meets=_at_device),)
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
-        for one in look.observed.shapers:
-            device = f"device {one.where}"
-            yield look.differs("slowed", device, "no shaping", one.rule, one.shows, one.mends)
+        for shaper in look.observed.shapers:
+            device = f"device {shaper.where}"
+            yield look.differs(
+                "slowed", device, "no shaping", shaper.rule, shaper.shows, shaper.mends
+            )

@@ -120,7 +120,9 @@ class TunnelCheck(Check):
             return
         seen = next((one for one in look.observed.tunnels if one.name == tunnel.name), None)
         if seen is None:
-            there = ", ".join(f"{one.name} (VNI {one.vni})" for one in look.observed.tunnels)
+            there = ", ".join(
+                f"{tunnel.name} (VNI {tunnel.vni})" for tunnel in look.observed.tunnels
+            )
             yield look.differs(
                 "tunnel-missing",
                 f"tunnel {tunnel.name}",

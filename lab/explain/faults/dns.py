@@ -45,7 +45,7 @@ def _by_access_list(intent: Intent, node: str, server: str) -> FaultChange:
 
 def _asking(intent: Intent) -> Iterator[FaultSite]:
     if any(pod.role == "dns" for machine in intent.machines for pod in machine.pods):
-        yield from (FaultSite(one.name) for one in hosts(intent))
+        yield from (FaultSite(host.name) for host in hosts(intent))
     if intent.services_node:
         yield FaultSite(intent.services_node.machine)
 

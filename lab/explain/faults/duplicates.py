@@ -28,7 +28,10 @@ _CARD = "eth0"
 
 def _same_address(intent: Intent, node: str, peer: str) -> FaultChange:
     taken = next(
-        f"{bare(pod.address)}/32" for one in intent.machines for pod in one.pods if pod.name == peer
+        f"{bare(pod.address)}/32"
+        for machine in intent.machines
+        for pod in machine.pods
+        if pod.name == peer
     )
     thief = next(pod.name for pod in probes(intent.machine(node)) if pod.name != peer)
     return change(
@@ -39,7 +42,7 @@ def _same_address(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _with_pods(intent: Intent) -> Iterator[FaultSite]:
-    every = [(one.name, pod.name) for one in hosts(intent) for pod in probes(one)]
+    every = [(host.name, pod.name) for host in hosts(intent) for pod in probes(host)]
 
     def peers(machine: MachineIntent) -> list[str]:
         own = [pod.name for pod in probes(machine)]
@@ -66,15 +69,17 @@ def _same_cidr(intent: Intent, node: str, peer: str) -> FaultChange:
     assert other.bridge is not None, "a peer has one"
     device, address = machine.bridge.name, other.bridge.addresses[0]
     cidr = str(ip_interface(address).network)
-    static = [one for one in machine.routes if one.by is None]  # learned ones yield to the address
+    static = [
+        route for route in machine.routes if route.by is None
+    ]  # learned ones yield to the address
     routes = [one for one in static if one.destination == cidr]
     return change(
         node,
         [
-            *(f"ip route del {cidr} dev {one.device}" for one in routes),
+            *(f"ip route del {cidr} dev {route.device}" for route in routes),
             f"ip address replace {address} dev {device}",
         ],
-        [without_address(address, device), *(replace_route(one) for one in routes)],
+        [without_address(address, device), *(replace_route(route) for route in routes)],
     )
 
 
@@ -87,7 +92,7 @@ DUPLICATE_NODE_POD_CIDR = Fault(
     name="duplicate-node-pod-cidr",
     title="a node also has the pod CIDR of another node",
     needs="a bridge of its own beside another node's",
-    sites=lambda intent: with_others(one for one in hosts(intent) if _has_bridge(one)),
+    sites=lambda intent: with_others(host for host in hosts(intent) if _has_bridge(host)),
     change=_same_cidr,
     peer="node",
     also=("duplicate-pod-cidr", "duplicate-cidr"),
@@ -132,7 +137,7 @@ TWO_NODES_ONE_MAC = Fault(
     title="a node's card has the MAC of another node's",
     needs="a card that the kernel itself answers on, and another node beside it",
     sites=lambda intent: (
-        *with_others(one for one in nodes(intent) if one.chassis is None),  # OVN has its own
+        *with_others(node for node in nodes(intent) if node.chassis is None),  # OVN has its own
         *with_others(intent.hypervisors),
     ),
     change=_same_mac,

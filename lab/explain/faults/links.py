@@ -55,7 +55,7 @@ POD_LINK_DOWN = Fault(
     title="a pod's port on its node is down",
     needs="pods",
     sites=lambda intent: (
-        FaultSite(one.name, tuple(pod.name for pod in probes(one))) for one in hosts(intent)
+        FaultSite(host.name, tuple(pod.name for pod in probes(host))) for host in hosts(intent)
     ),
     change=_pod_link_down,
     peer="pod",

@@ -114,7 +114,9 @@ def sites_on(
     fits: Callable[[Intent, MachineIntent], object] = lambda *_: True,
 ) -> Sites:
     """A site on each of these machines that fits, without peers."""
-    return lambda intent: (FaultSite(one.name) for one in machines(intent) if fits(intent, one))
+    return lambda intent: (
+        FaultSite(machine.name) for machine in machines(intent) if fits(intent, machine)
+    )
 
 
 def with_peers(
@@ -139,7 +141,7 @@ def probes(machine: MachineIntent) -> tuple[Pod, ...]:
 
 def card(machine: MachineIntent) -> Interface:
     """The interface on the nodes' network."""
-    found = [one for one in machine.interfaces if one.segment == NODE_SEGMENT]
+    found = [interface for interface in machine.interfaces if interface.segment == NODE_SEGMENT]
     return (found or list(machine.interfaces))[0]
 
 
@@ -248,7 +250,7 @@ def _nearest(name: str, known: Mapping[str, Fault]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
     meant = {alias: one.name for one in known.values() for alias in (one.name, *one.also)}
-    close = [meant[one] for one in get_close_matches(name, meant, n=3, cutoff=0.5)]
+    close = [meant[match] for match in get_close_matches(name, meant, n=3, cutoff=0.5)]
     if len(name) >= _LEAST:
         close += [one for one in known if name in one or one in name]
     listed = " or ".join(f"'{one}'" for one in dict.fromkeys(close))
@@ -300,7 +302,7 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
 
 
 def _here(intent: Intent) -> list[str]:
-    return [one.name for one in faults().values() if sites(one, intent)]
+    return [fault.name for fault in faults().values() if sites(fault, intent)]
 
 
 def _with_peer(
@@ -324,7 +326,9 @@ def _with_peer(
 def _named(intent: Intent) -> set[str]:
     """All names that a peer could have."""
     machines = [*intent.everything()]
-    return {one.name for one in machines} | {pod.name for one in machines for pod in one.pods}
+    return {machine.name for machine in machines} | {
+        pod.name for machine in machines for pod in machine.pods
+    }
 
 
 def _meant(name: str, known: list[str]) -> str:

@@ -33,7 +33,7 @@ def _without_route(intent: Intent, node: str, peer: str) -> FaultChange:
 def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
     """The machine's static route to the peer's pods; a learned one would return by itself."""
     cidr = peer.translation.local_cidr if peer.translation else None
-    static = (one for one in machine.routes if one.by is None and one.device != BLACKHOLE)
+    static = (route for route in machine.routes if route.by is None and route.device != BLACKHOLE)
     return next((one for one in static if cidr and one.destination == cidr), None)
 
 
@@ -48,7 +48,7 @@ ROUTE_MISSING = Fault(
     needs="a route of its own to another node's pods",
     sites=lambda intent: with_peers(
         (machine for machine in intent.machines if not _keeps_routes(intent, machine)),
-        lambda machine: (one.name for one in hosts(intent) if _route(machine, one)),
+        lambda machine: (host.name for host in hosts(intent) if _route(machine, host)),
     ),
     change=_without_route,
     peer="node",
@@ -73,7 +73,7 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
     """The peer's entry at the end of the tunnel or, without a tunnel, at its interface."""
     ends = [bare(text) for text in peer.tunnel.addresses] if machine.tunnel and peer.tunnel else []
     ends += [bare(text) for text in card(peer).addresses]
-    known = {one.address: one for one in machine.neighbours}
+    known = {neighbour.address: neighbour for neighbour in machine.neighbours}
     return next((known[end] for end in ends if end in known), None)
 
 
@@ -85,7 +85,7 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
     the router sends it nothing. Felix chooses its tunnels' MACs, and writes down none.
     """
     own_macs = cluster_footprint(intent).own_macs
-    ends = [one for one in carriers(intent) if one.forwards or not one.chassis]
+    ends = [carrier for carrier in carriers(intent) if carrier.forwards or not carrier.chassis]
     return with_peers(
         (
             one
@@ -93,7 +93,7 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
             if one.chassis is None and (one.kind in {"router", "hypervisor"} or probes(one))
             if not (own_macs and one.tunnel)
         ),
-        lambda own: (one.name for one in ends if one is not own and _entry(own, one)),
+        lambda own: (end.name for end in ends if end is not own and _entry(own, end)),
     )
 
 
@@ -111,7 +111,7 @@ STALE_NEIGHBOUR = Fault(
 def _without_session(intent: Intent, node: str, peer: str) -> FaultChange:
     machine = intent.machine(node)
     assert machine.speaker is not None, "a site has one"
-    session = next(one for one in machine.speaker.sessions if one.machine == peer)
+    session = next(session for session in machine.speaker.sessions if session.machine == peer)
     control = bird_of(intent, machine, "kubernetes" if intent.kubernetes else "lab")
     return change(node, [control.disable(session)], [control.enable(session)])
 
@@ -122,7 +122,7 @@ BGP_SESSION_DOWN = Fault(
     needs="a session of BGP",
     sites=lambda intent: with_peers(
         intent.machines,
-        lambda own: (one.machine for one in (own.speaker.sessions if own.speaker else ())),
+        lambda own: (session.machine for session in (own.speaker.sessions if own.speaker else ())),
     ),
     change=_without_session,
     peer="node",
@@ -138,7 +138,7 @@ def _mute_gateway(intent: Intent, node: str, peer: str) -> FaultChange:
 
     The holder keeps advertising the gateway (VRRP), so the other candidates do not take over.
     """
-    gateway = next(one for one in intent.gateways if one.node == peer)
+    gateway = next(gateway for gateway in intent.gateways if gateway.node == peer)
     address = bare(gateway.address)
     dropped = f"arp saddr ip {address} counter drop"
     mute = barred(node, f"gateway-dead {peer}", _HOOK, 0, [dropped], "arp")
@@ -152,7 +152,9 @@ GATEWAY_DEAD = Fault(
     needs="to hold a virtual gateway",
     sites=lambda intent: with_peers(
         intent.machines,
-        lambda machine: (one.node for one in intent.gateways if one.holder == machine.name),
+        lambda machine: (
+            gateway.node for gateway in intent.gateways if gateway.holder == machine.name
+        ),
     ),
     change=_mute_gateway,
     peer="node",

@@ -135,7 +135,9 @@ def stale_backend(node: str, fault: str, service: str, address: str, nobody: str
 
 
 def _stale(intent: Intent, node: str, peer: str) -> FaultChange:
-    where = next(one for one in intent.machines if peer in {pod.name for pod in one.pods})
+    where = next(
+        machine for machine in intent.machines if peer in {pod.name for pod in machine.pods}
+    )
     nobody = str(ip_network(str(_translation(intent, where.name).local_cidr))[-2])
     if intent.logical:
         return _stale_balancer(intent, peer, nobody)
@@ -155,7 +157,7 @@ def _stale_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
     service = next(_balanced(intent, peer))
     backend = service.backends[0].address
     do, undo = [], []
-    for protocol in sorted({one for port in service.ports for one in port.protocols}):
+    for protocol in sorted({protocol for port in service.ports for protocol in port.protocols}):
         name = balancer_name(service, protocol)
         found = f"$({_OVN} --bare --columns=_uuid find Load_Balancer name={name})"
         for port in service.ports:
@@ -170,7 +172,7 @@ def _stale_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
 def _of_pod(machine: MachineIntent, pod: str) -> Iterator[ProxiedService]:
     """The machine's Services whose only backend is this pod."""
     for service in machine.translation.services if machine.translation else ():
-        if [one.pod for one in service.backends] == [pod]:
+        if [backend.pod for backend in service.backends] == [pod]:
             yield service
 
 
@@ -210,7 +212,7 @@ def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
 
 
 def _with_backends(intent: Intent) -> Iterator[FaultSite]:
-    pods = [pod.name for one in hosts(intent) for pod in one.pods]
+    pods = [pod.name for host in hosts(intent) for pod in host.pods]
     if intent.logical:
         return with_peers(
             [intent.machine(central(intent))],
@@ -235,7 +237,7 @@ SERVICE_BACKEND_STALE = Fault(
 
 def _ports(machine: MachineIntent) -> list[int]:
     services = machine.translation.services if machine.translation else ()
-    return [port for one in services for port in one.node_ports()]
+    return [port for service in services for port in service.node_ports()]
 
 
 def _block_node_ports(intent: Intent, node: str, _: str) -> FaultChange:

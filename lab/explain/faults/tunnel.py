@@ -109,8 +109,8 @@ def _without_entries(intent: Intent, node: str, peer: str) -> FaultChange:
     entries = _entries(intent.machine(node), intent.machine(peer))
     return change(
         node,
-        [f"bridge fdb del {one.mac} dev {one.device} dst {one.remote}" for one in entries],
-        [replace_entry(one.mac, one.device, one.remote) for one in entries],
+        [f"bridge fdb del {entry.mac} dev {entry.device} dst {entry.remote}" for entry in entries],
+        [replace_entry(entry.mac, entry.device, entry.remote) for entry in entries],
     )
 
 
@@ -125,7 +125,7 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
         return iter(())  # it chooses the MACs, and writes down none
     ends = (*hosts(intent), *intent.hypervisors)
     return with_peers(
-        carriers(intent), lambda machine: (one.name for one in ends if _entries(machine, one))
+        carriers(intent), lambda machine: (end.name for end in ends if _entries(machine, end))
     )
 
 
