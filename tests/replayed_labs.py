@@ -20,10 +20,11 @@ from recorded_answers import Places, RecordedShell, TextPool, read_packed
 from lab._deadline import Deadline
 from lab.explain.causes import with_causes, with_places
 from lab.explain.question import Explanation
+from lab.facts.difference import Difference
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.session import OpenLab
-from lab.matrix.verdict import CellResult, Finding
+from lab.matrix.verdict import CellResult
 from lab.plan.plan import Plan
 from lab.providers.capture import Frame, KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import bring_up
@@ -313,7 +314,7 @@ def replay(scenario: RecordedScenario, compiled: Compiled, recording: Recording)
         return explain_cell(cast(OpenLab, lab), question, lambda _: None)
 
 
-def cause_in_run(lab: ReplayedLab, explanation: Explanation) -> Finding | None:
+def cause_in_run(lab: ReplayedLab, explanation: Explanation) -> Difference | None:
     """The cause that a run of the matrix gives the cell, if it is the only one that failed."""
     one = explanation
     result = CellResult(one.cell, one.expectation, one.verdict, one.detail, (), False, "")
@@ -344,7 +345,7 @@ def answer_lines(recording: Recording, explanation: Explanation) -> Iterator[str
         yield f"logged: {line.path}: {line.match.id}"
 
 
-def finding_lines(heading: str, finding: Finding) -> Iterator[str]:
+def finding_lines(heading: str, finding: Difference) -> Iterator[str]:
     place = finding.place if finding.place == finding.node else f"{finding.place} ({finding.node})"
     yield f"{heading} {finding.fault or finding.kind} at {place}: {finding.object}"
     yield f"   wanted: {finding.intended}"

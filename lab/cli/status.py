@@ -12,8 +12,8 @@ from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
+    from lab.facts.difference import Difference
     from lab.lifecycle.status import LabStatus
-    from lab.matrix.verdict import Finding
 
 
 @click.command("status")
@@ -48,7 +48,7 @@ def command(name: str | None, deep: bool, as_json: bool) -> int:
     return max((_exit_code(status, differences) for status, differences in shown), default=0)
 
 
-def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Finding, ...] | None]:
+def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Difference, ...] | None]:
     """The status and, of a lab that is up and with ``deep``, its differences."""
     from lab.lifecycle import api
     from lab.lifecycle.explain import find_differences
@@ -58,14 +58,14 @@ def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Finding, 
     return status, find_differences(api.open_any(status.name), say)
 
 
-def _is_unread(finding: Finding) -> bool:
+def _is_unread(finding: Difference) -> bool:
     """Whether it says what could not be read, and not what differs."""
-    from lab.matrix.verdict import SILENT
+    from lab.facts.difference import SILENT
 
     return finding.kind == SILENT
 
 
-def _exit_code(status: LabStatus, differences: tuple[Finding, ...] | None) -> int:
+def _exit_code(status: LabStatus, differences: tuple[Difference, ...] | None) -> int:
     if status.state != "up":
         return 3
     if any(_is_unread(difference) for difference in differences or ()):
@@ -73,7 +73,7 @@ def _exit_code(status: LabStatus, differences: tuple[Finding, ...] | None) -> in
     return 1 if differences else 0
 
 
-def _json(status: LabStatus, differences: tuple[Finding, ...] | None) -> dict[str, object]:
+def _json(status: LabStatus, differences: tuple[Difference, ...] | None) -> dict[str, object]:
     if differences is None:
         return asdict(status)
     from lab.reports.explanation import finding_json
@@ -83,7 +83,7 @@ def _json(status: LabStatus, differences: tuple[Finding, ...] | None) -> dict[st
     }
 
 
-def _show(status: LabStatus, differences: tuple[Finding, ...] | None) -> None:
+def _show(status: LabStatus, differences: tuple[Difference, ...] | None) -> None:
     detail = f": {status.detail}" if status.detail else ""
     echo(f"lab '{status.name}' is {status.state}{detail}")
     echo(f"  scenario   {status.scenario or 'unknown'}")

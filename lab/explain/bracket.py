@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lab.explain.capture.files import Captured
 from lab.explain.capture.trace import Change, Conclusion, Point, Row
 from lab.explain.kernel import KernelWord
-from lab.matrix.verdict import DEVIATION, Finding
+from lab.explain.topics import Topic, alters
+from lab.facts.difference import DEVIATION, Difference
 from lab.topology.intent import Intent
 from lab.topology.routing import bare, own_addresses
+from lab.topology.subject import IpSetSubject, SettingSubject
 
-_ALTERS = re.compile(
-    r"snat|dnat|masquerade|redirect|mark|notrack| set |ttl|tproxy|dup |fwd |mtu|port_range"
-    r"|(?:route|rule|address|link|neighbour|nexthop|vlan|forwarding entry|xfrm state) "
-)
-"""Differences that let a packet continue changed or on another path, so that it is lost later."""
-_UNUSED = re.compile(r"\bipset \S+$")
 AT, NEXT, BEFORE, BEYOND = range(4)
+_OF_MACS: frozenset[Topic] = frozenset(
+    {"addresses", "macs", "neighbours", "entries", "forwarding", "arp"}
+)
 UNHEARD = 2
 
 
@@ -48,16 +46,16 @@ class Bracket:
     kernel: tuple[KernelWord, ...] = ()
     """What the kernel reported about the probe where it passed."""
 
-    def rank(self, finding: Finding) -> int:
-        """How near a finding is: ``AT`` or ``NEXT`` to the loss, ``BEFORE`` or ``BEYOND`` it.
+    def rank(self, difference: Difference) -> int:
+        """How near a difference is: ``AT`` or ``NEXT`` to the loss, ``BEFORE`` or ``BEYOND`` it.
 
         A rule that drops the probe's own packets is at the loss.
         """
-        if any(word.traced and word.drops and word.names(finding) for word in self.kernel):
+        if any(word.traced and word.drops and word.names(difference) for word in self.kernel):
             return AT
-        if finding.kind == DEVIATION:
-            return self._rank(finding.place)
-        return min(self._rank(finding.place), self._rank(finding.node))
+        if difference.kind == DEVIATION:
+            return self._rank(difference.place)
+        return min(self._rank(difference.place), self._rank(difference.node))
 
     def _rank(self, place: str) -> int:
         if place in self.at:
@@ -66,12 +64,12 @@ class Bracket:
             return NEXT
         return BEFORE if place in self.before else BEYOND
 
-    def heard(self, finding: Finding) -> int:
+    def heard(self, difference: Difference) -> int:
         """0 if the kernel reports that it drops the probe, 1 that it changes it, else ``UNHEARD``.
 
         A rule that lets the probe pass counts only if packets were seen to be changed.
         """
-        said = [word for word in self.kernel if word.names(finding)]
+        said = [word for word in self.kernel if word.names(difference)]
         if any(word.drops for word in said):
             return 0
         return 1 if said and self.change else UNHEARD
@@ -89,17 +87,18 @@ class Bracket:
         )
         return tuple(dict.fromkeys(word.sentence for word in said))
 
-    def allows(self, finding: Finding) -> bool:
-        """Whether the loss can be due to a finding, as far as the packets show."""
-        rank = self.rank(finding)
-        if finding.kind == DEVIATION and "/arp_" in finding.object and not self.silent:
-            return False  # it decides which machine answers such a request
-        if _UNUSED.search(finding.object) and finding.intended.startswith("no such"):
-            return False  # the rule that uses it is a difference of its own
-        if finding.kind != DEVIATION or rank in {AT, NEXT}:
+    def allows(self, difference: Difference) -> bool:
+        """Whether the loss can be due to a difference, as far as the packets show."""
+        rank = self.rank(difference)
+        if difference.kind != DEVIATION:
             return True
-        said = f"{finding.object} {finding.intended} {finding.observed}"
-        return rank == BEFORE and bool(_ALTERS.search(said))
+        subject = difference.subject
+        if isinstance(subject, SettingSubject) and subject.name.startswith("arp_"):
+            if not self.silent:
+                return False  # it decides which machine answers such a request
+        elif isinstance(subject, IpSetSubject) and not subject.entry and difference.change == "new":
+            return False  # the rule that uses it is a difference of its own
+        return rank in {AT, NEXT} or (rank == BEFORE and alters(difference))
 
 
 def find_bracket(captured: Captured, intent: Intent) -> Bracket:
@@ -155,7 +154,7 @@ def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelWo
         if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:
             said = f"{row.tap} drops frames for another MAC"
             for place in {conclusion.last.tap.place if conclusion.last else "", row.tap.place}:
-                yield KernelWord(place, said, r"address|MAC|neighbour|forwarding|arp")
+                yield KernelWord(place, said, _OF_MACS)
             return
 
 

@@ -26,11 +26,11 @@ from lab.explain.question import (
     order,
     places_of,
 )
+from lab.facts.difference import OBJECT, Difference
 from lab.facts.objects import CLUSTER
-from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.run import group, retry_order
-from lab.matrix.verdict import OBJECT, CellResult, Finding
+from lab.matrix.verdict import CellResult
 from lab.topology.intent import Intent
 from lab.topology.path import Path
 from lab.topology.walk import walk
@@ -96,7 +96,7 @@ def with_causes(
     return tuple(found)
 
 
-def _objects(intent: Intent, compare: Compare) -> Sequence[StateDifference]:
+def _objects(intent: Intent, compare: Compare) -> Sequence[Difference]:
     """The differences of the cluster's objects; none without a cluster."""
     return compare_places(compare, [CLUSTER]).get(CLUSTER, ()) if intent.kubernetes else ()
 
@@ -127,7 +127,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         return tuple(results)
     first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
     paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
-    compared: dict[str, Sequence[StateDifference]] = {}
+    compared: dict[str, Sequence[Difference]] = {}
     cluster = (CLUSTER,) if intent.kubernetes else ()
     ends, followed = clock() + seconds, set[str]()
     of_protocol = {found[at].cell.protocol: at for at in reversed(first_ones)}
@@ -150,7 +150,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         causes.sort(key=lambda one: order(one, path, bracket))
         near, _ = of_objects(path, objects, intent.control_plane())
         cause = next(iter(with_objects(path, causes, near, bracket)), _lost_at(path, bracket))
-        needs = next((one.concerns for one in objects if one.object == cause.object), ())
+        needs = next((one.concerns for one in objects if one.subject == cause.subject), ())
         for at, ways in paths.items():
             other = found[at].cell
             hops = chain(*(enumerate(way.hops) for way in ways))
@@ -217,11 +217,11 @@ def _passes(ways: Sequence[Path], bracket: Bracket) -> bool:
     return False
 
 
-def _lost_at(path: Path, bracket: Bracket) -> Finding:
+def _lost_at(path: Path, bracket: Bracket) -> Difference:
     """A finding with the two points, for a loss without a known difference."""
     number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.at), 0)
     hop = path.hops[number]
-    return Finding(
+    return Difference(
         "lost-here",
         "",
         hop.machine,
@@ -232,4 +232,5 @@ def _lost_at(path: Path, bracket: Bracket) -> Finding:
         "see the logs of the machines there",
         hop.place,
         number,
+        subject=hop.subject,
     )

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_interface
-from typing import ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
 from lab._plugins import classes
+from lab.facts.command_lines import IN_POD
+from lab.facts.difference import Change, Concern, Difference
+from lab.facts.effect import NO_EFFECT, Effect, read_effect
 from lab.facts.node import NodeFacts
 from lab.facts.translations import Barrier
-from lab.matrix.verdict import IN_POD, Finding
 from lab.topology.footprint import By, Footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers, network_of
+from lab.topology.subject import NeighbourSubject, Subject, values_of
 
 DNS_PORT = 53
 NEW_LAB = "lab down, then lab up"
@@ -46,40 +49,13 @@ RECREATE_NETWORK = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Difference(Finding):
-    """One object of a machine that differs from the Intent."""
-
-    barrier: Barrier | None = None
-    """The rule that blocks packets, if the difference is one."""
-    others: tuple[tuple[str, str], ...] = ()
-    """Machine and device, or ``"pod NAME"``, of the others that have the same unique thing."""
-    concerns: tuple[tuple[str, str], ...] = ()
-    """Machine and object of what depends on it, on other machines too: ``("worker2", "route to
-    10.244.0.64/26")``.
-    """
-
-    def __str__(self) -> str:
-        return (
-            f"{self.node}: {self.object}: {self.observed}, not {self.intended}; "
-            f"see: {self.shows}; fix: {self.mends}"
-        )
-
-    def at(self, hop: int) -> Finding:
-        """The finding at a hop of a path; ``hop`` is -1 if it is not on the path."""
-        return Finding(
-            *(self.kind, self.fault, self.node, self.object, self.intended, self.observed),
-            *(self.shows, self.mends, self.place, hop),
-        )
-
-
 Meets = Callable[[Difference, Hop, Path], bool]
 """Whether a packet meets the difference at a hop of its path."""
 
 
 def at_object(difference: Difference, hop: Hop, _: Path) -> bool:
     """At the object with the same name, as most kinds."""
-    return hop.machine == difference.node and hop.object == difference.object
+    return hop.machine == difference.node and hop.subject == difference.subject
 
 
 def on_machine(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -89,7 +65,7 @@ def on_machine(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def concerned(difference: Difference, hop: Hop, _: Path) -> bool:
     """At the objects that depend on it."""
-    return (hop.machine, hop.object) in difference.concerns
+    return (hop.machine, hop.subject) in difference.concerns
 
 
 def at_services(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -99,9 +75,9 @@ def at_services(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def asks_for(hop: Hop, prefix: str, machine: str) -> bool:
     """Whether another machine sends ARP requests at this hop for an address in the prefix."""
-    if hop.kind != "neighbour" or hop.machine == machine or hop.place != hop.machine:
+    if hop.machine == machine or hop.place != hop.machine:
         return False
-    return covers(prefix, hop.object.split()[1])
+    return isinstance(hop.subject, NeighbourSubject) and covers(prefix, hop.subject.address)
 
 
 def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
@@ -112,9 +88,11 @@ def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
     if barrier.protocol == "arp":
         if any(asks_for(hop, prefix, difference.node) for prefix in barrier.prefixes):
             return True
-        asked = hop.kind == "neighbour" and hop.place == hop.machine == difference.node
-        return asked and any(
-            covers(network_of(network), hop.object.split()[1]) for network in barrier.networks
+        neighbour, asks = hop.subject, hop.place == hop.machine == difference.node
+        return (
+            asks
+            and isinstance(neighbour, NeighbourSubject)
+            and any(covers(network_of(text), neighbour.address) for text in barrier.networks)
         )
     if hop.machine != difference.node or hop.kind == "switch":
         return False  # a hypervisor's firewall does not see what crosses its switch
@@ -163,6 +141,23 @@ class Kind:
     """Whether it is usually a consequence of something else, or not on a packet's path."""
 
 
+class More(TypedDict, total=False):
+    """What only some differences have; see :class:`lab.facts.difference.Difference`."""
+
+    name: str
+    """The subject's name, if its own is not enough."""
+    place: str
+    """Where the commands are run: the pod, or another machine than the node."""
+    attribute: str
+    change: Change
+    values: tuple[str, ...]
+    """What is seen, as the machine itself writes it, beside what the subject has."""
+    effect: Effect
+    barrier: Barrier
+    others: tuple[tuple[str, Subject], ...]
+    concerns: tuple[Concern, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """One machine's Intent and facts, for the checks."""
@@ -174,7 +169,14 @@ class Look:
     """What the network add-on creates in addition, which is accepted."""
 
     def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
-        self, kind: str, what: str, intended: str, observed: str, shows: str, mends: str
+        self,
+        kind: str,
+        subject: Subject,
+        intended: str,
+        observed: str,
+        shows: str,
+        mends: str,
+        **more: Unpack[More],
     ) -> Difference:
         """A difference of this machine."""
         windows = kinds()[kind].windows if self.observed.os == "windows" else None
@@ -182,34 +184,45 @@ class Look:
             network = self.intended.tunnel or self.intended.bridge
             name = network.name if network else ""
             shows, mends = (text.replace("{network}", name) for text in windows)
-        return differs(kind, self.intended.name, what, intended, observed, shows, mends)
+        node = self.intended.name
+        return differs(kind, node, subject, intended, observed, shows, mends, **more)
 
     def mtu(  # noqa: PLR0913, PLR0917  a difference is all of these
-        self, kind: str, what: str, device: str, wanted: int, seen: int, shows: str, at: str = ""
+        self,
+        kind: str,
+        subject: Subject,
+        device: str,
+        wanted: int,
+        seen: int,
+        shows: str,
+        pod: str = "",
     ) -> Iterator[Difference]:
         """The difference of a device with another MTU than ``wanted``; 0 is an unknown one.
 
-        ``at``: :data:`IN_POD` for a device in a pod.
+        ``pod``: the pod that it is in.
         """
         if seen and seen != wanted:
-            mends = f"{at}ip link set dev {device} mtu {wanted}"
-            yield self.differs(kind, what, f"MTU {wanted}", f"MTU {seen}", shows, mends)
+            mends = f"{IN_POD if pod else ''}ip link set dev {device} mtu {wanted}"
+            intended, observed = (f"MTU {mtu}" for mtu in (wanted, seen))
+            more: More = {"attribute": "mtu", "values": (str(seen),), "place": pod}
+            yield self.differs(kind, subject, intended, observed, shows, mends, **more)
 
     def addresses(  # noqa: PLR0913, PLR0917  a difference is all of these
         self,
         kind: str,
-        what: str,
+        subject: Subject,
         device: str,
         wanted: Iterable[str],
         seen: Sequence[str],
         shows: str,
     ) -> Iterator[Difference]:
         """The differences of a device that lacks addresses."""
-        there = " ".join(seen) or "no address"
+        observed = " ".join(seen) or "no address"
         for address in wanted:
             if address not in seen:
                 mends = f"ip address add {address} dev {device}"
-                yield self.differs(kind, what, address, there, shows, mends)
+                more: More = {"attribute": "address", "values": (*seen,)}
+                yield self.differs(kind, subject, address, observed, shows, mends, **more)
 
     def works(self, device: str) -> bool:
         """Whether a device exists and is up; otherwise only that is reported."""
@@ -277,26 +290,27 @@ def kinds() -> Mapping[str, Kind]:
 def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
     kind: str,
     node: str,
-    what: str,
+    subject: Subject,
     intended: str,
     observed: str,
     shows: str,
     mends: str,
-    *,
-    place: str = "",
-    others: tuple[tuple[str, str], ...] = (),
-    concerns: tuple[tuple[str, str], ...] = (),
+    **more: Unpack[More],
 ) -> Difference:
-    """A difference, with its fault and the place of its commands.
-
-    ``place``: the machine for the commands, if it is neither the node nor a pod.
-    """
-    pod = what.rpartition("pod ")[2]  # "neighbour 10.244.1.1 of pod worker1-p1"
+    """A difference, with its fault and the place of its commands."""
+    barrier = more.get("barrier")
     return Difference(
-        *(kind, kinds()[kind].fault, node, what, intended, observed, shows, mends),
-        place=pod if shows.startswith(IN_POD) else place or node,
-        others=others,
-        concerns=concerns,
+        *(kind, kinds()[kind].fault, node, more.get("name") or str(subject), intended, observed),
+        *(shows, mends, more.get("place") or node),
+        subject=subject,
+        attribute=more.get("attribute", ""),
+        change=more.get("change", "changed"),
+        effect=read_effect(barrier.rule) if barrier else more.get("effect", NO_EFFECT),
+        values=(*values_of(subject), *more.get("values", ())),
+        barrier=barrier,
+        others=more.get("others", ()),
+        concerns=more.get("concerns", ()),
+        no_command=mends == NEW_LAB,
     )
 
 

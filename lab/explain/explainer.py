@@ -10,15 +10,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
-from lab.explain.check import Difference, LabLook, Look, checks, first_hop, kinds
+from lab.explain.check import LabLook, Look, checks, first_hop, kinds
+from lab.facts.difference import SILENT, Difference, in_cluster
 from lab.facts.node import NodeFacts, PodFacts, Unread
-from lab.matrix.verdict import SILENT, Finding, in_cluster
 from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
 from lab.topology.footprint import LAB, By, Footprint, footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.routing import bare
+from lab.topology.subject import (
+    ClaimSubject,
+    DeviceSubject,
+    EntranceSubject,
+    MachineSubject,
+    PodSubject,
+    RouteSubject,
+    Subject,
+)
 from lab.topology.walk import walk
 
 _LEARNED = {"learned-route-missing", "wrong-learned-route", "gateway-missing"}
@@ -179,7 +188,6 @@ _NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expir
 """Kinds for which the cluster reports a node NotReady and removes its pods from every Service."""
 _OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
 """Symptoms of a kube-proxy whose endpoints are not the intended ones."""
-_DNS = f"Service {DNS_SERVICE},"
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
@@ -188,7 +196,7 @@ class Explained:
     """The path of one request, and what is wrong on it."""
 
     path: Path
-    findings: tuple[Finding, ...]
+    findings: tuple[Difference, ...]
     """The first is the answer; empty if nothing was found."""
 
 
@@ -224,28 +232,28 @@ class Explainer:
         """
         paths = walk(self._intent, flow)
         explained = [Explained(path, self._findings(path, works=works)) for path in paths]
-        return next((one for one in explained if one.findings), explained[0])
+        return next((answer for answer in explained if answer.findings), explained[0])
 
-    def everything(self) -> tuple[Finding, ...]:
+    def everything(self) -> tuple[Difference, ...]:
         """What is wrong on every machine, and what of them could not be read."""
         return (*self.silent((*self._silent, *self._seen)), *self.elsewhere())
 
-    def silent(self, names: Iterable[str]) -> tuple[Finding, ...]:
+    def silent(self, names: Iterable[str]) -> tuple[Difference, ...]:
         """What could not be read of the machines, or of their parts."""
         return tuple(finding for name in names for finding in self._silences(name))
 
-    def _silences(self, name: str) -> Iterator[Finding]:
+    def _silences(self, name: str) -> Iterator[Difference]:
         if name in self._silent:
             yield self._silence(name, -1)
         elif name in self._seen:
             yield from (_unread(name, part, -1) for part in self._seen[name].unread)
 
-    def elsewhere(self) -> tuple[Finding, ...]:
+    def elsewhere(self) -> tuple[Difference, ...]:
         """Everything that is wrong on the observed machines, on any path."""
         every = [one for name in self._seen for one in self._own(name)]
         return tuple(self._at(cause, -1) for cause in _causes([*every, *self._between]))
 
-    def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
+    def _findings(self, path: Path, *, works: bool) -> tuple[Difference, ...]:
         met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
         causes = _causes([difference for _, difference in met])
         said = [self._at(one, hop) for hop, one in met if one in causes]
@@ -260,18 +268,19 @@ class Explainer:
             said += [*self._of_target(path), _end(path)]
         return tuple(said)
 
-    def _of_target(self, path: Path) -> Iterator[Finding]:
+    def _of_target(self, path: Path) -> Iterator[Difference]:
         """What is wrong with the pod that is asked, if its machine has no way to it."""
         last = path.hops[-1]
         machine = self._intent.machine(last.machine)
-        asked = (pod for pod in machine.pods if bare(pod.address) == last.packet.target)
-        names = {f"pod {one.name}" for one in asked}
-        for one in self._own(machine.name):
-            if one.object in names:
-                yield self._at(one, len(path.hops) - 1)
+        target = [
+            PodSubject(pod.name) for pod in machine.pods if bare(pod.address) == last.packet.target
+        ]
+        for difference in self._own(machine.name):
+            if difference.subject in target:
+                yield self._at(difference, len(path.hops) - 1)
 
-    def _at(self, difference: Difference, hop: int) -> Finding:
-        found = difference.at(hop)
+    def _at(self, difference: Difference, hop: int) -> Difference:
+        found = replace(difference, hop=hop)
         of_cluster = self._by == "kubernetes" and self._intent.machine(found.node).os == "linux"
         return in_cluster(found) if of_cluster else found
 
@@ -299,9 +308,9 @@ class Explainer:
         seen = {pod.name for pod in facts.pods}
         return replace(machine, pods=tuple(pod for pod in machine.pods if pod.name in seen))
 
-    def _silence(self, name: str, hop: int) -> Finding:
+    def _silence(self, name: str, hop: int) -> Difference:
         error = self._silent[name]
-        return Finding(
+        return Difference(
             SILENT,
             "",
             name,
@@ -312,12 +321,13 @@ class Explainer:
             error.hint or "lab up",
             name,
             hop,
+            subject=MachineSubject(name),
         )
 
 
-def _unread(name: str, unread: Unread, hop: int) -> Finding:
+def _unread(name: str, unread: Unread, hop: int) -> Difference:
     """A finding for a part of a machine that could not be read."""
-    return Finding(
+    return Difference(
         SILENT,
         "",
         name,
@@ -330,13 +340,14 @@ def _unread(name: str, unread: Unread, hop: int) -> Finding:
         "see that the machine can start processes and has memory to spare, and ask again",
         unread.pod or name,
         hop,
+        subject=PodSubject(unread.pod) if unread.pod else MachineSubject(name),
     )
 
 
-def _end(path: Path) -> Finding:
+def _end(path: Path) -> Difference:
     """A finding for a path that the Intent itself ends."""
     last = path.hops[-1]
-    return Finding(
+    return Difference(
         "intent-ends",
         "",
         last.machine,
@@ -347,35 +358,49 @@ def _end(path: Path) -> Finding:
         "nothing to fix: the scenario asks for this",
         last.place,
         len(path.hops) - 1,
+        subject=last.subject,
     )
 
 
 def _follows(difference: Difference) -> bool:
     """Whether it is usually a consequence: a missing carrier, of the other end being down."""
-    no_carrier = difference.kind == "link-down" and difference.observed.startswith("no carrier")
+    no_carrier = difference.kind == "link-down" and difference.attribute == "carrier"
     return no_carrier or kinds()[difference.kind].follows
 
 
 def _causes(every: Sequence[Difference]) -> list[Difference]:
     """The differences without those that follow from another one."""
-    macs = {(one.node, _device(one)) for one in every if one.kind == "duplicate-mac"}
-    cidrs = {one.node for one in every if one.kind == "duplicate-pod-cidr"}
-    pods = {(one.node, _device(one)) for one in every if one.kind == "duplicate-address"}
-    stopped = {one.node for one in every if one.kind == "proxy-stopped"}
-    not_ready = any(one.kind in _NOT_READY for one in every)
-    no_dns = any(one.kind == "dns-scaled-down" for one in every)
-    by_pools = any(one.kind == "wrong-encapsulation" for one in every)
-    return [
-        one
-        for one in every
-        if not (one.kind == "link-mac" and (one.node, one.object.split()[-1]) in macs)
-        and not (one.kind in _SAME_ADDRESS and one.node in cidrs)
-        and not (one.kind == "pod-address" and (one.node, one.object) in pods)
-        and not (one.kind in _OF_ENDPOINTS and (not_ready or one.node in stopped))
-        and not (one.kind in _OF_ENDPOINTS and no_dns and one.object.startswith(_DNS))
-        and not (one.kind in _SAME_ADDRESS and by_pools and one.object != "route to default")
-    ]
+    kinds_there = {difference.kind for difference in every}
 
+    def nodes(kind: str) -> set[str]:
+        return {difference.node for difference in every if difference.kind == kind}
 
-def _device(difference: Difference) -> str:
-    return difference.object.rpartition(" of ")[2]
+    def owners(kind: str) -> set[tuple[str, Subject]]:
+        return {
+            (difference.node, owner)
+            for difference in every
+            if difference.kind == kind and isinstance(claim := difference.subject, ClaimSubject)
+            for owner in (PodSubject(claim.pod), DeviceSubject(claim.device, "card"))
+        }
+
+    macs, pods = owners("duplicate-mac"), owners("duplicate-address")
+    cidrs, stopped = nodes("duplicate-pod-cidr"), nodes("proxy-stopped")
+    not_ready = not _NOT_READY.isdisjoint(kinds_there)
+    no_dns = "dns-scaled-down" in kinds_there
+    by_pools = "wrong-encapsulation" in kinds_there
+
+    def follows(difference: Difference) -> bool:
+        kind, node, subject = difference.kind, difference.node, difference.subject
+        if kind == "link-mac":
+            return (node, subject) in macs
+        if kind == "pod-address":
+            return (node, subject) in pods
+        if kind in _OF_ENDPOINTS:
+            of_dns = isinstance(subject, EntranceSubject) and subject.service == DNS_SERVICE
+            return not_ready or node in stopped or (no_dns and of_dns)
+        if kind in _SAME_ADDRESS:
+            by_pool = by_pools and subject != RouteSubject("default")
+            return node in cidrs or by_pool
+        return False
+
+    return [difference for difference in every if not follows(difference)]

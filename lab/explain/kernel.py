@@ -14,9 +14,11 @@ from ipaddress import IPv4Address
 from itertools import pairwise
 
 from lab._log import quantity
-from lab.matrix.verdict import Finding
+from lab.explain.topics import ANYTHING, Topic, topics_of
+from lab.facts.difference import Difference
 from lab.providers.capture import KernelSaid, RouteQuestion
 from lab.topology.path import Station
+from lab.topology.subject import ChainSubject, device_of
 
 TABLE = "hybridlab-trace"
 _FIRST = -450
@@ -27,37 +29,35 @@ _QUEUE = re.compile(r"qdisc (\S+) \S+ dev (\S+)")
 _QUEUE_DROPS = re.compile(r"dropped (\d+)")
 
 
-def _named(table: str, chain: str) -> str:
-    """What a chain, or its table as a whole, is called by checks and comparisons."""
-    return rf"\btable {table}(?:, chain {chain}\b|(?!\S|, chain))|\bchain {table} {chain}(?!\S)"
-
-
-_ROUTES = r"^(?:pod \S+, )?(?:(?:route|rule|nexthop|address|default|way out)\b|\d+[\d.]+/\d+ dev )"
-_COUNTED: Mapping[str, tuple[str, str]] = {
-    "Ip InHdrErrors": ("header or TTL wrong", "ttl"),
+_ROUTES = frozenset[Topic]({"routes"})
+_COUNTED: Mapping[str, tuple[str, frozenset[Topic]]] = {
+    "Ip InHdrErrors": ("header or TTL wrong", frozenset({"ttl"})),
     "Ip InAddrErrors": (
         "its destination is not local, and forwarding is off",
-        f"forwarding|ip_forward|{_ROUTES}",
+        frozenset({"forwarding", "routes"}),
     ),
-    "Ip InDiscards": ("thrown away on arrival", ""),
-    "Ip OutDiscards": ("thrown away before sending", ""),
+    "Ip InDiscards": ("thrown away on arrival", ANYTHING),
+    "Ip OutDiscards": ("thrown away before sending", ANYTHING),
     "Ip OutNoRoutes": ("no route to send by", _ROUTES),
     "IpExt InNoRoutes": ("no route for what came in", _ROUTES),
-    "Ip ReasmFails": ("fragments not put together", "ipfrag"),
-    "Ip FragFails": ("too big, and not to be cut", "mtu|MTU"),
+    "Ip ReasmFails": ("fragments not put together", frozenset({"fragments"})),
+    "Ip FragFails": ("too big, and not to be cut", frozenset({"mtu"})),
     "TcpExt IPReversePathFilter": (
         "source would not be answered by that card",
-        f"rp_filter|{_ROUTES}",
+        frozenset({"reverse path", "routes"}),
     ),
-    "TcpExt ListenOverflows": ("too many connections wait for a listener", "socket"),
-    "Udp NoPorts": ("nobody listens at the UDP port", "socket"),
-    "Udp RcvbufErrors": ("receive buffer full", "rmem"),
-    "XfrmInPolBlock": ("an xfrm policy blocks what comes in", "xfrm"),
-    "XfrmOutPolBlock": ("an xfrm policy blocks what is sent", "xfrm"),
-    "XfrmFwdHdrError": ("an xfrm policy blocks what is forwarded", "xfrm"),
-    "XfrmOutNoStates": ("no xfrm state to send by", "xfrm"),
-    "XfrmInNoPols": ("no xfrm policy lets it in", "xfrm"),
-    "XfrmInTmplMismatch": ("not as the xfrm policy wants it", "xfrm"),
+    "TcpExt ListenOverflows": (
+        "too many connections wait for a listener",
+        frozenset({"sockets"}),
+    ),
+    "Udp NoPorts": ("nobody listens at the UDP port", frozenset({"sockets"})),
+    "Udp RcvbufErrors": ("receive buffer full", frozenset({"buffers"})),
+    "XfrmInPolBlock": ("an xfrm policy blocks what comes in", frozenset({"xfrm"})),
+    "XfrmOutPolBlock": ("an xfrm policy blocks what is sent", frozenset({"xfrm"})),
+    "XfrmFwdHdrError": ("an xfrm policy blocks what is forwarded", frozenset({"xfrm"})),
+    "XfrmOutNoStates": ("no xfrm state to send by", frozenset({"xfrm"})),
+    "XfrmInNoPols": ("no xfrm policy lets it in", frozenset({"xfrm"})),
+    "XfrmInTmplMismatch": ("not as the xfrm policy wants it", frozenset({"xfrm"})),
 }
 """Counters that say why packets were thrown away: what each means, and what it speaks of."""
 
@@ -68,31 +68,72 @@ class KernelWord:
 
     place: str
     sentence: str
-    about: str
-    """A regular expression that what it speaks of has in its name."""
+    topics: frozenset[Topic] = frozenset()
+    """What it speaks of."""
+    chain: ChainSubject | None = None
+    """The chain that it speaks of."""
+    device: str = ""
+    """The device that it speaks of."""
     drops: bool = True
     """Whether packets are thrown away; else they are changed."""
     traced: bool = False
     """Whether a rule, or a component of Windows, was seen to do it to the probe's own packets."""
+    values: tuple[str, ...] = ()
+    """What the kernel printed."""
 
-    def names(self, finding: Finding) -> bool:
-        """Whether it speaks of the finding."""
-        said = f"{finding.object} {finding.observed}"
-        return finding.place == self.place and re.search(self.about, said) is not None
+    def names(self, difference: Difference) -> bool:
+        """Whether it speaks of the difference."""
+        if difference.place != self.place:
+            return False
+        subject = difference.subject
+        return (
+            self.topics == ANYTHING
+            or not self.topics.isdisjoint(topics_of(difference))
+            or bool(self.device and device_of(subject) == self.device)
+            or bool(self.chain and subject in {self.chain, self.chain.whole})
+        )
 
 
-_REASONS: tuple[tuple[str, str, str], ...] = (
-    (r"not found|port unreachable", "nobody listens at that port", r"^pod \S+ ports "),
-    (r"inspection|administratively", "the Windows firewall or another filter", "firewall"),
-    (r"mtu|fragment", "larger than the next link takes", "mtu|MTU"),
+_REASONS: tuple[tuple[str, str, frozenset[Topic]], ...] = (
+    (
+        r"not found|port unreachable",
+        "nobody listens at that port",
+        frozenset({"listeners"}),
+    ),
+    (
+        r"inspection|administratively",
+        "the Windows firewall or another filter",
+        frozenset({"firewall"}),
+    ),
+    (r"mtu|fragment", "larger than the next link takes", frozenset({"mtu"})),
     (r"no route|address unreachable|routing", "no route to send by", _ROUTES),
-    (r"address resolution", "the next hop does not answer ARP", "neighbour|address"),
-    (r"checksum", "its checksum is wrong", "offload"),
-    (r"spoofing|(unauthorized|source) mac", "the switch does not accept its MAC", "MAC|address"),
-    (r"virtual ?subnet", "of another virtual network", "VNI"),
-    (r"guard|port blocked|security policy", "a policy of the virtual switch", "policy"),
-    (r"no destination|destination mac", "the virtual switch has no port for it", "route|address"),
-    (r"disconnected|disabled|not ready|suspended|paused?$", "card or port is off", "adapter|link"),
+    (
+        r"address resolution",
+        "the next hop does not answer ARP",
+        frozenset({"neighbours", "addresses"}),
+    ),
+    (r"checksum", "its checksum is wrong", frozenset()),
+    (
+        r"spoofing|(unauthorized|source) mac",
+        "the switch does not accept its MAC",
+        frozenset({"macs", "addresses"}),
+    ),
+    (r"virtual ?subnet", "of another virtual network", frozenset({"vni"})),
+    (
+        r"guard|port blocked|security policy",
+        "a policy of the virtual switch",
+        frozenset(),
+    ),
+    (
+        r"no destination|destination mac",
+        "the virtual switch has no port for it",
+        frozenset({"routes", "addresses"}),
+    ),
+    (
+        r"disconnected|disabled|not ready|suspended|paused?$",
+        "card or port is off",
+        frozenset({"links"}),
+    ),
 )
 """Drop reasons of Windows: what each means, and what it speaks of. From public copies of the enum
 PKTMON_DROP_REASON, the page "Diagnose packet loss" of learn.microsoft.com, and public logs."""
@@ -146,17 +187,28 @@ def _traced(said: KernelSaid) -> Iterator[KernelWord]:
             continue
         table, chain, what, rest = found[2], found[3], found[4], found[5].strip()
         at = f"{said.place}: table {table} chain {chain}"
-        about = _named(re.escape(table), re.escape(chain))
+        family, _, name = table.partition(" ")
+        about, printed = ChainSubject(family, name, chain), [table, chain]
         if what == "policy" and rest == "drop":
-            yield KernelWord(said.place, f"{at} dropped it by its policy", about, traced=True)
+            sentence = f"{at} dropped it by its policy"
+            yield KernelWord(said.place, sentence, chain=about, traced=True, values=tuple(printed))
         ruled = _RULE.match(rest) if what == "rule" else None
         if ruled is None:
             continue
         rule = f"rule '{ruled['rule']}' (handle {ruled['handle']})"
+        printed.append(ruled["rule"])
         if ruled["verdict"] == "drop":
-            yield KernelWord(said.place, f"{at} dropped it: {rule}", about, traced=True)
+            sentence = f"{at} dropped it: {rule}"
+            yield KernelWord(said.place, sentence, chain=about, traced=True, values=tuple(printed))
         elif _CHANGES.search(ruled["rule"]):
-            yield KernelWord(said.place, f"{at} took it: {rule}", about, drops=False, traced=True)
+            sentence = f"{at} took it: {rule}"
+            yield KernelWord(
+                *(said.place, sentence),
+                chain=about,
+                drops=False,
+                traced=True,
+                values=tuple(printed),
+            )
 
 
 _BY = re.compile(r"\bdev (\S+)")
@@ -171,7 +223,7 @@ def _routed(said: KernelSaid) -> Iterator[KernelWord]:
         told = " ".join(answer.split()) or "nothing"
         wanted = "" if device is None else f", not by {question.leaves}"
         sentence = f"{said.place}: '{line}' answers '{told}'{wanted}"
-        yield KernelWord(said.place, sentence, _ROUTES, drops=device is None)
+        yield KernelWord(said.place, sentence, _ROUTES, drops=device is None, values=(line, told))
 
 
 def route_questions(
@@ -211,10 +263,10 @@ def _counted(said: KernelSaid) -> Iterator[KernelWord]:
         kind, _, device = name.partition(" of ")
         if device:
             sentence = f"{said.place}: {kind} of {device} dropped {rise}"
-            yield KernelWord(said.place, sentence, rf"\b{re.escape(device)}\b")
+            yield KernelWord(said.place, sentence, device=device, values=(device,))
         elif name in _COUNTED:
-            why, about = _COUNTED[name]
-            yield KernelWord(said.place, f"{said.place}: {why} ({name} rose by {rise})", about)
+            why, topics = _COUNTED[name]
+            yield KernelWord(said.place, f"{said.place}: {why} ({name} rose by {rise})", topics)
 
 
 def _dropped(said: KernelSaid) -> Iterator[KernelWord]:
@@ -223,11 +275,11 @@ def _dropped(said: KernelSaid) -> Iterator[KernelWord]:
         if _NO_CAUSE.search(words):
             continue
         known = (reason for reason in _REASONS if re.search(reason[0], words, re.IGNORECASE))
-        _, meaning, about = next(known, ("", "", "(?!)"))
+        _, meaning, topics = next(known, ("", "", frozenset[Topic]()))
         lost = quantity(drop.count, f"{drop.direction} packet")
         sentence = f"{said.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"
         sentence += f" ({meaning})" if meaning else ""
-        yield KernelWord(said.place, sentence, about, traced=True)
+        yield KernelWord(said.place, sentence, topics, traced=True)
 
 
 def _counters(text: str) -> Mapping[str, int]:

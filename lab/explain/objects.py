@@ -10,89 +10,151 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import LEARNED
-from lab.facts.objects import EVERY_POD, EVERY_SERVICE
-from lab.facts.ruleset import StateDifference
-from lab.matrix.verdict import OBJECT, Finding
+from lab.facts.difference import DEVIATION, Concern, Difference
+from lab.facts.objects import EVERY_POD, EVERY_SERVICE, READY
 from lab.topology.path import Path
+from lab.topology.subject import (
+    ApiSubject,
+    ChainSubject,
+    DeviceSubject,
+    EntranceSubject,
+    EntrySubject,
+    FileSubject,
+    IpSetSubject,
+    IptablesSubject,
+    LeavingSubject,
+    MachineSubject,
+    NeighbourSubject,
+    PodSubject,
+    ProgramSubject,
+    RouteSubject,
+    ServiceSubject,
+    SetSubject,
+    SocketSubject,
+    Subject,
+    TableSubject,
+    TunnelSubject,
+    UnitSubject,
+    device_of,
+)
 
 _NAMED, _BEHIND, _CONFIGURES, _NO_BACKEND, _NOT_READY = range(5)
-_SERVICE = re.compile(r"^Service |kube-proxy|KUBE-")
-_MADE = re.compile(
-    rf"{_SERVICE.pattern}|\bmasquerade|\bcalico\b|\bcali[-0-9a-f]|flannel|\bcni0\b"
-    r"|^(?:tunnel|route|neighbour|forwarding entry|program|pod \S+(?: ports .*)?$)"
-)
-"""What kube-proxy and network add-ons make, in the names of findings."""
-_WORD = re.compile(r"[\w.:-]{3,}")
-_VALUE = re.compile(r"\d|^(?:[A-Fa-f]{2}:){5}[A-Fa-f]{2}$")
-"""What is found again elsewhere: numbers, addresses, and MACs, which may be of letters alone."""
+_BGP = frozenset({"BGPConfiguration", "BGPPeer", "BGPFilter"})
+_BGP_PORT = "179"
+_OF_ADDONS = re.compile(r"^flannel|^cni0$|^cali[-0-9a-f]|^vxlan\.calico$")
+"""Devices that network add-ons make."""
 
 
-def concerned(path: Path) -> dict[str, int]:
+def _of_kube_proxy(difference: Difference) -> bool:  # noqa: PLR0911  a table
+    """Whether it is a Service's, or of what kube-proxy makes."""
+    match difference.subject:
+        case ServiceSubject(name=name):
+            return bool(name)
+        case EntranceSubject() | LeavingSubject(source=""):
+            return True
+        case TableSubject(table=table):
+            return table == "kube-proxy"
+        case SetSubject(table=table):
+            return table == "kube-proxy"
+        case ChainSubject(table=table, chain=chain):
+            return table == "kube-proxy" or chain.startswith("KUBE-")
+        case IptablesSubject(chain=chain):
+            return chain.startswith("KUBE-")
+        case IpSetSubject(name=name):
+            return name.startswith("KUBE-")
+        case ProgramSubject(name=name) | UnitSubject(name=name):
+            return name == "kube-proxy"
+        case _:
+            return False
+
+
+def _of_addon(difference: Difference) -> bool:  # noqa: PLR0911  a table
+    """Whether it is of what kube-proxy and network add-ons make."""
+    subject = difference.subject
+    if _of_kube_proxy(difference) or _OF_ADDONS.search(device_of(subject)):
+        return True
+    match subject:
+        case TableSubject(table=table) | SetSubject(table=table):
+            return table == "calico"
+        case ChainSubject(table=table, chain=chain):
+            return table == "calico" or chain.startswith(("cali-", "masquerad"))
+        case IpSetSubject(name=name):
+            return name.startswith("cali")
+        case DeviceSubject(kind=kind):
+            return kind == "tunnel"
+        case RouteSubject() | NeighbourSubject() | EntrySubject():
+            of_pod = difference.kind == DEVIATION and difference.place != difference.node
+            return not of_pod  # what only the comparison finds in a pod is the lab's
+        case ProgramSubject(name=name) | UnitSubject(name=name):
+            checked = isinstance(subject, ProgramSubject) and difference.kind != DEVIATION
+            return checked or name.startswith(("flannel", "calico"))
+        case FileSubject(path=path):
+            return "flannel" in path
+        case PodSubject() | TunnelSubject():
+            return True
+        case _:
+            return False
+
+
+def concerned(path: Path) -> dict[Concern, int]:
     """What of a cluster a path needs, with the number of its first hop."""
-    found: dict[str, int] = {}
+    first: dict[Concern, int] = {}
     for number, hop in enumerate(path.hops):
-        names = [f"node {hop.machine}"]
-        names += [hop.object, EVERY_SERVICE] if hop.kind == "service" else []
-        names += [f"pod {hop.place}", EVERY_POD] if hop.place != hop.machine else []
-        for name in names:
-            found.setdefault(name, number)
-    return found
+        subjects: list[Subject] = [MachineSubject(hop.machine)]
+        subjects += [hop.subject, EVERY_SERVICE] if hop.kind == "service" else []
+        subjects += [PodSubject(hop.place), EVERY_POD] if hop.place != hop.machine else []
+        for subject in subjects:
+            first.setdefault(("", subject), number)
+    return first
 
 
 def of_objects(
-    path: Path | None, differences: Iterable[StateDifference], plane: str
-) -> tuple[list[tuple[int, Finding]], list[Finding]]:
+    path: Path | None, differences: Iterable[Difference], plane: str
+) -> tuple[list[tuple[int, Difference]], list[Difference]]:
     """The differences that concern a path, the nearest first, each with how near; and the others.
 
     Without a path, all are others. ``plane``: the control plane on which commands run.
     """
     needs = concerned(path) if path else {}
-    near, others = list[tuple[int, Finding]](), list[Finding]()
+    near, others = list[tuple[int, Difference]](), list[Difference]()
     for difference in differences:
-        met = [name for name in difference.concerns if name in needs]
-        node = (
-            difference.object.removeprefix("Node ")
-            if difference.object.startswith("Node ")
-            else plane
-        )
-        finding = Finding(
-            *(
-                OBJECT,
-                "",
-                node,
-                difference.object,
-                difference.intended,
-                difference.observed,
-                difference.shows,
-                difference.mends,
-            ),
-            *(plane, needs[met[0]] if met else -1),
+        met = [concern for concern in difference.concerns if concern in needs]
+        subject = difference.subject
+        of_node = isinstance(subject, ApiSubject) and subject.kind == "Node"
+        finding = replace(
+            difference,
+            node=subject.name if isinstance(subject, ApiSubject) and of_node else plane,
+            place=plane,
+            hop=needs[met[0]] if met else -1,
         )
         if met:
-            near.append((_distance(difference, met), finding))
+            near.append((_distance(finding, met), finding))
         else:
             others.append(finding)
     return sorted(near, key=lambda pair: pair[0]), others
 
 
-def _distance(one: StateDifference, met: Sequence[str]) -> int:
-    of_service = any(name.startswith("Service ") for name in met)
-    if one.section == "ready":
+def _distance(difference: Difference, met: Sequence[Concern]) -> int:
+    of_service = any(isinstance(need, ServiceSubject) and need.name for _, need in met)
+    if difference.attribute == READY:
         return _NO_BACKEND if of_service else _NOT_READY
     if of_service:
-        return _NAMED if one.object.startswith(("Service ", "EndpointSlice ")) else _BEHIND
+        subject = difference.subject
+        itself = isinstance(subject, ApiSubject) and subject.kind in {"Service", "EndpointSlice"}
+        return _NAMED if itself else _BEHIND
     return _CONFIGURES
 
 
 def with_objects(
     path: Path,
-    findings: Sequence[Finding],
-    near: Sequence[tuple[int, Finding]],
+    findings: Sequence[Difference],
+    near: Sequence[tuple[int, Difference]],
     bracket: Bracket | None,
-) -> tuple[Finding, ...]:
+) -> tuple[Difference, ...]:
     """The findings of a path, after the objects that they follow from."""
     causes = [one for distance, one in near if _is_cause(distance, one, findings, bracket)]
     if not findings and not causes and bracket:  # nothing else differs where it is translated
@@ -102,10 +164,10 @@ def with_objects(
 
 
 def _is_cause(
-    distance: int, one: Finding, findings: Sequence[Finding], bracket: Bracket | None
+    distance: int, one: Difference, findings: Sequence[Difference], bracket: Bracket | None
 ) -> bool:
     first = findings[:1]
-    of_service = all(_SERVICE.search(each.object) for each in first)
+    of_service = all(_of_kube_proxy(finding) for finding in first)
     if distance in {_NAMED, _NO_BACKEND}:
         return of_service
     if distance == _NOT_READY:
@@ -113,20 +175,23 @@ def _is_cause(
     if distance == _BEHIND and not first:  # what runs behind it answers, but wrongly
         return bracket is not None and bracket.missing is None and bracket.last is not None
     if distance == _BEHIND:
-        return of_service and first[0].observed == "to nobody"
-    learned = [each for each in findings if each.kind in LEARNED]
-    if one.object.startswith("BGP"):
-        return bool(learned) and all(each in learned or ":179" in each.object for each in findings)
-    said = [f"{each.object} {each.observed}" for each in findings]
-    said += [word.sentence for word in bracket.kernel] if bracket else []
-    made = bool(first) and all(_MADE.search(each.object) for each in first)
-    return made and _is_found(one, " ".join(said))
+        return of_service and first[0].attribute == "backends" and first[0].change == "gone"
+    learned = [finding for finding in findings if finding.kind in LEARNED]
+    if isinstance(one.subject, ApiSubject) and one.subject.kind in _BGP:
+        return bool(learned) and all(
+            finding in learned or _is_of_bgp(finding) for finding in findings
+        )
+    seen = [value for finding in findings for value in finding.values]
+    seen += [value for word in bracket.kernel for value in word.values] if bracket else []
+    return bool(first) and all(map(_of_addon, first)) and _is_found(one, " ".join(seen))
 
 
-def _is_found(one: Finding, said: str) -> bool:
-    """Whether the name of an object that is new, or what it has now, is found in a text."""
-    new = {*_WORD.findall(one.observed)} - {*_WORD.findall(one.intended)}
-    words = {word for word in new if _VALUE.search(word)} | {one.object.split()[1]}
-    wanted = (re.compile(rf"(?<!\w){re.escape(word)}(?![\w-])", re.IGNORECASE) for word in words)
-    there = (word.search(said) for word in wanted)
-    return any(there)
+def _is_of_bgp(difference: Difference) -> bool:
+    subject = difference.subject
+    return isinstance(subject, SocketSubject) and subject.port == _BGP_PORT
+
+
+def _is_found(one: Difference, seen: str) -> bool:
+    """Whether the name of an object that is new, or what it has now, is what machines have."""
+    wanted = (rf"(?<!\w){re.escape(value)}(?![\w-])" for value in one.values)
+    return any(re.search(pattern, seen, re.IGNORECASE) for pattern in wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,24 +10,25 @@ from typing import Literal
 
 from lab._errors import LabError
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
-from lab.explain.check import NEW_LAB, NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.explain.objects import of_objects, with_objects
-from lab.facts.churn import CACHED_MTU
+from lab.explain.topics import protocols_of, table_family
+from lab.facts.command_lines import is_command
+from lab.facts.difference import DEVIATION, OBJECT, SILENT, Difference
 from lab.facts.node import NodeFacts, rises
 from lab.facts.objects import CLUSTER
-from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge
 from lab.matrix.obstructed import Obstructions
 from lab.matrix.run import Send, probe
-from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, SILENT, Finding, Verdict, is_command
+from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Hop, Path
 from lab.topology.routing import covers
+from lab.topology.subject import CachedMtuSubject, DeviceSubject, RouteSubject, Subject, device_of
 from lab.topology.walk import walk
 
 
@@ -72,7 +72,7 @@ def lost(
     path: Path,
     before: Mapping[str, NodeFacts | LabError],
     after: Mapping[str, NodeFacts | LabError],
-) -> tuple[Finding, ...]:
+) -> tuple[Difference, ...]:
     """Where on the path packets were lost between two observations with probes in between."""
     risen = dict(_risen(before, after))
     return tuple(_dropped(path, risen)) + tuple(_between(path, risen))
@@ -88,15 +88,12 @@ def _risen(
             yield name, {rise.name: rise.value for rise in rises(then, now)}
 
 
-_BY_LOAD = re.compile(r"\b(?:limit|quota|ct count|numgen|rate|packets-lost|slowed)\b")
-
-
-def drops_some(finding: Finding) -> bool:
+def drops_some(difference: Difference) -> bool:
     """Whether it drops only some packets, or those beyond a rate."""
-    return _BY_LOAD.search(f"{finding.kind} {finding.observed}") is not None
+    return difference.kind == "packets-lost" or difference.effect.partial
 
 
-def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
     """Devices of the path that counted dropped packets themselves."""
     seen: set[tuple[str, str]] = set()
     for number, hop in enumerate(path.hops):
@@ -113,7 +110,7 @@ def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Fin
             yield _finding("packets-dropped", hop, number, f"{said} while it was asked", "no drops")
 
 
-def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
     """Pairs of interfaces of which one sent packets and the other received none."""
     for number, (one, other) in enumerate(pairwise(path.hops), start=1):
         if one.kind != "card" or other.kind != "card" or one.machine == other.machine:
@@ -127,8 +124,8 @@ def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Fin
             yield _finding("lost-between", other, number, observed, "as many as were sent")
 
 
-def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> Finding:
-    return Finding(
+def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> Difference:
+    return Difference(
         kind,
         "",
         hop.machine,
@@ -139,6 +136,7 @@ def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> 
         "check what is between the two: cable, switch, or the hypervisor's network",
         hop.machine,
         number,
+        subject=hop.subject,
     )
 
 
@@ -146,7 +144,7 @@ Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError
 """Observes machines, and the named pods on them."""
 Follow = Callable[[Cell], Bracket | None]
 """Probes a cell once more while capturing its packets; None if no loss was observed."""
-Compare = Callable[[Sequence[str]], Mapping[str, Sequence[StateDifference] | LabError]]
+Compare = Callable[[Sequence[str]], Mapping[str, Sequence[Difference] | LabError]]
 """Compares the complete state of machines and pods with how the lab makes them; the error of a
 place that did not answer, and nothing for one whose state as made is not recorded."""
 Read = Callable[[Collection[str]], Iterable[Evidence]]
@@ -190,7 +188,7 @@ class Explanation:
     failed: int
     """Number of probes, and of unexpected ones."""
     explained: Explained
-    elsewhere: tuple[Finding, ...] = ()
+    elsewhere: tuple[Difference, ...] = ()
     """What is wrong in the lab off this path, looked for if nothing is wrong on it; and differences
     of state that cause no failure.
     """
@@ -200,7 +198,7 @@ class Explanation:
     """
     bracket: Bracket | None = None
     """The two points of the loss; None if the packets could not be followed."""
-    marginal: tuple[Finding, ...] = ()
+    marginal: tuple[Difference, ...] = ()
     """What dropped packets on the path, or drops those beyond a rate, although every probe was as
     expected."""
     silences: tuple[Silence, ...] = ()
@@ -209,7 +207,7 @@ class Explanation:
     that was rebooted, a pod that was created anew, a Windows machine."""
 
     @property
-    def finding(self) -> Finding | None:
+    def finding(self) -> Difference | None:
         """The first thing that is wrong on the path."""
         return self.explained.findings[0] if self.explained.findings else None
 
@@ -310,7 +308,7 @@ class _Heard:
         self._silent: dict[tuple[Witness, str], list[str]] = {}
         self._unrecorded: dict[str, None] = {}
 
-    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         answers = answered(self._lab.compare, places)
         for place in places:
             answer = answers.get(place)
@@ -365,7 +363,7 @@ def _inspect(
     seen = lab.look(scope)
     explained = Explainer(intent, seen).explain(flow, works=works)
     bracket = lab.follow(worst.cell) if worst.failed else None
-    elsewhere: tuple[Finding, ...] = ()
+    elsewhere: tuple[Difference, ...] = ()
     if worst.failed and not explained.findings and bracket is None:
         _tried([worst.cell], limits, lab.send)
         explained = Explained(explained.path, lost(explained.path, seen, lab.look(scope)))
@@ -393,21 +391,21 @@ def _inspect(
         objects = compare_places(lab.compare, [CLUSTER]).get(CLUSTER, ())
         needed, others = of_objects(explained.path, objects, intent.control_plane())
         causes = with_objects(explained.path, explained.findings, needed, bracket)
-        named = {cause.object for cause in causes}
-        others += (one for _, one in needed if one.object not in named)
+        named = {cause.subject for cause in causes}
+        others += (one for _, one in needed if one.subject not in named)
         explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
     if worst.failed:
         explained = _completed(explained, intent, worst, lab.look, lab.compare)
-        named = {finding.sentence for finding in explained.findings}
-        elsewhere = tuple(one for one in elsewhere if one.sentence not in named)
-    marginal: tuple[Finding, ...] = ()
+        listed = {_identity(finding) for finding in explained.findings}
+        elsewhere = tuple(each for each in elsewhere if _identity(each) not in listed)
+    marginal: tuple[Difference, ...] = ()
     if not worst.failed and not explained.findings:
         _tried([worst.cell], limits, lab.send)
         differs = deviations(explained.path, compare_places(lab.compare, places_of(paths)))
         counted = _dropped(explained.path, dict(_risen(seen, lab.look(scope))))
         marginal = (
             # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
-            *(one for one in counted if not one.object.startswith("tunnel ")),
+            *(one for one in counted if not _is_tunnel(one.subject)),
             *(one for one in differs if drops_some(one)),
         )
         elsewhere = (*elsewhere, *(one for one in differs if not drops_some(one)))
@@ -447,9 +445,18 @@ def _first_wrong(
     return None
 
 
-def at_end(path: Path, compare: Compare) -> tuple[Finding, ...]:
+def at_end(path: Path, compare: Compare) -> tuple[Difference, ...]:
     """The differences of state of the machine or pod that is asked."""
     return deviations(path, compare_places(compare, [path.there[-1].place]))
+
+
+def _identity(difference: Difference) -> tuple[str, Subject, str, str]:
+    """What tells a difference from others, wherever a packet meets it."""
+    return difference.node, difference.subject, difference.attribute, difference.observed
+
+
+def _is_tunnel(subject: Subject) -> bool:
+    return isinstance(subject, DeviceSubject) and subject.kind == "tunnel"
 
 
 _UNREADY = frozenset({"backend-missing", "pod-not-listening"})
@@ -475,12 +482,12 @@ def _completed(
         behind = behind_balancer(intent, tried.cell, tried.answered)
         explained = _first_wrong(intent, behind, look, compare) or explained
     first = explained.findings[:1]
-    if not first or first[0].mends != NEW_LAB:
+    if not first or not first[0].no_command:
         return explained
     differs = compare_places(compare, [first[0].place]).get(first[0].place, ())
     if len(differs) != 1 or not is_command(differs[0].mends):
         return explained
-    found = replace(first[0], shows=differs[0].shows, mends=differs[0].mends)
+    found = replace(first[0], shows=differs[0].shows, mends=differs[0].mends, no_command=False)
     return replace(explained, findings=(found, *explained.findings[1:]))
 
 
@@ -497,7 +504,7 @@ def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     return all(
         finding.kind in LEARNED | COUNTED
         or _rank(finding, explained.path, bracket) != AT
-        or (bracket.heard(finding) and (ruled or (other and finding.intended == NO_DROPPING_RULE)))
+        or (bracket.heard(finding) and (ruled or (other and finding.barrier is not None)))
         for finding in explained.findings
     )
 
@@ -506,7 +513,7 @@ _CONFIGURES = frozenset({"wrong-pool", "wrong-encapsulation", "wrong-as"})
 """Kinds of what nodes are told by the cluster: packets are lost anywhere for it."""
 
 
-def _rank(finding: Finding, path: Path, bracket: Bracket) -> int:
+def _rank(finding: Difference, path: Path, bracket: Bracket) -> int:
     """Distance from the loss, or the hop; what serves all machines may be on any of them."""
     if finding.kind in _CONFIGURES:
         return AT
@@ -516,7 +523,7 @@ def _rank(finding: Finding, path: Path, bracket: Bracket) -> int:
 
 def _with_deviations(
     explained: Explained, paths: Sequence[Path], compare: Compare, bracket: Bracket | None
-) -> tuple[Explained, Sequence[Finding]]:
+) -> tuple[Explained, Sequence[Difference]]:
     """Findings by distance from the loss, and those that the packets rule out as the cause.
 
     Without a bracket, differences of the whole state are not reported as findings.
@@ -528,7 +535,7 @@ def _with_deviations(
     everywhere = places_of([path])
     near = bracket.at | bracket.next | bracket.dropping()
     here = [place for place in everywhere if place in near]
-    others: list[Finding] = []
+    others: list[Difference] = []
     for places in (here, [place for place in everywhere if place not in here]):
         differs = deviations(path, compare_places(compare, places)) if places else ()
         causes = [one for one in differs if bracket.allows(one)]
@@ -542,7 +549,7 @@ def _with_deviations(
 
 
 def order(
-    finding: Finding, path: Path, bracket: Bracket
+    finding: Difference, path: Path, bracket: Bracket
 ) -> tuple[bool, int, bool, bool, int, int, bool, int]:
     """Consequences last; then by distance; then what the kernel drops by; then known kinds.
 
@@ -550,30 +557,35 @@ def order(
     probe does not have there, a hook that it does not pass, or a route for other targets, comes
     after the rest.
     """
-    dark = finding.observed.startswith("no carrier")
-    follows = dark or CACHED_MTU in finding.object or finding.kind in LEARNED | COUNTED
+    dark = finding.attribute == "carrier"
+    cached = isinstance(finding.subject, CachedMtuSubject)
+    follows = dark or cached or finding.kind in LEARNED | COUNTED
     rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
-    named = {*re.findall(r"\b(tcp|udp)\b", f"{finding.object} {finding.observed}")}
-    there = (hop for hop in path.hops if hop.place == finding.place)
-    packets = [packet for hop in there for packet in (hop.packet, hop.carried) if packet]
-    foreign = bool(named and packets) and named.isdisjoint(packet.protocol for packet in packets)
+    hops = (hop for hop in path.hops if hop.place == finding.place)
+    packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
+    protocols = protocols_of(finding)
+    foreign = bool(protocols and packets) and protocols.isdisjoint(
+        packet.protocol for packet in packets
+    )
     foreign |= not _passes_hook(finding, path)
-    routed = re.search(r"\broute to (default|[\d./]+)", finding.object)
-    prefix = "0.0.0.0/0" if not routed or routed[1] == "default" else routed[1]
-    foreign |= bool(packets) and not any(covers(prefix, packet.target) for packet in packets)
-    wide = -int(prefix.partition("/")[2] or 32)  # of several routes the longest one is used
+    route = finding.subject if isinstance(finding.subject, RouteSubject) else _DEFAULT
+    foreign |= bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
+    wide = -route.length  # of several routes the longest one is used
     return follows, rank, heard > 0, foreign, passed, wide, finding.kind == DEVIATION, heard
 
 
-def _passes_hook(finding: Finding, path: Path) -> bool:
+_DEFAULT = RouteSubject("default")
+
+
+def _passes_hook(finding: Difference, path: Path) -> bool:
     """Whether packets of the path pass one of the hooks of a chain; true of anything else.
 
     A machine that carries other packets in its own passes all of them.
     """
-    hooks = {*re.findall(r"\bhook (\w+)", f"{finding.object} {finding.observed}")}
+    hooks = finding.effect.hooks
     carries = any(hop.carried for hop in path.hops if hop.place == finding.place)
-    if carries or re.search(r"\b(bridge|arp|netdev) ", finding.object):
+    if carries or table_family(finding) in {"bridge", "arp", "netdev"}:
         return True
     own = finding.place in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
     return not hooks or not hooks <= ({"forward"} if own else {"input", "output"})
@@ -587,9 +599,7 @@ def places_of(paths: Iterable[Path]) -> list[str]:
     return [place for place, _ in passes.most_common(MOST_PLACES)]
 
 
-def compare_places(
-    compare: Compare, places: Sequence[str]
-) -> Mapping[str, Sequence[StateDifference]]:
+def compare_places(compare: Compare, places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
     """The differences of the state of those places that could be compared."""
     answers = answered(compare, places).items()
     return {place: answer for place, answer in answers if not isinstance(answer, LabError)}
@@ -597,7 +607,7 @@ def compare_places(
 
 def answered(
     compare: Compare, places: Sequence[str]
-) -> Mapping[str, Sequence[StateDifference] | LabError]:
+) -> Mapping[str, Sequence[Difference] | LabError]:
     """The answers of the places; if nothing could be compared, the error of each."""
     try:
         return compare(places)
@@ -606,18 +616,16 @@ def answered(
 
 
 def _deviating(
-    paths: Iterable[Path], compared: Mapping[str, Sequence[StateDifference]]
+    paths: Iterable[Path], compared: Mapping[str, Sequence[Difference]]
 ) -> Explained | None:
     """The first path with differences; a path to another backend may have none."""
     explained = (Explained(path, deviations(path, compared)) for path in paths)
     return next((one for one in explained if one.findings), None)
 
 
-def deviations(
-    path: Path, compared: Mapping[str, Sequence[StateDifference]]
-) -> tuple[Finding, ...]:
+def deviations(path: Path, compared: Mapping[str, Sequence[Difference]]) -> tuple[Difference, ...]:
     """All differences of state along a path, by place; within a place, the path's devices first."""
-    found: list[Finding] = []
+    found: list[Difference] = []
     for place in dict.fromkeys(hop.place for hop in path.hops):
         at = {
             hop.device: number
@@ -626,24 +634,31 @@ def deviations(
         }
         first = next(number for number, hop in enumerate(path.hops) if hop.place == place)
         there = sorted(
-            compared.get(place, ()), key=lambda one: bool(one.device) and one.device not in at
+            compared.get(place, ()),
+            key=lambda each: bool(device_of(each.subject)) and device_of(each.subject) not in at,
         )
         machine = path.hops[first].machine
-        found += (finding_of(machine, place, one, at.get(one.device, first)) for one in there)
+        found += (
+            finding_of(machine, place, each, at.get(device_of(each.subject), first))
+            for each in there
+        )
     return tuple(found)
 
 
-def finding_of(machine: str, place: str, difference: StateDifference, hop: int = -1) -> Finding:
+def finding_of(machine: str, place: str, difference: Difference, hop: int = -1) -> Difference:
     """The difference of the state of a machine, or of a pod on it."""
     within = "" if place == machine else f"pod {place}, "
-    return Finding(
-        *(DEVIATION, "", machine, f"{within}{difference.object}", difference.intended),
-        *(difference.observed, difference.shows, difference.mends or _NO_COMMAND, place),
-        hop,
+    return replace(
+        difference,
+        node=machine,
+        object=f"{within}{difference.object}",
+        mends=difference.mends or _NO_COMMAND,
+        place=place,
+        hop=hop,
     )
 
 
-def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
+def _near(path: Path, elsewhere: Iterable[Difference]) -> tuple[Difference, ...]:
     """What prevents a machine of the path from sending, even if this packet must not be sent.
 
     A kernel needs a route to a Service's address, and an active interface for it, before it

@@ -23,6 +23,7 @@ from lab.facts.translations import (
     masquerades,
     only_hook,
 )
+from lab.topology.subject import ChainSubject
 
 _LOOPBACK = "127.0.0.0/8"
 _KNOWN = ("KUBE-", "FLANNEL-", "CNI-", "DOCKER")
@@ -252,16 +253,16 @@ def _barriers(table: _Table) -> Iterator[Barrier]:
     for chain, rules in table.rules.items():
         if chain not in live or chain.startswith(_KNOWN):
             continue
-        where = f"iptables table {table.name}, chain {chain}"
+        subject = ChainSubject("", table.name, chain)
         shows = f"iptables -t {table.name} -L {chain} -n -v"
         hook = only_hook(base for base, chains in reached.items() if chain in chains)
         for rule in rules:
             if rule.target in {"DROP", "REJECT"} and not rule.invalid:
-                yield _barrier(table, where, shows, rule, hook)
+                yield _barrier(table, subject, shows, rule, hook)
         refuses = table.policies.get(chain) == "DROP"
         if refuses and all(rule.target in {"DROP", "REJECT"} for rule in rules):
             yield Barrier(
-                where,
+                subject,
                 "policy DROP, and nothing is accepted",
                 shows=shows,
                 mends=f"iptables -t {table.name} -P {chain} ACCEPT",
@@ -269,13 +270,13 @@ def _barriers(table: _Table) -> Iterator[Barrier]:
             )
 
 
-def _barrier(table: _Table, where: str, shows: str, rule: _Rule, hook: str) -> Barrier:
+def _barrier(table: _Table, subject: ChainSubject, shows: str, rule: _Rule, hook: str) -> Barrier:
     named = (
         (rule.source, rule.source_is_not),
         (rule.destination, rule.destination_is_not),
     )
     return Barrier(
-        where=where,
+        subject=subject,
         rule=rule.text.removeprefix(f"-A {rule.chain} "),
         protocol=rule.protocol,
         ports=rule.ports if rule.ports != _ANY_PORT else None,

@@ -39,6 +39,7 @@ from lab.topology.intent import (
     Route,
     Tunnel,
 )
+from lab.topology.subject import DeviceSubject
 
 _WATCHED = ("kube-proxy", "flanneld")
 _CNI = (".conf", ".conflist", ".json")
@@ -287,7 +288,7 @@ def _shaper(entry: Entry) -> Barrier:
     options = entry.get("options", {})
     said = " ".join(f"{key} {_plain(value)}" for key, value in options.items() if value)
     return Barrier(
-        where=device,
+        subject=DeviceSubject(device),
         rule=f"{kind} {said}".strip(),
         packets=int(entry.get("drops", 0)),
         shows=f"tc -statistics qdisc show dev {device}",

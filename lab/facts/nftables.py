@@ -29,6 +29,7 @@ from lab.facts.translations import (
     masquerades,
     only_hook,
 )
+from lab.topology.subject import ChainSubject
 
 Rule = Mapping[str, Any]
 _NO_SETS: Mapping[str, Iterable[object]] = {}
@@ -489,15 +490,15 @@ def _barriers(table: Table, live: set[str], listed: _Listed) -> Iterator[Barrier
     for chain, rules in table.rules.items():
         if chain not in live:
             continue
-        where = f"table {table.family} {table.name}, chain {chain}"
+        subject = ChainSubject(table.family, table.name, chain)
         sees = only_hook(hook for hook, chains in reached if chain in chains)
         for rule in rules:
             if verdict(rule) in {"drop", "reject"} and not is_about_invalid(rule):
-                yield _barrier(table, where, rule, sees, listed)
+                yield _barrier(table, subject, rule, sees, listed)
         hook = table.hooks.get(chain)
         if hook and hook.get("policy") == "drop" and not _accepts(table, chain):
             yield Barrier(
-                where,
+                subject,
                 f"policy drop at hook {hook['hook']}, and nothing is accepted",
                 shows=f"nft list chain {table.family} {table.name} {chain}",
                 mends=f"nft add chain {table.family} {table.name} {chain} '{{ policy accept; }}'",
@@ -511,11 +512,13 @@ def _accepts(table: Table, chain: str) -> bool:
     return any(verdict(rule) == "accept" or table.targets(rule) for rule in rules)
 
 
-def _barrier(table: Table, where: str, rule: Expression, hook: str, listed: _Listed) -> Barrier:
+def _barrier(
+    table: Table, subject: ChainSubject, rule: Expression, hook: str, listed: _Listed
+) -> Barrier:
     chain = f"{table.family} {table.name} {rule['chain']}"
     key = (f"{table.family} {table.name}", str(rule["chain"]), str(rule.get("handle", "")))
     return Barrier(
-        where=where,
+        subject=subject,
         rule=listed.get(key) or words(rule),
         protocol=protocol_of(rule) or "",
         ports=destination_ports(rule),

@@ -14,14 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.facts.difference import OBJECT, Change, Difference
 from lab.facts.questions import ADMIN, HEAD, TAIL, answers
-from lab.facts.ruleset import StateDifference, changed_lines
+from lab.facts.ruleset import changed_lines
 from lab.shells.shell import Script
+from lab.topology.subject import ApiSubject, MachineSubject, PodSubject, ServiceSubject, Subject
 
 CLUSTER, CLUSTER_NAME = "", "objects of the cluster"
 """The place that stands for the cluster's objects; no machine or pod has this name. Its name in
 messages."""
-EVERY_SERVICE, EVERY_POD = "every Service", "every pod"
+EVERY_SERVICE, EVERY_POD = ServiceSubject(), PodSubject("")
 """What an object concerns that configures kube-proxy, or the network of all pods."""
 
 _KUBECTL = f"kubectl --kubeconfig={ADMIN}"
@@ -58,6 +60,8 @@ _ANNOTATIONS = re.compile(
 _CONDITION = re.compile(r"node\.kubernetes\.io/")
 """Taints that follow from a node's conditions."""
 _SHOWN = 3
+READY = "ready"
+"""The attribute of what is not ready, although it is specified as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def read_objects(stdout: str) -> Objects:
     return Objects(found)
 
 
-def compare_objects(made: Objects, now: Objects) -> tuple[StateDifference, ...]:
+def compare_objects(made: Objects, now: Objects) -> tuple[Difference, ...]:
     """Every difference: what is specified otherwise before what is not ready.
 
     None if either is of no cluster, or both are of different ones.
@@ -103,7 +107,7 @@ def compare_objects(made: Objects, now: Objects) -> tuple[StateDifference, ...]:
     return (*(one for one in differs if one), *_not_ready(made, now))
 
 
-def _compare(key: _Key, made: Objects, now: Objects) -> StateDifference | None:
+def _compare(key: _Key, made: Objects, now: Objects) -> Difference | None:
     kind, space, name = key
     was, is_now = made.found.get(key), now.found.get(key)
     of_add_on = "projectcalico" in str((was or is_now or {}).get("apiVersion"))
@@ -135,18 +139,48 @@ def _compare(key: _Key, made: Objects, now: Objects) -> StateDifference | None:
         intended, observed = _words(before, after)
     at = f" --namespace={space}" if space else ""
     plural = f"{kind.lower()}.{_CRD}" if of_add_on else kind.lower()
-    return StateDifference(
-        *("object", _named(key), intended, observed),
+    return _differs(
+        key,
+        (intended, observed),
         f"{_KUBECTL}{at} get {plural} {name} -o yaml",
         _mends(f"{_KUBECTL}{at}", plural, key, was, before, after, made),
         change=change,
-        concerns=tuple(_concerns(key, was or is_now or {}, made, now)),
+        concerns=_concerns(key, was or is_now or {}, made, now),
     )
 
 
-def _named(key: _Key) -> str:
+def _differs(  # noqa: PLR0913  a difference is all of these
+    key: _Key,
+    words: tuple[str, str],
+    shows: str,
+    mends: str,
+    *,
+    change: Change = "changed",
+    attribute: str = "",
+    concerns: Iterable[Subject] = (),
+) -> Difference:
     kind, space, name = key
-    return f"{kind} {name}" + (f" in namespace {space}" if space else "")
+    subject = ApiSubject(kind, space, name)
+    return Difference(
+        *(OBJECT, "", "", str(subject), *words, shows, mends, ""),
+        subject=subject,
+        attribute=attribute,
+        change=change,
+        values=(*_new_values(*words), name),
+        section="object",
+        concerns=tuple(("", concern) for concern in concerns),
+    )
+
+
+_WORD = re.compile(r"[\w.:-]{3,}")
+_VALUE = re.compile(r"\d|^(?:[A-Fa-f]{2}:){5}[A-Fa-f]{2}$")
+"""What is found again elsewhere: numbers, addresses, and MACs, which may be of letters alone."""
+
+
+def _new_values(before: str, after: str) -> Iterator[str]:
+    """The values of fields that were not there before."""
+    new = {*_WORD.findall(after)} - {*_WORD.findall(before)}
+    yield from (word for word in sorted(new) if _VALUE.search(word))
 
 
 def _compared(one: Object | None) -> dict[str, Any]:
@@ -265,14 +299,14 @@ def _mounted_by(objects: Objects, space: str, config: str) -> Iterator[str]:
                 yield f"{kind.lower()}/{name}"
 
 
-def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[str]:
-    """What an object has to do with: ``"Service NAME"``, ``"pod NAME"``, ``"node NAME"``, ..."""
+def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[Subject]:
+    """What an object has to do with: a Service, a pod, a node; or every one of them."""
     kind, space, name = key
     spec, labels = one.get("spec") or {}, one["metadata"].get("labels") or {}
     if kind == "Service":
-        yield key_of_service(name)
+        yield ServiceSubject(name)
     elif kind == "EndpointSlice":
-        yield key_of_service(labels.get("kubernetes.io/service-name", ""))
+        yield ServiceSubject(labels.get("kubernetes.io/service-name", ""))
     elif kind in {"DaemonSet", "Deployment"}:
         yield from _of_workload(key, spec["template"], made)
     elif kind == "ConfigMap":
@@ -284,44 +318,41 @@ def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[s
         wanted = ((spec.get("podSelector") or {}).get("matchLabels") or {}).items()
         for pod, found in now.of("Pod", space):
             if wanted <= (found["metadata"].get("labels") or {}).items():
-                yield f"pod {pod}"
+                yield PodSubject(pod)
     else:
         node = {
             "Node": name,
             "HostEndpoint": spec.get("node"),
             "FelixConfiguration": name.removeprefix("node.") if name != "default" else None,
         }.get(kind)
-        yield f"node {node}" if node else EVERY_POD
+        yield MachineSubject(node) if node else EVERY_POD
 
 
-def _of_workload(key: _Key, template: Object, made: Objects) -> Iterator[str]:
+def _of_workload(key: _Key, template: Object, made: Objects) -> Iterator[Subject]:
     kind, space, name = key
     labels = template["metadata"].get("labels") or {}
     for service, found in made.of("Service", space):
         selector = found["spec"].get("selector")
         if selector and selector.items() <= labels.items():
-            yield key_of_service(service)
+            yield ServiceSubject(service)
     if kind == "DaemonSet" and template["spec"].get("hostNetwork"):
         yield EVERY_SERVICE if name == "kube-proxy" else EVERY_POD
 
 
-def key_of_service(name: str) -> str:
-    """A Service as hops of a path name it."""
-    return f"Service {name}"
-
-
-def _not_ready(made: Objects, now: Objects) -> Iterator[StateDifference]:
+def _not_ready(made: Objects, now: Objects) -> Iterator[Difference]:
     """Nodes, pods of workloads and backends that are not ready, and were."""
     for name, one in now.of("Node"):
         said = _condition(one, "Ready")
         was = _condition(made.found.get(("Node", "", name), {}), "Ready")
         if was.get("status") == "True" != said.get("status"):
             why = f"{said.get('reason', '')}: {said.get('message', '')}"
-            yield StateDifference(
-                *("ready", f"Node {name}", "Ready", f"not Ready: {why}"),
+            yield _differs(
+                ("Node", "", name),
+                ("Ready", f"not Ready: {why}"),
                 f"{_KUBECTL} describe node {name}",
                 "see what its kubelet says: journalctl -u kubelet",
-                concerns=(f"node {name}", EVERY_SERVICE),
+                attribute=READY,
+                concerns=(MachineSubject(name), EVERY_SERVICE),
             )
     for (kind, space, name), one in now.found.items():
         if kind in {"DaemonSet", "Deployment"} and _SPACES.fullmatch(space):
@@ -330,12 +361,13 @@ def _not_ready(made: Objects, now: Objects) -> Iterator[StateDifference]:
                 continue
             whose = name if kind == "DaemonSet" else f"{name}-"
             why = "; ".join(_troubles(now, space, whose)) or "its pods are missing"
-            yield StateDifference(
-                *("ready", _named((kind, space, name)), f"{wanted} pods ready"),
-                f"{ready} of {wanted} ready: {why}",
+            yield _differs(
+                (kind, space, name),
+                (f"{wanted} pods ready", f"{ready} of {wanted} ready: {why}"),
                 f"{_KUBECTL} --namespace={space} describe pods",
                 "undo its last change (kubectl rollout undo), or fix what its pods say",
-                concerns=tuple(_of_workload((kind, space, name), one["spec"]["template"], made)),
+                attribute=READY,
+                concerns=_of_workload((kind, space, name), one["spec"]["template"], made),
             )
     yield from _without_backends(made, now)
 
@@ -367,7 +399,7 @@ def _troubles(now: Objects, space: str, whose: str) -> Iterator[str]:
         yield f"pod {name} on {node}: {', '.join(said) or status.get('phase')}"
 
 
-def _without_backends(made: Objects, now: Objects) -> Iterator[StateDifference]:
+def _without_backends(made: Objects, now: Objects) -> Iterator[Difference]:
     was, are = _backends(made), _backends(now)
     for (space, name), number in was.items():
         service = now.found.get(("Service", space, name))
@@ -382,12 +414,14 @@ def _without_backends(made: Objects, now: Objects) -> Iterator[StateDifference]:
         why = "" if behind else ": no pod has the labels of its selector"
         lost = [pod for pod, one in behind if _condition(one, "Ready").get("status") != "True"]
         why = f": {', '.join(f'pod {pod}' for pod in lost)} not ready" if lost else why
-        yield StateDifference(
-            *("ready", _named(("Service", space, name)), f"{len(number)} ready backends"),
-            f"{len(are.get((space, name), ()))} ready backends{why}",
+        seen = f"{len(are.get((space, name), ()))} ready backends{why}"
+        yield _differs(
+            ("Service", space, name),
+            (f"{len(number)} ready backends", seen),
             f"{_KUBECTL} --namespace={space} describe service {name}",
             "see why its pods are not ready, or have other labels than its selector",
-            concerns=(key_of_service(name),),
+            attribute=READY,
+            concerns=(ServiceSubject(name),),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from lab.facts.translations import Barrier, End, Translated
 from lab.topology.intent import Neighbour
+from lab.topology.subject import FlowsSubject, LogicalSubject
 
 Row = Mapping[str, Any]
 """Column to value: sets are lists, maps are dictionaries, references are the rows' UUIDs."""
@@ -175,7 +176,7 @@ def _barring(bridge: str, text: str) -> Iterator[Barrier]:
         found = _PORT_OF_FLOW.search(match_of)
         where = ",".join(sorted(re.split(r",\s*", match_of), key=_is_priority))
         yield Barrier(
-            where=f"flows of {bridge}",
+            subject=FlowsSubject(bridge),
             rule=flow,
             protocol=found[1] if found else "",
             ports=(int(found[2]), int(found[2])) if found else None,
@@ -265,7 +266,7 @@ def _barrier(switch: str, row: Row) -> Barrier:
     match = str(row["match"])
     port, target = _PORT_OF_MATCH.search(match), _TARGET_OF_MATCH.search(match)
     return Barrier(
-        where=f"access control list of logical switch {switch}",
+        subject=LogicalSubject("access control list", switch),
         rule=f"{row['direction']} {row['priority']} '{match}' {row['action']}",
         protocol=port[1] if port else "",
         ports=(int(port[2]), int(port[2])) if port else None,

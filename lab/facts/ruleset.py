@@ -7,29 +7,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher, ndiff
-from typing import Literal
 
-Change = Literal["new", "gone", "changed"]
-
-
-@dataclass(frozen=True, slots=True)
-class StateDifference:
-    """A difference, and the commands that show and undo it; empty if no command can."""
-
-    section: str
-    """``"nftables"``, ``"route"``, ``"rule"``, ``"link"``, ``"setting"``, ..."""
-    object: str
-    """``"chain ip filter forward"``, ``"route to 10.244.1.0/24"``, ``"eth0"``."""
-    intended: str
-    observed: str
-    shows: str
-    mends: str
-    device: str = ""
-    """The only device concerned; empty if none or all are."""
-    change: Change = "changed"
-    concerns: tuple[str, ...] = ()
-    """Of an object of a cluster's API, what of a path it has to do with: ``"Service NAME"``,
-    ``"pod NAME"``, ``"node NAME"``, or every one."""
+from lab.facts.difference import DEVIATION, Change, Difference, name_in_state
+from lab.facts.effect import read_effect
+from lab.topology.subject import ChainSubject, SetSubject, TableSubject, values_of
 
 
 def changed_lines(before: str, after: str) -> tuple[str, str]:
@@ -183,23 +164,39 @@ def _element(one: tuple[str, str]) -> str:
 
 def compare_rulesets(
     made: Ruleset, now: Ruleset, varies: re.Pattern[str] = NOTHING
-) -> Iterator[StateDifference]:
+) -> Iterator[Difference]:
     """Every difference; rules are compared by text and position in their chain.
 
     ``varies``: the part of a rule that is not compared; a rule that is nothing else is left out.
     """
     for name in now.keys() - made.keys():
-        if all(one.idle for one in now[name].objects.values()):
+        if all(member.idle for member in now[name].objects.values()):
             continue  # programs make the tables that they only list
         yield _differs(
-            f"table {name}", "no such table", now[name].summary(), f"nft delete table {name}", "new"
+            _table(name),
+            ("no such table", now[name].summary()),
+            f"nft delete table {name}",
+            "new",
+            raw=("", now[name].text()),
         )
     for name, table in made.items():
         if name not in now:
             mends, missing = load(table.text()), "there is no such table"
-            yield _differs(f"table {name}", table.summary(), missing, mends, "gone")
+            words = (table.summary(), missing)
+            yield _differs(_table(name), words, mends, "gone", raw=(table.text(), ""))
         else:
             yield from _tables(table, now[name], varies)
+
+
+def _table(name: str) -> TableSubject:
+    return TableSubject(*name.split())
+
+
+def _subject(table: str, member: NftObject) -> ChainSubject | SetSubject:
+    family, name = table.split()
+    if member.kind == "chain":
+        return ChainSubject(family, name, member.name)
+    return SetSubject(member.kind, family, name, member.name)
 
 
 def load(text: str) -> str:
@@ -207,40 +204,37 @@ def load(text: str) -> str:
     return f"printf '%s\\n' {shlex.quote(text)} | nft -f -"
 
 
-def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[StateDifference]:
+def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[Difference]:
     name = made.name
     remade = load(f"delete table {name}\n{made.text()}")  # all of it or nothing
     if made.head != now.head:
         flags = f" '{{ {' '.join(made.head)}; }}'" if made.head else ""
         mends = f"nft add table {name}{flags}"
-        yield _differs(f"table {name}", _said(made.head), _said(now.head), mends)
+        yield _differs(_table(name), (_flags(made.head), _flags(now.head)), mends)
     for key in now.objects.keys() - made.objects.keys():
-        one = now.objects[key]
-        if one.kind == "chain" and one.idle:
+        member = now.objects[key]
+        if member.kind == "chain" and member.idle:
             continue
-        flush = f"nft flush chain {name} {one.name}; " if one.kind == "chain" else ""
-        mends = f"{flush}nft delete {one.kind} {name} {one.name}"
-        yield _differs(
-            f"{one.kind} {name} {one.name}", f"no such {one.kind}", one.text(), mends, "new"
-        )
-    for key, one in made.objects.items():
-        where = f"{one.kind} {name} {one.name}"
-        seen = now.objects.get(key)
+        flush = f"nft flush chain {name} {member.name}; " if member.kind == "chain" else ""
+        mends = f"{flush}nft delete {member.kind} {name} {member.name}"
+        words = (f"no such {member.kind}", member.text())
+        yield _differs(_subject(name, member), words, mends, "new", raw=("", member.text()))
+    for key, member in made.objects.items():
+        subject, seen = _subject(name, member), now.objects.get(key)
         if seen is None:
-            missing = f"there is no such {one.kind}"
-            yield _differs(where, one.text(), missing, remade, "gone")
+            words = (member.text(), f"there is no such {member.kind}")
+            yield _differs(subject, words, remade, "gone", raw=(member.text(), ""))
             continue
-        if one.head != seen.head:
-            yield _differs(
-                where, _said(one.head), _said(seen.head), _reheaded(name, one, seen, remade)
-            )
-        if one.kind == "chain":
-            yield from _rules(name, _lasting(one, varies), _lasting(seen, varies), varies)
-        elif not one.living:
-            yield from _set_elements(name, one, seen)
+        if member.head != seen.head:
+            words = (_flags(member.head), _flags(seen.head))
+            yield _differs(subject, words, _reheaded(name, member, seen, remade))
+        if isinstance(subject, ChainSubject):
+            yield from _rules(subject, _lasting(member, varies), _lasting(seen, varies), varies)
+        elif not member.living:
+            yield from _set_elements(name, member, seen)
 
 
-def _said(head: list[str]) -> str:
+def _flags(head: list[str]) -> str:
     return " ".join(head) or "no flags"
 
 
@@ -263,10 +257,10 @@ def _lasting(chain: NftObject, varies: re.Pattern[str]) -> NftObject:
 
 
 def _rules(
-    table: str, made: NftObject, now: NftObject, varies: re.Pattern[str]
-) -> Iterator[StateDifference]:
+    subject: ChainSubject, made: NftObject, now: NftObject, varies: re.Pattern[str]
+) -> Iterator[Difference]:
     wanted = [rule for rule, _ in made.rules]
-    where = f"chain {table} {made.name}"
+    chain = f"{subject.family} {subject.table} {subject.chain}"
     matcher = SequenceMatcher(
         a=[varies.sub("", rule) for rule in wanted],
         b=[varies.sub("", rule) for rule, _ in now.rules],
@@ -275,25 +269,31 @@ def _rules(
     for tag, first, last, begin, end in matcher.get_opcodes():
         if tag == "equal":
             continue
-        gone = [f"nft delete rule {table} {made.name} handle {h}" for _, h in now.rules[begin:end]]
+        gone = [f"nft delete rule {chain} handle {h}" for _, h in now.rules[begin:end]]
         if end < len(now.rules):
-            how = f"nft insert rule {table} {made.name} handle {now.rules[end][1]} "
+            how = f"nft insert rule {chain} handle {now.rules[end][1]} "
             put = [how + shlex.quote(rule) for rule in wanted[first:last]]
         else:
-            put = [f"nft add rule {table} {made.name} {shlex.quote(r)}" for r in wanted[first:last]]
+            put = [f"nft add rule {chain} {shlex.quote(rule)}" for rule in wanted[first:last]]
         listed = "; ".join(f"'{rule}'" for rule in wanted[first:last][:_SHOWN])
         seen = "; ".join(f"'{rule}' (handle {h})" for rule, h in now.rules[begin:end][:_SHOWN])
+        words = (f"rule {listed}" if listed else "no such rule", f"rule {seen}" if seen else _GONE)
         yield _differs(
-            where,
-            f"rule {listed}" if listed else "no such rule",
-            f"rule {seen}" if seen else "it is missing",
+            subject,
+            words,
             "; ".join([*put, *gone]),
             "changed" if wanted and now.rules else "gone" if wanted else "new",
+            raw=(" ".join(wanted[first:last]), " ".join(rule for rule, _ in now.rules[begin:end])),
+            attribute=RULES,
         )
 
 
-def _set_elements(table: str, made: NftObject, now: NftObject) -> Iterator[StateDifference]:
-    where = f"{made.kind} {table} {made.name}"
+RULES = "rules"
+"""The attribute of a chain whose rules differ."""
+_GONE = "it is missing"
+
+
+def _set_elements(table: str, made: NftObject, now: NftObject) -> Iterator[Difference]:
     extra = {key: value for key, value in now.elements.items() if made.elements.get(key) != value}
     missing = {k: v for k, v in made.elements.items() if now.elements.get(k) != v}
     if not extra and not missing:
@@ -303,7 +303,7 @@ def _set_elements(table: str, made: NftObject, now: NftObject) -> Iterator[State
         if these:
             listed = ", ".join(map(_element, these.items()))
             mends.append(f"nft {verb} element {table} {made.name} '{{ {listed} }}'")
-    yield _differs(where, _listed(missing), _listed(extra), "; ".join(mends))
+    yield _differs(_subject(table, made), (_listed(missing), _listed(extra)), "; ".join(mends))
 
 
 def _listed(elements: Mapping[str, str]) -> str:
@@ -314,12 +314,26 @@ def _listed(elements: Mapping[str, str]) -> str:
     return f"element {shown}{more}"
 
 
-def _differs(
-    where: str, intended: str, observed: str, mends: str, change: Change = "changed"
-) -> StateDifference:
-    shows = f"nft -a list {_named(where)}"
-    return StateDifference("nftables", where, intended, observed, shows, mends, change=change)
-
-
-def _named(where: str) -> str:
-    return where if where.split(maxsplit=1)[0] in {"table", "chain", "set", "map"} else "ruleset"
+def _differs(  # noqa: PLR0913  a difference is all of these
+    subject: TableSubject | ChainSubject | SetSubject,
+    words: tuple[str, str],
+    mends: str,
+    change: Change = "changed",
+    *,
+    raw: tuple[str, str] | None = None,
+    attribute: str = "",
+) -> Difference:
+    """A difference; ``words``: what is intended and observed; ``raw``: the same by nft."""
+    made, seen = raw or words
+    name = name_in_state(subject)
+    listed = not isinstance(subject, SetSubject) or subject.kind in _ELEMENTS
+    return Difference(
+        *(DEVIATION, "", "", name, *words),
+        *(f"nft -a list {name if listed else 'ruleset'}", mends, ""),
+        subject=subject,
+        attribute=attribute,
+        change=change,
+        effect=read_effect(seen, made),
+        values=(*values_of(subject), seen),
+        section="nftables",
+    )

@@ -18,16 +18,35 @@ from itertools import chain
 from typing import Any
 
 from lab._errors import BrokenError
-from lab.facts.churn import CACHED_MTU, STILL, Churn
+from lab.facts.churn import STILL, Churn
+from lab.facts.difference import DEVIATION, Difference, name_in_state
+from lab.facts.effect import NO_EFFECT, Effect, read_effect
 from lab.facts.questions import HEAD, RAN, SUBNET, TAIL, WITH_CALICO, answers
-from lab.facts.ruleset import (
-    Ruleset,
-    StateDifference,
-    changed_lines,
-    compare_rulesets,
-    read_ruleset,
-)
+from lab.facts.ruleset import Ruleset, changed_lines, compare_rulesets, read_ruleset
 from lab.shells.shell import Script
+from lab.topology.subject import (
+    AddressSubject,
+    CachedMtuSubject,
+    DeviceSubject,
+    EntrySubject,
+    FileSubject,
+    IpSetSubject,
+    IptablesSubject,
+    NeighbourSubject,
+    NexthopSubject,
+    ProgramSubject,
+    ProxySubject,
+    QueueSubject,
+    RouteSubject,
+    RuleSubject,
+    SettingSubject,
+    SocketSubject,
+    Subject,
+    VlanSubject,
+    XfrmSubject,
+    device_of,
+    values_of,
+)
 
 _SCRIPT = (
     r"""
@@ -109,14 +128,29 @@ class Item:
     """One object of a state."""
 
     section: str
-    object: str
+    subject: Subject
     value: str
     make: str = ""
     """The command that creates it."""
     remove: str = ""
     """The command that removes it."""
     shows: str = ""
-    device: str = ""
+    attribute: str = ""
+
+    @property
+    def object(self) -> str:
+        """Its name."""
+        return name_in_state(self.subject, self.attribute)
+
+    @property
+    def device(self) -> str:
+        """The only device that it is of; empty if it is of none or of all."""
+        return device_of(self.subject)
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a device itself, not an attribute of one."""
+        return isinstance(self.subject, DeviceSubject) and not self.attribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +206,19 @@ def _links(said: Mapping[str, str]) -> Iterator[Item]:
         name = str(link["ifname"])
         kind = str(link.get("linkinfo", {}).get("info_kind", ""))
         shows = f"ip -details address show dev {name}"
-        yield Item("link", name, "there", "", f"ip link delete {name}", shows, name)
+        device = DeviceSubject(name)
+        yield Item("link", device, "there", "", f"ip link delete {name}", shows)
         if xdp := link.pop("xdp", None):
             yield _xdp(name, xdp)
         for key, value in _flat(link):
             if not _LINK_CHURN.search(key):
                 make = _set_link(name, kind, key, value)
-                yield Item("link", f"{name} {key}", value, make, "", shows, name)
+                yield Item("link", device, value, make, "", shows, key)
         for flag in _FLAGS:
             yield _flag(name, flag, flag in link["flags"], shows)
         dark = "UP" in link["flags"] and "LOWER_UP" not in link["flags"]
-        carrier = "no carrier: its other end is down or missing" if dark else "carrier"
-        yield Item("link", f"{name} carrier", carrier, "", "", shows, name)
+        carrier = "no carrier: its other end is down or missing" if dark else _CARRIER
+        yield Item("link", device, carrier, "", "", shows, "carrier")
         for one in link.get("addr_info", ()):
             if one.get("family") == "inet":
                 yield _address(name, one, shows)
@@ -194,7 +229,7 @@ def _xdp(name: str, xdp: Mapping[str, Any]) -> Item:
     value = "an XDP program" + (f" (id {number})" if number else "") + " is attached"
     off = _XDP_MODES.get(int(xdp.get("mode", 0)), "xdp")
     shows, remove = f"ip -details link show dev {name}", f"ip link set dev {name} {off} off"
-    return Item("link", f"{name} xdp", value, "", remove, shows, name)
+    return Item("link", DeviceSubject(name), value, "", remove, shows, "xdp")
 
 
 def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
@@ -207,7 +242,7 @@ def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
     }.get(flag)
     make = f"ip link set dev {name} {sets[0] if there else sets[1]}" if sets else ""
     value = "set" if there else "not set"
-    return Item("link", f"{name} {flag.lower()}", value, make, "", shows, name)
+    return Item("link", DeviceSubject(name), value, make, "", shows, flag.lower())
 
 
 def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:
@@ -218,8 +253,8 @@ def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:
     old = ", deprecated" if one.get("deprecated") else ""
     add = f"ip address replace {local} dev {name}{scope}"
     return Item(
-        "address", f"{text} dev {name}", f"there{peer}{scope}{old}", add,
-        f"ip address delete {local} dev {name}", shows, name,
+        "address", AddressSubject(text, name), f"there{peer}{scope}{old}", add,
+        f"ip address delete {local} dev {name}", shows,
     )  # fmt: skip
 
 
@@ -254,7 +289,7 @@ def _set_link(name: str, kind: str, key: str, value: str) -> str:
 
 def _routes(said: Mapping[str, str]) -> Iterator[Item]:
     """A route per destination, table and metric; those that follow from an address are left out."""
-    seen: Counter[str] = Counter()
+    numbers: Counter[RouteSubject] = Counter()
     for raw in re.sub(r"\s*\n[ \t]+", " ", said.get("routes", "")).splitlines():
         line = _ROUTE_FLAGS.sub("", raw).strip()
         words = line.split()
@@ -268,17 +303,16 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
         dst = words[1] if typed else words[0]
         table = _after(words, "table") or "main"
         metric = _after(words, "metric")
-        name = f"route to {dst}" + (f" in table {table}" if table != "main" else "")
-        name += f" metric {metric}" if metric else ""
-        name += f" tos {tos}" if (tos := _after(words, "tos")) else ""
-        seen[name] += 1
-        name += f" ({seen[name]})" if seen[name] > 1 else ""
+        maker, device = _after(words, "proto"), _after(words, "dev")
+        route = RouteSubject(dst, table, metric, _after(words, "tos"))
+        numbers[route] += 1
+        route = replace(route, number=numbers[route], device=device, maker=maker)
         spec = line
         if nexthop := _after(words, "nhid"):  # ip refuses its device and type beside it
             spec = f"{dst} nhid {nexthop} table {table}" + (f" metric {metric}" if metric else "")
         yield Item(
-            "route", name, line, f"ip route replace {spec}", f"ip route delete {spec}",
-            f"ip route show table {table}", _after(words, "dev"),
+            "route", route, line, f"ip route replace {spec}", f"ip route delete {spec}",
+            f"ip route show table {table}",
         )  # fmt: skip
 
 
@@ -289,8 +323,8 @@ def _after(words: list[str], word: str) -> str:
 def _cache(said: Mapping[str, str]) -> Iterator[Item]:
     """The path MTUs that ICMP errors taught: they outlast their cause by 10 minutes."""
     for mtu in {*re.findall(r"\bmtu (?:lock )?(\d+)", said.get("cache", ""))}:
-        yield Item("cache", f"{CACHED_MTU} {mtu}", "learned from ICMP errors, kept for 10 minutes",
-                   "", "ip route flush cache", "ip route show cache")  # fmt: skip
+        subject, words = CachedMtuSubject(int(mtu)), "learned from ICMP errors, kept for 10 minutes"
+        yield Item("cache", subject, words, "", "ip route flush cache", "ip route show cache")
 
 
 def _rules(said: Mapping[str, str]) -> Iterator[Item]:
@@ -298,7 +332,7 @@ def _rules(said: Mapping[str, str]) -> Iterator[Item]:
         priority, _, rest = line.partition(":")
         rest = rest.strip().replace("[detached] ", "")
         spec = f"priority {priority} {rest}"
-        yield Item("rule", f"rule {priority} {rest}", "there", f"ip rule add {spec}",
+        yield Item("rule", RuleSubject(priority, rest), "there", f"ip rule add {spec}",
                    f"ip rule delete {spec}", "ip rule")  # fmt: skip
 
 
@@ -306,7 +340,7 @@ def _nexthops(said: Mapping[str, str]) -> Iterator[Item]:
     for line in said.get("nexthops", "").splitlines():
         number = line.split()[1] if line.startswith("id ") else ""
         if number:
-            yield Item("nexthop", f"nexthop {number}", line, f"ip nexthop replace {line}",
+            yield Item("nexthop", NexthopSubject(number), line, f"ip nexthop replace {line}",
                        f"ip nexthop delete id {number}", "ip nexthop")  # fmt: skip
 
 
@@ -318,13 +352,13 @@ def _neighbours(said: Mapping[str, str]) -> Iterator[Item]:
         address, device, mac = words[0], _after(words, "dev"), _after(words, "lladdr")
         # the kernel itself makes those of loopback and broadcast addresses
         lasting = words[-1] == "PERMANENT" or (words[-1] == "NOARP" and mac not in _OF_KERNEL_ARP)
-        name = f"neighbour {address} dev {device}"
+        subject = NeighbourSubject(address, device)
         nud = words[-1].lower() if lasting else "permanent"
         make = f"ip neighbour replace {address} lladdr {mac} dev {device} nud {nud}"
         yield Item(
-            "neighbour" if lasting else "learned", name,
+            "neighbour" if lasting else "learned", subject,
             mac if words[-1] == "PERMANENT" else f"{mac or 'no MAC'} ({words[-1].lower()})", make,
-            f"ip neighbour delete {address} dev {device}", "ip neighbour", device,
+            f"ip neighbour delete {address} dev {device}", "ip neighbour",
         )  # fmt: skip
 
 
@@ -332,10 +366,10 @@ def _proxies(said: Mapping[str, str]) -> Iterator[Item]:
     for line in said.get("proxies", "").splitlines():
         words = line.split()
         if words:
-            what = f"proxy {words[0]} dev {_after(words, 'dev')}"
-            yield Item("neighbour", f"neighbour {what}", "there", f"ip neighbour add {what}",
-                       f"ip neighbour delete {what}", "ip neighbour show proxy",
-                       _after(words, "dev"))  # fmt: skip
+            subject = ProxySubject(words[0], _after(words, "dev"))
+            spec = f"proxy {subject.address} dev {subject.device}"
+            yield Item("neighbour", subject, "there", f"ip neighbour add {spec}",
+                       f"ip neighbour delete {spec}", "ip neighbour show proxy")  # fmt: skip
 
 
 _OF_KERNEL_ARP = frozenset({"", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"})
@@ -352,18 +386,17 @@ def _forwarding(said: Mapping[str, str]) -> Iterator[Item]:
         device = _after(words, "dev")
         if "master" in words and "permanent" in words and words[0] in own:
             continue  # a device's own address at its bridge
-        to = f" dst {_after(words, 'dst')}" if "dst" in words else ""
-        vlan = f" vlan {_after(words, 'vlan')}" if "vlan" in words else ""
+        remote, vid = _after(words, "dst"), _after(words, "vlan")
+        to, vlan = f" dst {remote}" if remote else "", f" vlan {vid}" if vid else ""
         how = "master" if "master" in words else "self"
         lasts = "static" if "static" in words else "permanent"
-        what = f"{words[0]} dev {device}{to}{vlan} {how}"
+        spec = f"{words[0]} dev {device}{to}{vlan} {how}"
         # a flood address can have several ends; for others the end is the entry's value
         flood = words[0] == "00:00:00:00:00:00"
-        name = f"forwarding entry {words[0]} dev {device}{to if flood else ''}{vlan}"
+        subject = EntrySubject(words[0], device, remote if flood else "", vid)
         verb = "append" if flood else "replace"
-        yield Item("forwarding", name, what, f"bridge fdb {verb} {what} {lasts}",
-                   f"bridge fdb delete {what}", f"bridge fdb show dev {device}",
-                   device)  # fmt: skip
+        yield Item("forwarding", subject, spec, f"bridge fdb {verb} {spec} {lasts}",
+                   f"bridge fdb delete {spec}", f"bridge fdb show dev {device}")  # fmt: skip
 
 
 def _vlans(said: Mapping[str, str]) -> Iterator[Item]:
@@ -378,10 +411,9 @@ def _vlans(said: Mapping[str, str]) -> Iterator[Item]:
             vid = words[0]
             rest = " ".join(words[1:]).lower()
             yield Item(
-                "vlan", f"vlan {vid} of {device}", rest or "tagged",
+                "vlan", VlanSubject(vid, device), rest or "tagged",
                 f"bridge vlan add dev {device} vid {vid} {rest}".replace("egress ", ""),
                 f"bridge vlan delete dev {device} vid {vid}", f"bridge vlan show dev {device}",
-                device,
             )  # fmt: skip
 
 
@@ -389,7 +421,8 @@ def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
     if verdicts := re.findall(r"(in|fwd|out): +(\w+)", said.get("xfrm-default", "")):
         what = " ".join(chain(*verdicts))
         make = f"ip xfrm policy setdefault {what}"
-        yield Item("xfrm", "xfrm default policies", what, make, "", "ip xfrm policy getdefault")
+        subject = XfrmSubject("default")
+        yield Item("xfrm", subject, what, make, "", "ip xfrm policy getdefault")
     for what in ("policies", "states"):
         for block in _blocks(said.get(f"xfrm-{what}", "")):
             text = " ".join(block.split())
@@ -399,16 +432,16 @@ def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
             if what == "policies":
                 way = re.search(r"dir (\w+)", text)
                 which = f"{text.partition(' dir ')[0]} dir {way[1] if way else 'out'}"
-                name, remove = f"xfrm policy {which}", f"ip xfrm policy delete {which}"
+                subject, remove = XfrmSubject("policy", which), f"ip xfrm policy delete {which}"
             else:
                 proto, spi = re.search(r"proto (\w+)", text), re.search(r"spi (\w+)", text)
-                name = f"xfrm state {ends}"
+                subject = XfrmSubject("state", ends)
                 remove = (
                     f"ip xfrm state delete {ends} proto {proto[1] if proto else 'esp'} "
                     f"spi {spi[1] if spi else 0}"
                 )
             said_of_it = re.sub(r" (?:auth|enc|aead|auth-trunc)\S* .*", "", text)
-            yield Item("xfrm", name, said_of_it, "", remove, f"ip xfrm {what[:-3]}y"
+            yield Item("xfrm", subject, said_of_it, "", remove, f"ip xfrm {what[:-3]}y"
                        if what == "policies" else "ip xfrm state")  # fmt: skip
 
 
@@ -442,30 +475,33 @@ def _queues(said: Mapping[str, str]) -> Iterator[Item]:
         )
         if parent.startswith("parent ") and place == parent and kind in _DEFAULT_QUEUES:
             continue  # goes with the root
-        yield Item("queue", f"queue {place} of {device}", f"{kind} {options}".strip(), make,
-                   f"tc qdisc delete dev {device} {place}", shows, device)  # fmt: skip
+        yield Item("queue", QueueSubject("queue", place, device), f"{kind} {options}".strip(),
+                   make, f"tc qdisc delete dev {device} {place}", shows)  # fmt: skip
     for name, text in said.items():
         if name.startswith("filter ") and text.strip():
             device, hook = name.split()[1:]
-            yield Item("filter", f"filter {hook} of {device}", " ".join(text.split()), "",
+            yield Item("filter", QueueSubject("filter", hook, device), " ".join(text.split()), "",
                        f"tc filter delete dev {device} {hook}",
-                       f"tc -statistics filter show dev {device} {hook}", device)  # fmt: skip
+                       f"tc -statistics filter show dev {device} {hook}")  # fmt: skip
         elif name.startswith("class "):
             device = name.split()[1]
             for kind, number, rest in re.findall(r"(?m)^class (\S+) (\S+) (.*)", text):
-                yield Item("queue", f"class {number} of {device}", f"{kind} {rest}".strip(), "",
+                subject = QueueSubject("class", number, device)
+                yield Item("queue", subject, f"{kind} {rest}".strip(), "",
                            f"tc class delete dev {device} classid {number}",
-                           f"tc -statistics class show dev {device}", device)  # fmt: skip
+                           f"tc -statistics class show dev {device}")  # fmt: skip
 
 
 def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
     for line in said.get("sockets", "").splitlines():
         words = line.split()
         if len(words) > 4:  # noqa: PLR2004  protocol, state, queues, own address
-            name = f"socket {words[0]} {words[4]}"
+            address, _, port = words[4].rpartition(":")
             by = re.search(r'users:\(\("([^"]+)"', line)
-            value = f"open by {by[1]}" if by else "open"
-            yield Item("socket", name, value, "", "", "ss -l -n -t -u -p")
+            value = f"open by {by[1]}" if by else _OPEN
+            yield Item(
+                "socket", SocketSubject(words[0], address, port), value, "", "", "ss -l -n -t -u -p"
+            )
 
 
 def _processes(said: Mapping[str, str]) -> Iterator[Item]:
@@ -474,7 +510,7 @@ def _processes(said: Mapping[str, str]) -> Iterator[Item]:
     stopped = {name for name, state in found if state in {"T", "t"}}
     for name in {name for name, _ in found}:
         state = "stopped by a signal" if name in stopped else "runs"
-        yield Item("process", f"process {name}", state,
+        yield Item("process", ProgramSubject(name), state,
                    f"pkill -CONT -x {shlex.quote(re.escape(name))}", "",
                    f"ps -o pid,stat,args -C {shlex.quote(name)}")  # fmt: skip
 
@@ -489,7 +525,7 @@ def _settings(said: Mapping[str, str]) -> Iterator[Item]:
         per_device = len(parts) > 3 and parts[1] in {"conf", "neigh"}  # noqa: PLR2004
         device = parts[2] if per_device and parts[2] not in {"all", "default"} else ""
         make = f"sysctl -w {shlex.quote(f'net/{path}={value}')}"
-        yield Item("setting", f"setting net/{path}", value, make, "", f"sysctl net/{path}", device)
+        yield Item("setting", SettingSubject(path, device), value, make, "", f"sysctl net/{path}")
 
 
 def _files(said: Mapping[str, str]) -> Iterator[Item]:
@@ -497,7 +533,7 @@ def _files(said: Mapping[str, str]) -> Iterator[Item]:
         if name.startswith("file "):
             path = name.removeprefix("file ")
             make = f"printf %s {shlex.quote(content + chr(10))} > {path}"
-            yield Item("file", name, content, make, f"rm {path}", f"cat {path}")
+            yield Item("file", FileSubject(path), content, make, f"rm {path}", f"cat {path}")
 
 
 def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
@@ -506,10 +542,10 @@ def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
     for line in lines:
         words = line.split()
         if words[:1] == ["create"]:
-            yield Item("ipset", f"ipset {words[1]}", line, f"{tool} {line}",
+            yield Item("ipset", IpSetSubject(words[1]), line, f"{tool} {line}",
                        f"{tool} destroy {words[1]}", f"{tool} list")  # fmt: skip
         elif words[:1] == ["add"]:
-            yield Item("ipset", f"ipset {words[1]} entry {words[2]}", "there", f"{tool} {line}",
+            yield Item("ipset", IpSetSubject(words[1], words[2]), "there", f"{tool} {line}",
                        f"{tool} del {words[1]} {words[2]}", f"{tool} list")  # fmt: skip
     table = ""
     for line in said.get("iptables-legacy", "").splitlines():
@@ -517,11 +553,11 @@ def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
             table = line[1:]
         put, shows = f"iptables-legacy -t {table}", f"iptables-legacy -t {table} -S"
         if line.startswith("-A "):
-            yield Item("iptables", f"iptables {table} {line[3:]}", "there", f"{put} {line}",
-                       f"{put} -D {line[3:]}", shows)  # fmt: skip
+            subject = IptablesSubject(table, line.split()[1], line[3:])
+            yield Item("iptables", subject, "there", f"{put} {line}", f"{put} -D {line[3:]}", shows)
         elif policy := re.match(r":(\S+) (?!ACCEPT|-)(\S+)", line):
             chain, verdict = policy.groups()
-            yield Item("iptables", f"iptables {table} {chain} policy", verdict,
+            yield Item("iptables", IptablesSubject(table, chain), verdict,
                        f"{put} -P {chain} {verdict}", f"{put} -P {chain} ACCEPT",
                        shows)  # fmt: skip
 
@@ -535,32 +571,34 @@ def is_same_space(made: State, now: State) -> bool:
     return bool(now.space) and made.space[: len(now.space)] == now.space
 
 
-def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[StateDifference, ...]:
+def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Difference, ...]:
     """Every difference, causes before consequences: a link before its routes.
 
     Raises BrokenError if one side has no answer to a query that the other has.
     """
-    for one, when in ((now, "now"), (made, "as the lab made it")):
-        other = made if one is now else now
-        for name in one.silent.keys() - other.silent.keys():
+    for state, when in ((now, "now"), (made, "as the lab made it")):
+        other = made if state is now else now
+        for name in state.silent.keys() - other.silent.keys():
             doing = f"comparing the whole state: reading '{name}' {when}"
-            raise BrokenError(doing, one.silent[name])
-    found = [*_same_addresses(_compare_items(made.items, now.items, churn))]
-    found = [*_with_renamed(found, _renamed(made.items, now.items))]
-    found = [*_with_neighbours(_without_connected(found))]
-    found += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
+            raise BrokenError(doing, state.silent[name])
+    every = [*_same_addresses(_compare_items(made.items, now.items, churn))]
+    every = [*_with_renamed(every, _renamed(made.items, now.items))]
+    every = [*_with_neighbours(_without_connected(every, (made.items, now.items)))]
+    every += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
     return tuple(
-        one
-        for one in sorted(found, key=lambda one: _ORDER.index(one.section))
-        if not churn.objects.fullmatch(_described(one))
+        difference
+        for difference in sorted(every, key=lambda difference: _ORDER.index(difference.section))
+        if not any(passing.covers(difference) for passing in churn.objects)
     )
 
 
 def _renamed(made: Mapping[str, Item], now: Mapping[str, Item]) -> Mapping[str, str]:
     """New names of devices of the same kind and MAC, by the old ones."""
     gone, new = _devices(made) - _devices(now), _devices(now) - _devices(made)
-    there = {_identity(now, name): name for name in new}
-    return {one: there[kind] for one in gone if (kind := _identity(made, one)) in there}
+    by_identity = {_identity(now, name): name for name in new}
+    return {
+        name: by_identity[kind] for name in gone if (kind := _identity(made, name)) in by_identity
+    }
 
 
 def _identity(items: Mapping[str, Item], device: str) -> tuple[str, ...]:
@@ -568,86 +606,92 @@ def _identity(items: Mapping[str, Item], device: str) -> tuple[str, ...]:
     return tuple(items[key].value if key in items else "" for key in keys)
 
 
-def _with_renamed(
-    found: Iterable[StateDifference], renamed: Mapping[str, str]
-) -> Iterator[StateDifference]:
+def _with_renamed(every: Iterable[Difference], renamed: Mapping[str, str]) -> Iterator[Difference]:
     """A device with another name is the only difference of it: it must not be deleted."""
     names = {*renamed, *renamed.values()}
-    for one in found:
-        if one.section == "link" and one.object in renamed:
-            name = renamed[one.object]
-            mends = f"ip link set dev {name} name {one.object} up"
-            yield replace(one, observed=f"it is called {name}", shows="ip link", mends=mends)
-        elif one.device not in names:
-            yield one
+    for difference in every:
+        device = device_of(difference.subject)
+        if _is_device(difference) and device in renamed:
+            mends = f"ip link set dev {renamed[device]} name {device} up"
+            seen = f"it is called {renamed[device]}"
+            yield replace(difference, observed=seen, shows="ip link", mends=mends)
+        elif device not in names:
+            yield difference
 
 
-def _described(found: StateDifference) -> str:
-    device = f" dev {found.device}" if found.section == "route" else ""
-    line = found.observed if found.change == "new" else found.intended
-    if device and (by := _after(line.split(), "proto")) in _DAEMONS:
-        device = f" proto {by}"
-    return f"{found.change} {found.section} {found.object}{device}"
+def _is_device(difference: Difference) -> bool:
+    return isinstance(difference.subject, DeviceSubject) and not difference.attribute
 
 
-_DAEMONS = frozenset({"kernel", "bird", "keepalived"})
-"""Makers of routes that come and go with what daemons do."""
-
-
-def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifference]:
+def _same_addresses(differences: Iterable[Difference]) -> Iterator[Difference]:
     """An address with another netmask is one difference, and what is wrong has to go."""
-    every = list(found)
-    there = [one for one in every if one.section == "address" and one.intended == _NO_ADDRESS]
-    for one in every:
-        same = [
-            other
-            for other in there
-            if one.section == "address" and _bare(one) == _bare(other) and one not in there
-        ]
-        if same:
-            gone = "; ".join(other.mends for other in same)
-            intended, seen = one.object.split()[0], [other.object.split()[0] for other in same]
-            what = f"address of {one.device}"
-            mends = f"{one.mends}; {gone}"
-            yield replace(
-                one, object=what, intended=intended, observed=", ".join(seen), mends=mends
-            )
-            there = [other for other in there if other not in same]
-        elif one.section != "address" or one.intended != _NO_ADDRESS:
-            yield one
-    yield from there
-
-
-def _without_connected(found: Sequence[StateDifference]) -> Sequence[StateDifference]:
-    """Without the kernel's own routes of devices whose addresses differ: they follow from these."""
-    readdressed = {one.device for one in found if one.section == "address"}
-    return [
-        one
-        for one in found
-        if one.section != "route"
-        or one.device not in readdressed
-        or "proto kernel" not in f"{one.intended} {one.observed}"
+    every = list(differences)
+    new = [
+        (difference, subject)
+        for difference in every
+        if isinstance(subject := difference.subject, AddressSubject) and difference.change == "new"
     ]
+    for difference in every:
+        subject = difference.subject
+        if not isinstance(subject, AddressSubject):
+            yield difference
+        elif difference.change != "new":
+            same = [pair for pair in new if _without_length(pair[1]) == _without_length(subject)]
+            if same:
+                new = [pair for pair in new if pair not in same]
+                yield replace(
+                    difference,
+                    object=name_in_state(subject, NETMASK),
+                    attribute=NETMASK,
+                    intended=subject.address,
+                    observed=", ".join(other.address for _, other in same),
+                    mends="; ".join((difference.mends, *(other.mends for other, _ in same))),
+                )
+            else:
+                yield difference
+    yield from (difference for difference, _ in new)
 
 
-def _with_neighbours(found: Sequence[StateDifference]) -> Iterator[StateDifference]:
+NETMASK = "netmask"
+"""The attribute of an address that has another prefix length."""
+
+
+def _without_length(subject: AddressSubject) -> tuple[str, str]:
+    return subject.address.partition("/")[0], subject.device
+
+
+def _without_connected(
+    every: Sequence[Difference], sides: Sequence[Mapping[str, Item]]
+) -> Sequence[Difference]:
+    """Without the kernel's own routes of devices whose addresses differ: they follow from these."""
+    readdressed = {
+        difference.subject.device
+        for difference in every
+        if isinstance(difference.subject, AddressSubject)
+    }
+
+    def follows(difference: Difference) -> bool:
+        if device_of(difference.subject) not in readdressed:
+            return False
+        both = (side.get(f"route {difference.object}") for side in sides)
+        routes = (item.subject for item in both if item)
+        return any(isinstance(one, RouteSubject) and one.maker == "kernel" for one in routes)
+
+    return [difference for difference in every if not follows(difference)]
+
+
+def _with_neighbours(every: Sequence[Difference]) -> Iterator[Difference]:
     """A device forgets its neighbours with its MAC or ARP: what mends that adds them again."""
-    for one in found:
-        forgets = one.section == "link" and one.object.endswith((" address", " noarp"))
+    for difference in every:
+        device = device_of(difference.subject)
+        forgets = difference.section == "link" and difference.attribute in {"address", "noarp"}
         lost = [
             other.mends
-            for other in found
+            for other in every
             if forgets and other.section == "neighbour" and other.change != "new"
-            if other.device == one.device
+            if device_of(other.subject) == device
         ]
-        yield replace(one, mends="; ".join((one.mends, *lost)))
-
-
-_NO_ADDRESS = "no such address"
-
-
-def _bare(difference: StateDifference) -> tuple[str, str]:
-    return difference.object.partition("/")[0], difference.device
+        yield replace(difference, mends="; ".join((difference.mends, *lost)))
 
 
 _ORDER = (
@@ -655,63 +699,85 @@ _ORDER = (
     *("nftables", "iptables", "ipset", "xfrm", "queue", "filter", "setting", "file"),
     *("process", "socket", "cache"),
 )
+_CARRIER, _OPEN = "carrier", "open"
+"""The value of a device that has a carrier, and of a socket whose program is not known."""
 
 
 def _devices(items: Mapping[str, Item]) -> set[str]:
-    return {
-        item.device for item in items.values() if (item.section, item.value) == ("link", "there")
-    }
+    return {item.device for item in items.values() if item.exists}
 
 
 def _compare_items(
     made: Mapping[str, Item], now: Mapping[str, Item], churn: Churn
-) -> Iterator[StateDifference]:
+) -> Iterator[Difference]:
     gone, new = _devices(made) - _devices(now), _devices(now) - _devices(made)
-    passing = {one for one in gone | new if churn.devices.fullmatch(one)}
+    passing = {name for name in gone | new if churn.devices.fullmatch(name)}
     for key, item in made.items():
         seen = now.get(key) or now.get(f"learned {item.object}")
-        if seen is not None and seen.value == "carrier":
+        if seen is not None and seen.attribute == "carrier" and seen.value == _CARRIER:
             continue  # a copy has no daemon that makes its link work
         if seen is not None and (seen.section, seen.value) == (item.section, item.value):
             continue
         if item.section in _ONE_SIDED | {"cache"} and seen is None:
             continue
-        if seen is not None and item.section == "socket" and "open" in {item.value, seen.value}:
+        if seen is not None and item.section == "socket" and _OPEN in {item.value, seen.value}:
             continue  # whose it is is not known on one side
-        if item.section != "route" and item.device in gone and item.value != "there":
+        if item.device in gone and not _outlasts(item):
             continue  # went with its device
         if item.section != "learned" and item.device not in passing:
             yield _differs(item, seen)
     for key, seen in now.items():
         alone = key not in made and seen.section not in _ONE_SIDED | {"socket"}
-        if alone and seen.device not in passing and not (
-            seen.device in new and seen.section in {"link", "queue", "address"}
-            and seen.value != "there"
-        ):  # fmt: skip
-            yield StateDifference(
-                seen.section, seen.object, _nothing(seen),
-                "there is one" if seen.section == "file" else seen.value, seen.shows, seen.remove,
-                seen.device, "new",
+        of_new = seen.device in new and seen.section in {"link", "queue", "address"}
+        if alone and seen.device not in passing and not (of_new and not _is_plain(seen)):
+            observed = "there is one" if seen.section == "file" else seen.value
+            yield Difference(
+                DEVIATION, "", "", seen.object, _nothing(seen), observed, seen.shows, seen.remove,
+                "", subject=seen.subject, attribute=seen.attribute, change="new",
+                effect=_effect(None, seen), values=_values(seen), section=seen.section,
             )  # fmt: skip
+
+
+def _outlasts(item: Item) -> bool:
+    """Whether it is told although its device is gone: the device, and what must be made anew."""
+    return item.section == "route" or _is_plain(item)
+
+
+def _is_plain(item: Item) -> bool:
+    """Whether nothing is known of it but that it exists."""
+    return item.value == "there"
 
 
 def _nothing(item: Item) -> str:
     if item.section in {"process", "cache"}:
         return "running" if item.section == "process" else "none"
-    return (
-        f"no such {'attribute' if ' ' in item.object and item.section == 'link' else item.section}"
-    )
+    return f"no such {'attribute' if item.section == 'link' and item.attribute else item.section}"
 
 
-def _differs(item: Item, seen: Item | None) -> StateDifference:
+def _effect(made: Item | None, seen: Item | None) -> Effect:
+    """The effect of an object whose value is what its tool prints of it."""
+    item = seen or made
+    if item is None or item.section in {"link", "setting", "process", "cache"}:
+        return NO_EFFECT
+    line = " ".join((*values_of(item.subject), seen.value if seen else ""))
+    return read_effect(line, made.value if made else "")
+
+
+def _values(seen: Item | None) -> tuple[str, ...]:
+    return (*values_of(seen.subject), seen.value) if seen else ()
+
+
+def _differs(item: Item, seen: Item | None) -> Difference:
     observed = seen.value if seen else f"there is no such {item.section}"
     mends = seen.remove if seen and item.section == "socket" else item.make
-    intended = item.value
-    if seen is None and item.section == "link" and item.object.endswith(" master"):
+    intended, effect = item.value, _effect(item, seen)
+    if seen is None and item.section == "link" and item.attribute == "master":
         observed = "it is in no bridge"
     if item.section == "file":
         intended, observed = changed_lines(item.value, seen.value) if seen else ("there", observed)
-    return StateDifference(
-        item.section, item.object, intended, observed, item.shows, mends, item.device,
-        "changed" if seen else "gone",
+        effect = read_effect(observed, intended)
+    return Difference(
+        DEVIATION, "", "", item.object, intended, observed, item.shows, mends, "",
+        subject=item.subject, attribute=item.attribute, change="changed" if seen else "gone",
+        effect=effect, values=_values(seen) or values_of(item.subject), section=item.section,
     )  # fmt: skip

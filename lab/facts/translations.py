@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import NamedTuple
 
+from lab.topology.subject import Subject
+
 
 class End(NamedTuple):
     """Destination of translated packets."""
@@ -76,8 +78,8 @@ class Masquerade:
 class Barrier:
     """A rule that drops or rejects packets."""
 
-    where: str
-    """Table and chain, or device."""
+    subject: Subject
+    """Where it is: a chain, or a device."""
     rule: str
     """The rule as its tool prints it."""
     protocol: str = ""

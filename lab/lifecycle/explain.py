@@ -18,15 +18,14 @@ from lab.explain.question import (
     explain,
     explain_obstructed,
 )
+from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, CLUSTER_NAME
-from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, every_pair, product
 from lab.matrix.choose import choose_cells
 from lab.matrix.obstructed import Obstructions
-from lab.matrix.verdict import Finding
 from lab.plan.plan import Plan
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.shells.parallel import run_jobs
@@ -112,7 +111,7 @@ class _Asked:
         self._show(f"looking at {quantity(len(places), 'machine')}")
         return self._view.look(places, self._seconds())
 
-    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[Difference] | LabError]:
         named = [place or CLUSTER_NAME for place in places]
         self._show(f"comparing {listed(named)} with how 'lab up' made it")
         return self._view.compare(places, self._seconds())
@@ -131,7 +130,7 @@ class _Asked:
         return min(LOOK_SECONDS, self._deadline.left())
 
 
-def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
+def find_differences(opened: OpenLab, say: Say) -> tuple[Difference, ...]:
     """Observe every machine and pod of a lab; return every difference from the Intent.
 
     Raises BrokenError when the lab is not running.

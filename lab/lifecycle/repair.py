@@ -11,10 +11,11 @@ from lab._log import listed
 from lab.explain.explainer import Explainer
 from lab.explain.objects import of_objects
 from lab.explain.question import finding_of
+from lab.facts.command_lines import IN_POD, is_command
+from lab.facts.difference import DEVIATION, OBJECT, Difference
 from lab.facts.objects import CLUSTER
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
-from lab.matrix.verdict import DEVIATION, IN_POD, OBJECT, Finding, is_command
 from lab.suites.session import LabView, bound
 from lab.topology.intent import Intent
 
@@ -30,8 +31,8 @@ _ROUNDS = 3
 class Repair:
     """What differed, and what still does."""
 
-    found: tuple[Finding, ...]
-    left: tuple[Finding, ...]
+    found: tuple[Difference, ...]
+    left: tuple[Difference, ...]
 
 
 def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look: bool) -> Repair:
@@ -61,7 +62,7 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     return Repair(first, left)
 
 
-def _differences(view: LabView, intent: Intent, place: str, action: str) -> tuple[Finding, ...]:
+def _differences(view: LabView, intent: Intent, place: str, action: str) -> tuple[Difference, ...]:
     """How the place differs from what the lab made: its whole state, then what the checks find."""
     machines = {
         name: machine
@@ -75,7 +76,7 @@ def _differences(view: LabView, intent: Intent, place: str, action: str) -> tupl
     plane = intent.control_plane()
     names = [place, CLUSTER] if place == plane else [place]
     compared = view.compare(names)
-    findings: list[Finding] = []
+    findings: list[Difference] = []
     for name in names:
         answer = compared.get(name, ())
         if isinstance(answer, LabError):
@@ -94,7 +95,7 @@ def _differences(view: LabView, intent: Intent, place: str, action: str) -> tupl
     )
 
 
-def _chosen(every: Sequence[Finding], name: str | None) -> tuple[Finding, ...]:
+def _chosen(every: Sequence[Difference], name: str | None) -> tuple[Difference, ...]:
     """The differences of an object; of all, those of the whole state, which has what checks find.
 
     The checks' are taken where the state has no commands, or is not recorded.
@@ -105,7 +106,7 @@ def _chosen(every: Sequence[Finding], name: str | None) -> tuple[Finding, ...]:
     return of_state if any(is_command(_line(finding)) for finding in of_state) else tuple(every)
 
 
-def _require_nothing(every: Sequence[Finding], name: str, action: str) -> None:
+def _require_nothing(every: Sequence[Difference], name: str, action: str) -> None:
     """Refuse the name of an object that does not differ while others do."""
     names = list(dict.fromkeys(finding.object for finding in every))
     if names:
@@ -113,11 +114,11 @@ def _require_nothing(every: Sequence[Finding], name: str, action: str) -> None:
         raise UsageError(action, f"'{name}' does not differ there", hint)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Difference) -> str:
     return finding.mends.removeprefix(IN_POD)
 
 
-def _run(opened: OpenLab, intent: Intent, finding: Finding, say: Say) -> None:
+def _run(opened: OpenLab, intent: Intent, finding: Difference, say: Say) -> None:
     """Run the finding's command, if it has one; say if it fails: another may be needed first."""
     line = _line(finding)
     if not is_command(line):

@@ -14,10 +14,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError
 from lab._log import say
 from lab.facts.churn import Churn, churn
+from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, OBJECTS_COMMAND, compare_objects, read_objects
 from lab.facts.questions import answers, from_node, is_whole
-from lab.facts.ruleset import StateDifference
 from lab.facts.state import STATE_COMMAND, compare_states, is_same_space, read_state
 from lab.inventory.inventory import Inventory
 from lab.machines.addons.addon import addons
@@ -186,9 +186,7 @@ def _objects(intent: Intent, guests: Guests, deadline: Deadline) -> Mapping[str,
     return {CLUSTER: BrokenError(doing, answer.trouble if answer else "there is no answer")}
 
 
-def _compare_place(
-    made: str, now: str | LabError, others: Churn
-) -> Sequence[StateDifference] | None:
+def _compare_place(made: str, now: str | LabError, others: Churn) -> Sequence[Difference] | None:
     """The differences of one place; None if it is not the one that was made.
 
     Raises LabError if either state cannot be read.
@@ -201,7 +199,7 @@ def _compare_place(
 
 def _compare_cluster(
     made: str, now: str | LabError
-) -> Mapping[str, Sequence[StateDifference] | LabError]:
+) -> Mapping[str, Sequence[Difference] | LabError]:
     """The differences of the cluster's objects; empty if it is another cluster."""
     if isinstance(now, LabError):
         return {CLUSTER: now}
@@ -218,7 +216,7 @@ def _recorded_states(lab: LabHandle) -> Mapping[str, Mapping[str, str]]:
     return {place: one for place, one in found.items() if isinstance(one, dict)}
 
 
-def _in_cluster_pod(found: StateDifference, pod: str) -> StateDifference:
+def _in_cluster_pod(found: Difference, pod: str) -> Difference:
     """The difference with commands for the pod's node."""
     shows, mends = (from_node(pod, text) if text else "" for text in (found.shows, found.mends))
     if found.section == "file":
@@ -431,7 +429,7 @@ class MachinesProvider(Provider):
 
     def deviations(
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    ) -> Mapping[str, Sequence[Difference] | LabError]:
         """Compare with the state that the last ``lab up`` recorded.
 
         The place :data:`~lab.facts.objects.CLUSTER` stands for the cluster's objects. A machine
@@ -446,7 +444,7 @@ class MachinesProvider(Provider):
             machines = {one.name for one in asked.values()}
             now = guests.fleet.run_everywhere(intent, machines, STATE_COMMAND, deadline)
             objects = _objects(intent, guests, deadline) if CLUSTER in places else {}
-        found: dict[str, Sequence[StateDifference] | LabError] = {}
+        found: dict[str, Sequence[Difference] | LabError] = {}
         if objects and CLUSTER in made:
             found |= _compare_cluster(made[CLUSTER]["state"], objects[CLUSTER])
         kubernetes = intent.kubernetes is not None

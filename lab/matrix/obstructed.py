@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lab.facts.difference import OBJECT, Difference
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import OBJECT, CellResult, Finding
+from lab.matrix.verdict import CellResult
 from lab.topology.intent import Intent, Obstacle
+from lab.topology.subject import OtherSubject
 
 
 class Obstructions:
@@ -52,19 +54,20 @@ class Obstructions:
         obstructed = self.of(cell)
         return f"pod '{obstructed[0]}' cannot run: {obstructed[1].sentence}" if obstructed else ""
 
-    def finding(self, cell: Cell) -> Finding | None:
+    def finding(self, cell: Cell) -> Difference | None:
         """What keeps the pod from running, as a cause; None if the cell can be probed."""
         obstructed = self.of(cell)
         return self._finding(*obstructed) if obstructed else None
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Difference, ...]:
         """Everything that keeps pods from running."""
         return tuple(dict.fromkeys(self._finding(*item) for item in self.pods.items()))
 
-    def _finding(self, pod: str, obstacle: Obstacle) -> Finding:
-        return Finding(
+    def _finding(self, pod: str, obstacle: Obstacle) -> Difference:
+        return Difference(
             *(OBJECT, "", self._nodes[pod], obstacle.object, "", obstacle.observed),
             *(obstacle.shows, obstacle.mends, self._plane),
+            subject=OtherSubject(obstacle.object),
         )
 
     def explain(self, result: CellResult) -> CellResult:

@@ -2,111 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from lab._log import quantity
-from lab.facts.questions import ENTER_POD, WITH_PROXY, from_node
+from lab.facts.difference import Difference
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import Coverage
 from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult
 from lab.topology.observed import NodeVersion
-
-IN_POD = "in the pod: "
-DEVIATION = "not-as-made"
-"""The kind of any other difference from the state that the lab creates."""
-SILENT = "machine-silent"
-"""The kind of what could not be read: nothing is known to be wrong there, nor to be right."""
-OBJECT = "object-not-as-made"
-"""The kind of a difference of an object of the cluster's API."""
-_TOOLS = (
-    ENTER_POD,
-    *("birdc", "bridge", "cat", "chroot", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
-    *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
-    *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
-    *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf", "rm"),
-    *("ss", "sysctl", "systemctl", "tc"),
-)
-_LACKING = re.compile(r"(^|[;|] *)(ip6?tables(?:-save)?(?: |$))")
-"""Programs that a Kubernetes node need not have."""
-_CHAIN = re.compile(r"[;|&'\"<>$]")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong, where, how to see it, and how to fix it."""
-
-    kind: str
-    """A kind of the checks in :mod:`lab.explain.checks`, or one of the explainer:
-    ``"lost-between"``, ``"lost-here"``, ``"machine-silent"``, ``"intent-ends"``,
-    ``"not-as-made"``, ``"object-not-as-made"``."""
-    fault: str
-    """Its name in the fault catalogue; empty if it has none."""
-    node: str
-    object: str
-    intended: str
-    observed: str
-    shows: str
-    """The command that shows it, on the machine or in the pod ``place``; or a sentence."""
-    mends: str
-    """The command that fixes it there; or a sentence."""
-    place: str
-    """Pod or machine where the commands are run."""
-    hop: int = -1
-    """Index of its hop on the path, from 0; -1 if it is not on the path."""
-
-    @property
-    def sentence(self) -> str:
-        """``on worker1, tunnel flannel.4096: VNI 4097; it should be: VNI 4096``."""
-        should = f"; it should be: {self.intended}" if self.intended else ""
-        at = "" if self.kind == OBJECT else f"on {self.node}, "
-        return f"{at}{self.object}: {self.observed}{should}"
-
-    @property
-    def line(self) -> str:
-        """The sentence with the fault's name."""
-        return f"{self.sentence} ({self.fault})" if self.fault else self.sentence
-
-    def shown_by(self, lab: str) -> str:
-        """The command line or sentence to see it."""
-        return self._by_hand(lab, self.shows)
-
-    def fixed_by(self, lab: str) -> str:
-        """The command line or sentence to fix it."""
-        return self._by_hand(lab, self.mends)
-
-    def _by_hand(self, lab: str, text: str) -> str:
-        return by_hand(lab, self.node if text.startswith(ENTER_POD) else self.place, text)
-
-
-def in_cluster(found: Finding) -> Finding:
-    """The finding of a cluster, with commands that its nodes have, and none for a pod."""
-
-    def words(text: str) -> str:
-        line = _LACKING.sub(rf"\1{WITH_PROXY} \2", text.removeprefix(IN_POD))
-        in_pod = text.startswith(IN_POD) and is_command(line)
-        return from_node(found.place, line) if in_pod else line
-
-    return replace(found, shows=words(found.shows), mends=words(found.mends))
-
-
-def is_command(text: str) -> bool:
-    """Whether it is a command line, not a sentence."""
-    return text.partition(" ")[0] in _TOOLS
-
-
-def by_hand(lab: str, place: str, text: str) -> str:
-    """The ``lab exec`` command line for a command; a sentence is returned unchanged."""
-    line = text.removeprefix(IN_POD)
-    if not is_command(line):
-        return line
-    command = f"sh -c {shlex.quote(line)}" if _CHAIN.search(line) else line
-    return f"lab exec {lab} {place} -- {command}"
-
 
 Verdict = Literal["pass", "fail", "flaky", "probe-error", "known-limit", "unexpected-pass"]
 
@@ -136,7 +42,7 @@ class CellResult:
     """False also if a failure was not retried for lack of time (``detail`` says so)."""
     repeat: str
     """The command that repeats this cell."""
-    finding: Finding | None = None
+    finding: Difference | None = None
     """The first difference from the Intent on the path of a failed cell, or what drops some packets
     on the path of a passed one; None if none was found, or the path was not inspected."""
     searched: bool = True

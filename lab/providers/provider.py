@@ -20,8 +20,8 @@ from lab.shells.shell import Completed, Reach
 if TYPE_CHECKING:
     from kubernetes import client
 
+    from lab.facts.difference import Difference
     from lab.facts.node import NodeFacts
-    from lab.facts.ruleset import StateDifference
     from lab.plan.step import Step
     from lab.providers.workloads import WorkloadResult
     from lab.scenario.terms import Protocol as Transport
@@ -389,7 +389,7 @@ class Provider(ABC):
         intent: Intent,  # noqa: ARG002  the same
         places: Sequence[str],  # noqa: ARG002  the same
         deadline: Deadline,  # noqa: ARG002  the same
-    ) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    ) -> Mapping[str, Sequence[Difference] | LabError]:
         """Differences between the state of machines and pods and what bring-up made, by name.
 
         A place that did not answer has its error. One without an entry cannot be compared: how it

@@ -10,9 +10,11 @@ from typing import Any
 
 from lab._log import listed, quantity
 from lab.explain.question import Explanation
+from lab.facts.command_lines import IN_POD, is_command
+from lab.facts.difference import DEVIATION, OBJECT, Difference
 from lab.facts.objects import CLUSTER_NAME
 from lab.matrix.cell import Expectation
-from lab.matrix.verdict import DEVIATION, GREEN, IN_POD, OBJECT, CellResult, Finding, is_command
+from lab.matrix.verdict import GREEN, CellResult
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
 
@@ -39,7 +41,7 @@ def to_text(lab: str, explanation: Explanation, *, commands: bool = False) -> st
     return "".join(f"{line}\n" for line in _lines(lab, explanation, commands=commands))
 
 
-def fix_words(lab: str, finding: Finding) -> str:
+def fix_words(lab: str, finding: Difference) -> str:
     """The command line or sentence to fix it; for a long command, the ``lab repair`` for it."""
     text = finding.fixed_by(lab)
     if len(text) <= _FIX_SHOWN or not is_command(finding.mends.removeprefix(IN_POD)):
@@ -110,11 +112,11 @@ def _agree(explanation: Explanation) -> str:
     return "; ".join([f"{number}: {agree}", *silent])
 
 
-def _deviates(finding: Finding) -> bool:
+def _deviates(finding: Difference) -> bool:
     return finding.kind in {DEVIATION, OBJECT}
 
 
-def _listed(title: str, findings: Sequence[Finding]) -> Iterator[str]:
+def _listed(title: str, findings: Sequence[Difference]) -> Iterator[str]:
     if findings:
         yield f"  {title}:"
         yield from (f"    {finding.line}" for finding in findings)
@@ -183,7 +185,7 @@ def _logs(explanation: Explanation) -> Iterator[str]:
         yield f"    and {len(logged) - _LOGGED_SHOWN} more (--json has all of it)"
 
 
-def _hop(explanation: Explanation, finding: Finding) -> str:
+def _hop(explanation: Explanation, finding: Difference) -> str:
     path = explanation.explained.path
     hop = path.hops[finding.hop]
     way = "on the way there" if finding.hop < len(path.there) else "on the way back"
@@ -255,7 +257,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def finding_json(lab: str, finding: Finding) -> dict[str, Any]:
+def finding_json(lab: str, finding: Difference) -> dict[str, Any]:
     """One finding; ``show`` and ``mend`` are commands."""
     return {
         "kind": finding.kind,

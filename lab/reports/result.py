@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from lab._errors import BrokenError
+from lab.facts.difference import Difference
 from lab.matrix.failover import Failover
-from lab.matrix.verdict import VERDICTS, CellResult, Finding, RunResult, Verdict
+from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.topology import Picture, picture_of
 from lab.scenario.families import terms
 from lab.scenario.findings import cut
@@ -190,13 +191,28 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
     }
 
 
-def _places(run: RunResult) -> dict[Finding, int]:
+_OF_FINDING = (
+    "kind",
+    "fault",
+    "node",
+    "object",
+    "intended",
+    "observed",
+    "shows",
+    "mends",
+    "place",
+    "hop",
+)
+"""What is stored of a finding: the words, not what they were decided by."""
+
+
+def _places(run: RunResult) -> dict[Difference, int]:
     """The index of each distinct finding."""
     findings = dict.fromkeys(result.finding for result in run.results if result.finding)
     return {finding: number for number, finding in enumerate(findings)}
 
 
-def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[str, Any]:
+def _head(run: RunResult, intent: Intent, findings: Iterable[Difference]) -> dict[str, Any]:
     """Everything except the cells."""
     return {
         "format": FORMAT,
@@ -223,7 +239,9 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[s
         "failover": _failover_json(run.failover),
         "hosts": dict(run.hosts),
         "picture": _adapter(Picture).dump_python(picture_of(intent)),
-        "findings": [asdict(finding) for finding in findings],
+        "findings": [
+            {name: getattr(finding, name) for name in _OF_FINDING} for finding in findings
+        ],
     }
 
 
@@ -339,8 +357,8 @@ def counts(run: RunResult) -> dict[str, Any]:
     }
 
 
-def _result_json(result: CellResult, places: Mapping[Finding, int]) -> dict[str, Any]:
-    values = _adapter(CellResult).dump_python(result)
+def _result_json(result: CellResult, places: Mapping[Difference, int]) -> dict[str, Any]:
+    values = _adapter(CellResult).dump_python(replace(result, finding=None))
     cell = values.pop("cell")
     first = {"id": cell["id"], "family": cell["family"]}
     first |= {"verdict": values["verdict"], "detail": values["detail"]}

@@ -21,9 +21,9 @@ from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.explainer import compare_lab, unlearned
 from lab.explain.question import LOOK_SECONDS, answered
+from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER_NAME
-from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
@@ -166,7 +166,7 @@ class LabView:
 
     def compare(
         self, places: Sequence[str], seconds: float = LOOK_SECONDS
-    ) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    ) -> Mapping[str, Sequence[Difference] | LabError]:
         """Compare the state of machines and pods with how the lab makes them."""
         deadline = Deadline(seconds)
         return self.lab.provider.deviations(self.lab.handle, self.intent, places, deadline)
@@ -478,7 +478,7 @@ class LabSession:
 
 def _compare(
     view: LabView, places: Sequence[str], seconds: float
-) -> Mapping[str, Sequence[StateDifference] | LabError]:
+) -> Mapping[str, Sequence[Difference] | LabError]:
     """The differences of the places; what did not answer is said: its causes are not known."""
     answers = answered(lambda names: view.compare(names, seconds), places)
     silent: dict[str, list[str]] = {}
@@ -513,7 +513,7 @@ def _placed(
         except LabError:
             return None
 
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference] | LabError]:
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference] | LabError]:
         return _compare(view, places, ends().left())
 
     with_place = with_places(results, view.intent, compare, follow, time.monotonic, seconds)

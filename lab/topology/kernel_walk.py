@@ -37,6 +37,21 @@ from lab.topology.routing import (
     pod_with,
     source_by,
 )
+from lab.topology.subject import (
+    FORWARDING,
+    DeviceSubject,
+    EntrySubject,
+    FirewallSubject,
+    LeavingSubject,
+    MachineSubject,
+    NeighbourSubject,
+    PodSubject,
+    PortSubject,
+    RouteSubject,
+    ServiceSubject,
+    Subject,
+    TrackingSubject,
+)
 
 _MOST_MACHINES = 16
 """A packet that passes more machines than this is in a loop."""
@@ -113,16 +128,16 @@ class KernelWalk:
     def _start(self, place: tuple[MachineIntent, Pod | None], packet: Packet) -> Packet:
         machine, pod = place
         if pod is None:
-            self._hop("endpoint", machine, f"machine {machine.name}", packet)
+            self._hop("endpoint", machine, MachineSubject(machine.name), packet)
             return self._in(machine, packet, arrived_by=None)
-        self._hop("endpoint", machine, f"pod {pod.name}", packet, _POD_CARD, pod.name)
+        self._hop("endpoint", machine, PodSubject(pod.name), packet, _POD_CARD, pod.name)
         neighbours = {neighbour.address for neighbour in pod.neighbours}
         nearby = packet.target in neighbours or pod_with(machine, packet.target) is not None
         on_link = nearby and covers(network_of(pod.address), packet.target)
         next_hop = packet.target if on_link else pod.gateway
         if not on_link:
-            self._hop("way-out", machine, f"pod {pod.name}", packet, place=pod.name)
-        subject = f"neighbour {next_hop} of pod {pod.name}"
+            self._hop("way-out", machine, PodSubject(pod.name), packet, place=pod.name)
+        subject = NeighbourSubject(next_hop, pod=pod.name)
         self._hop("neighbour", machine, subject, packet, place=pod.name)
         self._port(machine, pod, packet)
         return self._left(machine, pod, packet, on_link=on_link)
@@ -148,17 +163,18 @@ class KernelWalk:
             packet, marked = self._translated(machine, packet, own=arrived_by is None)
         if packet.target in own_addresses(machine):
             if arrived_by is not None:
-                self._hop("firewall", machine, "input", packet)
+                self._hop("firewall", machine, FirewallSubject("input"), packet)
             self._note(machine, before, packet)
-            self._hop("endpoint", machine, f"machine {machine.name}", packet)
+            self._hop("endpoint", machine, MachineSubject(machine.name), packet)
             return packet
         if arrived_by is not None:
-            self._hop("forwarding", machine, "ip_forward", packet)
-        self._hop("firewall", machine, "forward" if arrived_by is not None else "output", packet)
+            self._hop("forwarding", machine, FORWARDING, packet)
+        hook = "forward" if arrived_by is not None else "output"
+        self._hop("firewall", machine, FirewallSubject(hook), packet)
         way = leaving(machine, packet.target)
         if way is None:
             raise Ends(f"{machine.name} has no route to {packet.target}")
-        self._hop("route", machine, f"route to {way.destination}", packet)
+        self._hop("route", machine, RouteSubject(way.destination), packet)
         if way.device == BLACKHOLE:
             raise Ends(f"{machine.name} drops packets to {packet.target}: no pod has that address")
         if not packet.answer:
@@ -175,11 +191,11 @@ class KernelWalk:
         chosen = choice(machine, packet.protocol, packet.source, packet.target, packet.port)
         if chosen is None:
             return packet, False
-        subject = f"Service {chosen.service.name}"
+        subject = ServiceSubject(chosen.service.name)
         if chosen.port is None or not chosen.backends:
             self._hop("service", machine, subject, packet)
             if not own and packet.target not in own_addresses(machine):
-                self._hop("forwarding", machine, "ip_forward", packet)  # and is refused afterwards
+                self._hop("forwarding", machine, FORWARDING, packet)  # and is refused afterwards
             raise Ends(unserved(machine, packet, chosen))
         backend = self._pick(chosen.backends)
         marked = chosen.masqueraded or packet.source == backend.address
@@ -204,7 +220,7 @@ class KernelWalk:
         if not marked and not self._leaves(translation, packet):
             return packet
         packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
-        subject = "packets marked by kube-proxy" if marked else f"packets of {local}"
+        subject = LeavingSubject() if marked else LeavingSubject(str(local))
         self._hop("masquerade", machine, subject, packet)
         return packet
 
@@ -221,7 +237,7 @@ class KernelWalk:
         """The answer with the addresses of its request, if that was translated there."""
         for name, before, after in self.changed:
             if name == (where or machine.name) and after.answered() == packet:
-                self._hop("untranslated", machine, "connection tracking", before.answered())
+                self._hop("untranslated", machine, TrackingSubject(), before.answered())
                 return before.answered()
         return packet
 
@@ -264,28 +280,28 @@ class KernelWalk:
 
         ``target``: the frame's target in an error.
         """
-        self._hop("tunnel", machine, f"tunnel {tunnel.name}", packet, tunnel.name)
+        self._hop("tunnel", machine, DeviceSubject(tunnel.name, "tunnel"), packet, tunnel.name)
         entry = next((candidate for candidate in machine.forwarding if candidate.mac == mac), None)
         if entry is None:
             raise Ends(f"{machine.name} has no forwarding entry for {target}")
         outer = Packet("udp", tunnel.local, entry.remote, tunnel.port)
-        subject = f"forwarding entry {entry.mac} on {tunnel.name}"
+        subject = EntrySubject(entry.mac, tunnel.name)
         self._hop("entry", machine, subject, outer, carried=packet)
-        self._hop("firewall", machine, "output", outer, carried=packet)
+        self._hop("firewall", machine, FirewallSubject("output"), outer, carried=packet)
         way = leaving(machine, entry.remote)
         if way is None:
             raise Ends(f"{machine.name} has no route to {entry.remote}")
-        self._hop("route", machine, f"route to {way.destination}", outer, carried=packet)
+        self._hop("route", machine, RouteSubject(way.destination), outer, carried=packet)
         next_machine, _ = self._across(machine, outer, way.device, way.via or entry.remote, packet)
         while entry.remote not in own_addresses(next_machine):
             next_machine = self._passed_on(next_machine, outer, packet)
-        self._hop("firewall", next_machine, "input", outer, carried=packet)
+        self._hop("firewall", next_machine, FirewallSubject("input"), outer, carried=packet)
         if next_machine.tunnel is None:
             raise Ends(f"{next_machine.name} has no tunnel")
         self._hop(
             "tunnel",
             next_machine,
-            f"tunnel {next_machine.tunnel.name}",
+            DeviceSubject(next_machine.tunnel.name, "tunnel"),
             packet,
             next_machine.tunnel.name,
         )
@@ -297,9 +313,9 @@ class KernelWalk:
         way = leaving(machine, outer.target)
         if way is None or self.passed > _MOST_MACHINES:
             raise Ends(f"{machine.name} has no route to {outer.target}")
-        self._hop("forwarding", machine, "ip_forward", outer, carried=carried)
-        self._hop("firewall", machine, "forward", outer, carried=carried)
-        self._hop("route", machine, f"route to {way.destination}", outer, carried=carried)
+        self._hop("forwarding", machine, FORWARDING, outer, carried=carried)
+        self._hop("firewall", machine, FirewallSubject("forward"), outer, carried=carried)
+        self._hop("route", machine, RouteSubject(way.destination), outer, carried=carried)
         return self._across(machine, outer, way.device, way.via or outer.target, carried)[0]
 
     def _across(
@@ -347,38 +363,40 @@ class KernelWalk:
 
     def _switch(self, host: MachineIntent, packet: Packet) -> None:
         name = host.switch.name if host.switch else ""
-        self._hop("switch", host, f"switch {name}", packet, name)
+        self._hop("switch", host, DeviceSubject(name, "switch"), packet, name)
 
     def _switch_port(
         self, host: MachineIntent, machine: MachineIntent, card: Interface, packet: Packet
     ) -> None:
         for port in host.switch.ports if host.switch else ():
             if (port.machine, port.card) == (machine.name, card.name):
-                self._hop("switch", host, f"port {port.name} of {machine.name}", packet, port.name)
+                self._hop("switch", host, PortSubject(port.name, machine.name), packet, port.name)
 
     def _sent(
         self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
     ) -> None:
-        self._hop("card", machine, f"card {card.name}", packet, card.name, carried=carried)
+        subject = DeviceSubject(card.name, "card")
+        self._hop("card", machine, subject, packet, card.name, carried=carried)
 
     def _received(
         self, machine: MachineIntent, card: str, packet: Packet, carried: Packet | None
     ) -> None:
-        self._hop("card", machine, f"card {card}", packet, card, carried=carried)
+        self._hop("card", machine, DeviceSubject(card, "card"), packet, card, carried=carried)
 
     def _to_pod(self, machine: MachineIntent, pod: Pod, packet: Packet) -> Packet:
         self._port(machine, pod, packet)
-        self._hop("endpoint", machine, f"pod {pod.name}", packet, _POD_CARD, pod.name)
+        self._hop("endpoint", machine, PodSubject(pod.name), packet, _POD_CARD, pod.name)
         return packet
 
     # Recording hops
 
     def _port(self, machine: MachineIntent, pod: Pod, packet: Packet) -> None:
-        self._hop("port", machine, f"port {pod.port} of pod {pod.name}", packet, pod.port)
+        subject = PortSubject(pod.port, pod.name, of_pod=True)
+        self._hop("port", machine, subject, packet, pod.port)
 
     def _bridge(self, machine: MachineIntent, packet: Packet) -> None:
         name = machine.bridge.name if machine.bridge else ""
-        self._hop("bridge", machine, f"bridge {name}", packet, name)
+        self._hop("bridge", machine, DeviceSubject(name, "bridge"), packet, name)
 
     def _neighbour(
         self,
@@ -388,13 +406,14 @@ class KernelWalk:
         packet: Packet,
         carried: Packet | None = None,
     ) -> None:
-        self._hop("neighbour", machine, f"neighbour {address} on {device}", packet, carried=carried)
+        neighbour = NeighbourSubject(address, device)
+        self._hop("neighbour", machine, neighbour, packet, carried=carried)
 
     def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
         self,
         kind: HopKind,
         machine: MachineIntent,
-        subject: str,
+        subject: Subject,
         packet: Packet,
         device: str = "",
         place: str = "",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lab.scenario.terms import Protocol
+from lab.topology.subject import DeviceSubject, Subject
 
 HopKind = Literal[
     "endpoint",
@@ -77,12 +78,17 @@ class Hop:
     """The pod or machine whose network namespace it is in."""
     device: str
     """The device on which the packet can be captured; empty for a decision without a device."""
-    object: str
-    """Named as in observations: ``"route to 10.244.2.0/24"``, ``"tunnel flannel.4096"``."""
+    subject: Subject
+    """The same as a difference has there."""
     packet: Packet
     """The packet after this hop; between machines, the tunnel's outer packet."""
     carried: Packet | None = None
     """The inner packet of a tunnel's packet."""
+
+    @property
+    def object(self) -> str:
+        """The subject's name: ``"route to 10.244.2.0/24"``, ``"tunnel flannel.4096"``."""
+        return str(self.subject)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.object}"
@@ -174,7 +180,7 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
 
 def _shows(hop: Hop) -> bool:
     """Whether the hop has a device; of a hypervisor's switch only the ports have one."""
-    return bool(hop.device) and hop.object != f"switch {hop.device}"
+    return bool(hop.device) and hop.subject != DeviceSubject(hop.device, "switch")
 
 
 def _station(kind: StationKind, hop: Hop, passing: Passing) -> Station:

@@ -14,9 +14,18 @@ from lab.topology import proxying
 from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Route, Translation
 from lab.topology.kernel_walk import Ends, KernelWalk, unserved
 from lab.topology.logical import GENEVE_PORT, LogicalNetwork, LogicalPort, LogicalSwitch
-from lab.topology.path import Flow, Packet, Path
+from lab.topology.path import Flow, HopKind, Packet, Path
 from lab.topology.proxying import ProxyChoice
 from lab.topology.routing import card_of, covers, own_addresses
+from lab.topology.subject import (
+    DeviceSubject,
+    FlowsSubject,
+    LogicalSubject,
+    NeighbourSubject,
+    ServiceSubject,
+    Subject,
+    TunnelSubject,
+)
 
 
 class LogicalWalk(KernelWalk):
@@ -74,7 +83,7 @@ class LogicalWalk(KernelWalk):
         service = next((service for service in services if service.address == packet.target), None)
         if service is None:
             return packet
-        self._hop("service", machine, f"Service {service.name}", packet)
+        self._hop("service", machine, ServiceSubject(service.name), packet)
         port = proxying.port_of(service, packet.protocol, packet.port)
         backends = proxying.inside(service, switch.name)
         chosen = ProxyChoice(service, port, backends, refused=not service.backends)
@@ -95,7 +104,7 @@ class LogicalWalk(KernelWalk):
         """The switch and the port by which the packet leaves."""
         if covers(switch.subnet, packet.target):
             return switch, _with_address(switch, packet.target)
-        self._hop("logical-router", machine, f"logical router {self.network.router}", packet)
+        self._hop("logical-router", machine, LogicalSubject("router", self.network.router), packet)
         for other in self.network.switches:
             if covers(other.subnet, packet.target):
                 return other, _with_address(other, packet.target)
@@ -104,7 +113,7 @@ class LogicalWalk(KernelWalk):
         )
         if route is None:
             raise Ends(f"{self.network.router} has no route to {packet.target}")
-        self._hop("logical-route", machine, f"logical route of {route.source}", packet)
+        self._hop("logical-route", machine, LogicalSubject("route", route.source), packet)
         gate = next(
             candidate for candidate in self.network.switches if covers(candidate.subnet, route.via)
         )
@@ -123,7 +132,7 @@ class LogicalWalk(KernelWalk):
         )
 
     def _logical(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> None:
-        self._hop("logical-port", machine, f"logical port {port.name}", packet, port.device)
+        self._hop("logical-port", machine, LogicalSubject("port", port.name), packet, port.device)
 
     # Between chassis
 
@@ -132,13 +141,13 @@ class LogicalWalk(KernelWalk):
         assert target.chassis is not None, "only a chassis has a logical port"
         outer = Packet("udp", machine.chassis.local, target.chassis.local, GENEVE_PORT)
         card, far = _switched_card(machine), _switched_card(target)
-        self._hop("tunnel", machine, f"tunnel to {target.name}", packet)
+        self._hop("tunnel", machine, TunnelSubject(target.name), packet)
         if card and far:
-            known = f"tunnel neighbour {target.chassis.local} on {card.name}"
+            known = NeighbourSubject(target.chassis.local, card.name, of_tunnel=True)
             self._hop("neighbour", machine, known, outer, carried=packet)
             self._through_switch(machine, card, outer, packet)
             self._through_switch(target, far, outer, packet, inward=True)
-        self._hop("tunnel", target, f"tunnel to {machine.name}", packet)
+        self._hop("tunnel", target, TunnelSubject(machine.name), packet)
 
     def _sent(
         self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
@@ -165,10 +174,13 @@ class LogicalWalk(KernelWalk):
         inward: bool = False,
     ) -> None:
         """The switch that has the interface and the interface itself, in the packet's order."""
-        flows = ("flows", f"flows of {card.name}", "")
-        device = ("card", f"card {card.card}", card.card or "")
-        for kind, subject, name in (device, flows) if inward else (flows, device):
-            self._hop(kind, machine, subject, packet, name, carried=carried)  # type: ignore[arg-type]
+        name = str(card.card)
+        hops: list[tuple[HopKind, Subject, str]] = [
+            ("flows", FlowsSubject(card.name), ""),
+            ("card", DeviceSubject(name, "card"), name),
+        ]
+        for kind, subject, device in reversed(hops) if inward else hops:
+            self._hop(kind, machine, subject, packet, device, carried=carried)
 
     # Translation in a node's own kernel: NodePorts, and packets that leave the pod network
 
@@ -182,7 +194,7 @@ class LogicalWalk(KernelWalk):
         )
         if chosen is None or chosen.port is None or chosen.service.address == packet.target:
             return packet, False
-        service, subject = chosen.service, f"Service {chosen.service.name}"
+        service, subject = chosen.service, ServiceSubject(chosen.service.name)
         local_pods = machine.translation and proxying.is_from_own_pods(
             machine.translation, packet.source
         )

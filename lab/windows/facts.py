@@ -26,6 +26,7 @@ from lab.topology.intent import (
     Route,
     Tunnel,
 )
+from lab.topology.subject import FirewallSubject
 from lab.windows.shell import WindowsShell
 from lab.windows.steps import run_step
 
@@ -404,7 +405,7 @@ def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:
     for rule in rules:
         for protocol, first, last in _ports(rule, _BLOCK):
             yield Barrier(
-                where=f"firewall rule '{rule.get('name')}'",
+                subject=FirewallSubject(rule=str(rule.get("name"))),
                 rule=f"blocks inbound {protocol.upper()} {first}"
                 + (f"-{last}" if last != first else ""),
                 protocol=protocol,

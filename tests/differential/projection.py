@@ -14,10 +14,10 @@ from functools import cached_property
 from recorded_answers import Answer, Places, scripted
 
 from lab._errors import LabError
-from lab.explain.check import Difference
 from lab.explain.explainer import Explainer, compare_machine, with_chosen_macs, with_pod_names
 from lab.explain.question import flow_of
 from lab.facts.churn import churn
+from lab.facts.difference import Difference
 from lab.facts.linux import facts, observe_pod
 from lab.facts.node import NodeFacts, PodFacts
 from lab.facts.questions import command
@@ -25,11 +25,11 @@ from lab.facts.state import STATE_COMMAND, State, compare_states, read_state
 from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.cells import cells
 from lab.matrix.judge import expect
-from lab.matrix.verdict import Finding
 from lab.providers.netns.provider import NetnsProvider
 from lab.shells.shell import Completed
 from lab.topology.footprint import By, footprint
 from lab.topology.gateways import moving_addresses
+from lab.topology.subject import device_of
 
 Row = dict[str, object]
 Texts = Mapping[str, tuple[str, str]]
@@ -98,7 +98,7 @@ class Projection:
                 "wanted": difference.intended,
                 "observed": difference.observed,
                 "kind": f"{difference.change} {difference.section}",
-                "device": difference.device,
+                "device": device_of(difference.subject),
                 "see": difference.shows,
                 "fix": difference.mends,
             }
@@ -159,7 +159,7 @@ def _pod(name: str, texts: Texts) -> PodFacts:
     return observe_pod(name, _Answering(texts), None)
 
 
-def _row(origin: str, finding: Finding | Difference) -> Row:
+def _row(origin: str, finding: Difference) -> Row:
     return {
         "from": origin,
         "machine": finding.node,

@@ -21,6 +21,8 @@ from lab._errors import LabError
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
 from lab.explain.question import Explanation
+from lab.facts.command_lines import IN_POD, by_hand
+from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import down
@@ -33,7 +35,7 @@ from lab.lifecycle.up import UpRequest, up
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
-from lab.matrix.verdict import GREEN, IN_POD, Finding, by_hand
+from lab.matrix.verdict import GREEN
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, resolve_gateways
 from lab.scenario.loader import find, shipped
@@ -216,7 +218,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     return Score(tuple(puts), cell.id, said, named, healed, seconds, unfixed)
 
 
-def mends(opened: OpenLab, told: Finding, cell: Cell) -> bool:
+def mends(opened: OpenLab, told: Difference, cell: Cell) -> bool:
     """Whether the advised command, run where it says, turns the cell green; true for a sentence."""
     if not by_hand(opened.name, told.place, told.mends).startswith("lab exec"):
         return True
@@ -226,7 +228,7 @@ def mends(opened: OpenLab, told: Finding, cell: Cell) -> bool:
     return any(not failures(opened, [cell]) for _ in range(_LOOKS))
 
 
-def names(told: Finding, put: Put) -> bool:
+def names(told: Difference, put: Put) -> bool:
     """Whether the finding is the fault, by its name or by its kind of difference."""
     fault = put.fault
     named = told.kind == fault.kind if fault.kind else told.fault == fault.name

@@ -8,8 +8,8 @@ from dataclasses import replace
 from netns_running import Running
 
 from lab._deadline import Deadline
-from lab.explain.check import Difference
 from lab.explain.explainer import compare_lab
+from lab.facts.difference import Difference
 from lab.facts.linux import observe, observe_pod
 from lab.facts.node import NodeFacts
 from lab.topology.intent import MachineIntent

@@ -32,11 +32,12 @@ from faults_of_networks import NETWORKS
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.explain.question import Explanation
+from lab.facts.command_lines import IN_POD, by_hand
+from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import IN_POD, Finding, by_hand
 from lab.providers.netns import daemons, holders
 from lab.providers.netns.compile import configuration
 from lab.providers.netns.provider import NetnsProvider
@@ -160,7 +161,7 @@ class Scored:
     bracketed: bool = False
     seconds: float = 0.0
     """Seconds that the explanation took."""
-    advice: Finding | None = None
+    advice: Difference | None = None
     """The finding that advises a command to undo the fault."""
     heard: bool = False
     """Whether the kernel reported the fault, too."""

@@ -12,7 +12,7 @@ from netns_running import Running, scenario_intent
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.explain.question import Silence
-from lab.facts.ruleset import StateDifference
+from lab.facts.difference import Difference
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.providers.netns.namespaces import namespace_names
 from lab.providers.netns.provider import NetnsProvider
@@ -32,7 +32,7 @@ def running(new_lab):
     made.provider.destroy(made.lab)
 
 
-def found(running: Running, *places: str) -> list[tuple[str, StateDifference]]:
+def found(running: Running, *places: str) -> list[tuple[str, Difference]]:
     there = running.provider.deviations(running.lab, running.intent, places, Deadline(60))
     return [(name, difference) for name, differences in there.items() for difference in differences]
 

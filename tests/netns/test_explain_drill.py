@@ -34,10 +34,11 @@ from explain_drill import (
 from lab._deadline import Deadline
 from lab.explain.explainer import Explainer
 from lab.explain.faults import registry
+from lab.facts.command_lines import by_hand
+from lab.facts.difference import Difference
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
-from lab.matrix.verdict import Finding, by_hand
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +111,7 @@ def test_heal_ends_when_every_route_is_learned_again(opened):
     assert elsewhere(opened) == ()
 
 
-def elsewhere(opened: OpenLab) -> tuple[Finding, ...]:
+def elsewhere(opened: OpenLab) -> tuple[Difference, ...]:
     """What is wrong in the whole lab."""
     intent = as_it_is(opened)
     asked = {machine.name: () for machine in intent.machines}
@@ -136,7 +137,7 @@ def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     )
 
 
-def done(opened: OpenLab, found: Finding, text: str) -> None:
+def done(opened: OpenLab, found: Difference, text: str) -> None:
     assert by_hand(opened.name, found.place, text).startswith("lab exec "), text
     machine = opened.provider.machine(opened.handle, opened.intent, found.place)
     line = text.removeprefix("in the pod: ")

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from lab.explain.check import Check, Difference, Kind, Look, on_machine
+from lab.explain.check import Check, Kind, Look, on_machine
 from lab.explain.faults.registry import Fault, card, change, nodes, sites_on
+from lab.facts.difference import Difference
 from lab.topology.intent import Intent
+from lab.topology.subject import DeviceSubject
 
 LEAST = 576
 """Bytes that every host must be able to receive (RFC 791)."""
@@ -39,7 +41,7 @@ class TinyMtuCheck(Check):
             if link.mtu < LEAST:
                 yield look.differs(
                     "example-tiny-mtu",
-                    f"device {link.name}",
+                    DeviceSubject(link.name),
                     f"an MTU of at least {LEAST}",
                     f"an MTU of {link.mtu}",
                     f"ip link show {link.name}",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
+from lab.explain.check import Check, Kind, LabLook, concerned, differs
+from lab.facts.difference import Concern, Difference
 from lab.facts.node import NodeFacts, SeenSession
 from lab.topology import bird
 from lab.topology.footprint import By, bird_of
 from lab.topology.intent import Intent, MachineIntent, Session
+from lab.topology.subject import BgpSubject, RouteSubject
 
 _ESTABLISHED = "Established"
 _SHUT = "down"
-Hop = tuple[str, str]
-"""Machine and object of a path's hop."""
 
 
 def _seen(
@@ -41,7 +41,7 @@ def _difference(
     return differs(
         "session-down" if shut else "session-waiting",
         machine.name,
-        f"BGP session with {session.machine}",
+        BgpSubject(session.machine),
         _ESTABLISHED,
         "there is none" if seen is None else f"{seen.state} {seen.info}".strip(),
         control.ask("show protocols"),
@@ -54,18 +54,18 @@ def _difference(
     )
 
 
-def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
+def _brings(intent: Intent, one: str, other: str) -> Iterator[Concern]:
     """The routes that are missing without the session between two machines."""
     for here, there in ((one, other), (other, one)):
         destinations = set(_learned(intent.machine(here), intent.machine(there)))
-        yield from ((here, f"route to {destination}") for destination in destinations)
+        yield from ((here, RouteSubject(destination)) for destination in destinations)
         speaker = intent.machine(here).speaker
         if speaker and speaker.passes_on:
             named = {machine.name for machine in intent.machines}
             for further in (session for session in speaker.sessions if session.machine in named):
                 passed = _learned(intent.machine(further.machine), intent.machine(here))
                 yield from (
-                    (further.machine, f"route to {destination}")
+                    (further.machine, RouteSubject(destination))
                     for destination in passed
                     if destination in destinations
                 )

@@ -11,15 +11,22 @@ from lab.explain.check import (
     NEW_LAB,
     RECREATE_NETWORK,
     Check,
-    Difference,
     Kind,
     Look,
     asks_for,
     at_object,
 )
+from lab.facts.difference import Difference
 from lab.facts.node import LinkFacts
 from lab.topology.intent import Bridge, Switch
 from lab.topology.path import Hop, Path
+from lab.topology.subject import (
+    DeviceSubject,
+    OtherSubject,
+    PortSubject,
+    ProxySubject,
+    SettingSubject,
+)
 
 _FILTER = "bridge/bridge-nf-call-iptables"
 
@@ -30,7 +37,8 @@ def _at_untranslated(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def _at_neighbour(difference: Difference, hop: Hop, _: Path) -> bool:
     """Other machines send ARP requests for the address on the segment."""
-    return asks_for(hop, difference.object.removeprefix("address "), difference.node)
+    proxy = difference.subject
+    return isinstance(proxy, ProxySubject) and asks_for(hop, proxy.address, difference.node)
 
 
 def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
@@ -48,7 +56,7 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
         names = ", ".join(f"{one.name} {' '.join(one.addresses)}" for one in look.observed.bridges)
         yield look.differs(
             "bridge-missing",
-            "the pods' HNS network",
+            OtherSubject("the pods' HNS network"),
             f"an L2Bridge network of {', '.join(sorted(wanted))}",
             f"L2Bridge networks there: {names or 'none'}",
             "Get-HnsNetwork",
@@ -57,20 +65,22 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
 
 
 def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Difference]:
-    what = f"bridge {bridge.name}"
+    subject = DeviceSubject(bridge.name, "bridge")
     device, mtu = bridge.name, seen.mtu
     yield from look.addresses(
-        "bridge-address", what, device, bridge.addresses, seen.addresses, shows
+        "bridge-address", subject, device, bridge.addresses, seen.addresses, shows
     )
-    yield from _mtu(look, what, device, bridge.mtu, mtu)
+    yield from _mtu(look, subject, device, bridge.mtu, mtu)
 
 
-def _mtu(look: Look, what: str, device: str, wanted: int, seen: int) -> Iterator[Difference]:
+def _mtu(
+    look: Look, subject: DeviceSubject, device: str, wanted: int, seen: int
+) -> Iterator[Difference]:
     """A bridge has the smallest MTU of its ports, and gets it again with theirs."""
     ports = [link.name for link in look.observed.links if (link.master, link.mtu) == (device, seen)]
     mends = " && ".join(f"ip link set dev {name} mtu {wanted}" for name in (*ports, device))
     shows = f"ip link show dev {device}"
-    for found in look.mtu("bridge-mtu", what, device, wanted, seen, shows):
+    for found in look.mtu("bridge-mtu", subject, device, wanted, seen, shows):
         yield replace(found, mends=mends)
 
 
@@ -79,7 +89,7 @@ def _filter(look: Look) -> Iterator[Difference]:
     if look.observed.knows("settings") and setting != "1":
         yield look.differs(
             "bridge-filter-off",
-            "bridge-nf-call-iptables",
+            SettingSubject(_FILTER),
             "1: replies to a Service on the same bridge must be translated back",
             setting or "not there: the module br_netfilter is not loaded",
             f"cat /proc/sys/net/{_FILTER}",
@@ -94,7 +104,7 @@ def _proxies(look: Look) -> Iterator[Difference]:
         if proxy not in look.observed.proxies and look.works(proxy.device):
             yield look.differs(
                 "proxy-missing",
-                f"address {proxy.address}",
+                ProxySubject(proxy.address, proxy.device),
                 f"answered on {proxy.device}",
                 "no ARP reply",
                 "ip neighbour show proxy",
@@ -102,11 +112,11 @@ def _proxies(look: Look) -> Iterator[Difference]:
             )
 
 
-def _missing(look: Look, what: str, fix: str) -> Difference:
+def _missing(look: Look, subject: DeviceSubject, fix: str) -> Difference:
     there = ", ".join(bridge.name for bridge in look.observed.bridges) or "none"
     return look.differs(
         "bridge-missing",
-        what,
+        subject,
         "there",
         f"no such bridge (there: {there})",
         "ip -details link show type bridge",
@@ -136,17 +146,19 @@ class BridgeCheck(Check):
             yield from _hns(look, bridge)
             return
         link = look.observed.link(bridge.name)
-        what, shows = f"bridge {bridge.name}", f"ip -details address show dev {bridge.name}"
+        subject = DeviceSubject(bridge.name, "bridge")
+        shows = f"ip -details address show dev {bridge.name}"
         seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
         if bridge.switch and link:  # it is a port of that switch
             seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
         if seen is None:
             again = "restart the network add-on on this node, and delete its pods"
-            yield _missing(look, what, again if look.by == "kubernetes" else NEW_LAB)
+            yield _missing(look, subject, again if look.by == "kubernetes" else NEW_LAB)
             return
         if link and not link.up:
             mends = f"ip link set dev {bridge.name} up"
-            yield look.differs("bridge-down", what, "up", "set down", shows, mends)
+            words = ("up", "set down", shows, mends)
+            yield look.differs("bridge-down", subject, *words, attribute="up")
         yield from _values(look, bridge, seen, shows)
         if bridge.switch is None:
             yield from _filter(look)
@@ -154,8 +166,8 @@ class BridgeCheck(Check):
 
 
 def _at_port(difference: Difference, hop: Hop, path: Path) -> bool:
-    """``port vxlan-nodes of the tunnel``, or of a machine."""
-    if difference.object.endswith(" of the tunnel"):
+    """At the tunnel, if it is its port."""
+    if isinstance(difference.subject, PortSubject) and not difference.subject.owner:
         return hop.machine == difference.node and hop.kind == "tunnel"
     return at_object(difference, hop, path)
 
@@ -163,28 +175,33 @@ def _at_port(difference: Difference, hop: Hop, path: Path) -> bool:
 UNPLUGGED = Kind("unplugged", meets=_at_port)
 
 
-def _port(look: Look, switch: Switch, name: str, whose: str) -> Iterator[Difference]:
-    link, what = look.observed.link(name), f"port {name} of {whose}"
+def _port(look: Look, switch: Switch, subject: PortSubject) -> Iterator[Difference]:
+    name, whose = subject.name, subject.owner
+    link = look.observed.link(name)
     if link is None:
-        yield look.differs("link-missing", what, "there", "no such device", "ip link", NEW_LAB)
+        words = ("there", "no such device", "ip link", NEW_LAB)
+        yield look.differs("link-missing", subject, *words)
         return
     if not link.up or not link.carrier:
         yield look.differs(
             "link-down",
-            what,
+            subject,
             "up",
             "set down" if not link.up else f"no carrier: the card of {whose} is down",
             f"ip -details link show dev {name}",
             f"ip link set dev {name} up" if not link.up else f"set the card of {whose} up",
+            attribute="carrier" if link.up else "up",
         )
-    yield from _plugged(look, switch, link, whose)
+    yield from _plugged(look, switch, link, subject)
 
 
-def _plugged(look: Look, switch: Switch, link: LinkFacts, whose: str) -> Iterator[Difference]:
+def _plugged(
+    look: Look, switch: Switch, link: LinkFacts, subject: PortSubject
+) -> Iterator[Difference]:
     if link.master != switch.name:
         yield look.differs(
             "unplugged",
-            f"port {link.name} of {whose}",
+            subject,
             f"plugged into {switch.name}",
             f"plugged into {link.master}" if link.master else "plugged into nothing",
             f"bridge link show dev {link.name}",
@@ -204,17 +221,21 @@ class SwitchCheck(Check):
         if switch is None:
             return
         link = look.observed.link(switch.name)
-        what, shows = f"switch {switch.name}", f"ip -details link show dev {switch.name}"
+        subject, shows = (
+            DeviceSubject(switch.name, "switch"),
+            f"ip -details link show dev {switch.name}",
+        )
         if link is None:
-            yield _missing(look, what, NEW_LAB)
+            yield _missing(look, subject, NEW_LAB)
             return
         if not link.up:
             mends = f"ip link set dev {switch.name} up"
-            yield look.differs("bridge-down", what, "up", "set down", shows, mends)
-        yield from _mtu(look, what, switch.name, switch.mtu, link.mtu)
+            words = ("up", "set down", shows, mends)
+            yield look.differs("bridge-down", subject, *words, attribute="up")
+        yield from _mtu(look, subject, switch.name, switch.mtu, link.mtu)
         tunnel = look.intended.tunnel
         seen = look.observed.link(tunnel.name) if tunnel else None
         if seen is not None:  # TunnelCheck reports its other differences
-            yield from _plugged(look, switch, seen, "the tunnel")
+            yield from _plugged(look, switch, seen, PortSubject(seen.name))
         for port in switch.ports:
-            yield from _port(look, switch, port.name, port.machine)
+            yield from _port(look, switch, PortSubject(port.name, port.machine))

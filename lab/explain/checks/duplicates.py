@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
+from typing import Literal
 
-from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
-from lab.facts.node import NodeFacts
+from lab.explain.check import Check, Kind, LabLook, concerned, differs
+from lab.facts.command_lines import IN_POD
+from lab.facts.difference import Concern, Difference
+from lab.facts.node import LinkFacts, NodeFacts
 from lab.facts.translations import overlap
 from lab.topology.commands import replace_route, tables
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Path
 from lab.topology.routing import covers, network_of
+from lab.topology.subject import (
+    ClaimSubject,
+    DeviceSubject,
+    PodSubject,
+    RouteSubject,
+    Subject,
+    device_of,
+)
 
 _Claim = tuple[str, str]
 """``"address"``, ``"mac"`` or ``"cidr"``, and its value."""
-_Owner = tuple[str, str]
-"""Machine, and device or ``"pod NAME"``."""
+_Owner = tuple[str, Subject]
+"""Machine, and device or pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +36,7 @@ class _Held:
     """Something that a device has."""
 
     node: str
-    owner: str
-    """The device, or ``"pod NAME"``."""
+    owner: DeviceSubject | PodSubject
     device: str
     text: str
     """In the device's own form: an address with its prefix length."""
@@ -38,29 +48,37 @@ class _Held:
 
 def _at_owner(difference: Difference, hop: Hop, _: Path) -> bool:
     """At the wrong owner, or at a right one."""
-    device = difference.object.rpartition(" of ")[2]
-    return any(_is_at(hop, *one) for one in ((difference.node, device), *difference.others))
+    claim = difference.subject
+    if not isinstance(claim, ClaimSubject):
+        return False
+    owner = PodSubject(claim.pod) if claim.pod else DeviceSubject(claim.device)
+    return any(_is_at(hop, *holder) for holder in ((difference.node, owner), *difference.others))
 
 
-def _is_at(hop: Hop, machine: str, device: str) -> bool:
-    if device.startswith("pod "):
-        return hop.place == device.removeprefix("pod ")
-    return (hop.place, hop.device) == (machine, device)
+def _is_at(hop: Hop, machine: str, owner: Subject) -> bool:
+    if isinstance(owner, PodSubject):
+        return hop.place == owner.name
+    return (hop.place, hop.device) == (machine, device_of(owner))
 
 
 def _at_cidr(difference: Difference, hop: Hop, path: Path) -> bool:
-    """``pod CIDR 10.244.1.1/24 of cni0``: packets that the machine keeps or attracts wrongly."""
+    """At packets that the machine keeps or attracts wrongly, for its pod CIDR."""
     if concerned(difference, hop, path):
         return True
-    network = network_of(difference.object.split()[2])
     here = hop.machine == difference.node and hop.kind in {"route", "forwarding"}
     packets = (hop.packet, hop.carried)
-    return here and any(covers(network, packet.target) for packet in packets if packet)
+    return (
+        here
+        and isinstance(difference.subject, ClaimSubject)
+        and any(
+            covers(network_of(difference.subject.value), packet.target)
+            for packet in packets
+            if packet
+        )
+    )
 
 
-def _drawn(
-    intent: Intent, observed: Mapping[str, NodeFacts], text: str
-) -> Iterator[tuple[str, str]]:
+def _drawn(intent: Intent, observed: Mapping[str, NodeFacts], text: str) -> Iterator[Concern]:
     """The learned routes to a pod CIDR that lead to the wrong machine."""
     cidr = str(ip_interface(text).network)
     for machine in intent.machines:
@@ -71,7 +89,7 @@ def _drawn(
                     [route for route in facts.routes if route.destination == cidr] if facts else []
                 )
                 if seen and (seen[0].device, seen[0].via) != (route.device, route.via):
-                    yield machine.name, f"route to {cidr}"
+                    yield machine.name, RouteSubject(cidr)
 
 
 def _ranges(intent: Intent) -> list[str]:
@@ -87,56 +105,72 @@ def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
     """The intended owner of each address, MAC and pod CIDR."""
     for machine in intent.everything():
         for pod in machine.pods:
-            owner = (machine.name, f"pod {pod.name}")
+            owner = (machine.name, PodSubject(pod.name))
             yield ("address", pod.address.partition("/")[0]), owner
             yield ("mac", pod.mac), owner
         tunnels = (machine.tunnel,) if machine.tunnel else ()
         for device in (*machine.interfaces, *tunnels):
             for text in device.addresses:
-                yield ("address", text.partition("/")[0]), (machine.name, device.name)
+                yield (
+                    ("address", text.partition("/")[0]),
+                    (machine.name, DeviceSubject(device.name)),
+                )
         bridges = (machine.bridge,) if machine.bridge else ()
         for one in (*machine.interfaces, *bridges):
-            yield ("mac", one.mac), (machine.name, one.name)
+            yield ("mac", one.mac), (machine.name, DeviceSubject(one.name))
         for bridge in bridges:
-            yield from ((("cidr", text), (machine.name, bridge.name)) for text in bridge.addresses)
+            yield from (
+                (("cidr", text), (machine.name, DeviceSubject(bridge.name)))
+                for text in bridge.addresses
+            )
 
 
 def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tuple[_Claim, _Held]]:
-    devices = [(link, link.name) for link in facts.links]
-    devices += [(link, f"pod {pod.name}") for pod in facts.pods or () for link in pod.links]
-    for link, name in devices:
+    devices: list[tuple[LinkFacts, DeviceSubject | PodSubject]] = [
+        (link, DeviceSubject(link.name)) for link in facts.links
+    ]
+    devices += [(link, PodSubject(pod.name)) for pod in facts.pods or () for link in pod.links]
+    for link, owner in devices:
         own = [text for text in link.addresses if any(overlap(text, range_) for range_ in ranges)]
         for text in own:
-            held = _Held(node, name, link.name, text)
+            held = _Held(node, owner, link.name, text)
             bridge = link.kind == "bridge"
             yield (("cidr", text) if bridge else ("address", text.partition("/")[0])), held
         if own:
-            yield ("mac", link.mac), _Held(node, name, link.name, link.mac)
+            yield ("mac", link.mac), _Held(node, owner, link.name, link.mac)
 
 
 def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner]) -> Difference:
-    words: dict[str, tuple[str, str, str]] = {
-        "address": ("duplicate-address", "address", "ip address"),
-        "mac": ("duplicate-mac", "MAC", "ip link"),
-        "cidr": ("duplicate-pod-cidr", "pod CIDR", "ip address"),
-    }
     kind, value = claim
-    name, what, shows = words[kind]
-    inside = "in the pod: " if held.owner.startswith("pod ") else ""
+    name, what, shows = _CLAIMS[kind]
+    pod = held.owner.name if isinstance(held.owner, PodSubject) else ""
+    inside = IN_POD if pod else ""
     return differs(
         name,
         held.node,
-        f"{what} {value} of {held.owner}",
+        ClaimSubject(what, value, "" if pod else held.device, pod),
         "nobody else's",
-        "also " + ", ".join(f"{device} of {node}" for node, device in others),
+        "also " + ", ".join(f"{_words_of(owner)} of {node}" for node, owner in others),
         f"{inside}{shows} show dev {held.device}",
         inside + (_mends(intent.machine(held.node), kind, held) or _words(what, held)),
         others=tuple(others),
+        place=pod,
     )
 
 
+_CLAIMS: Mapping[str, tuple[str, Literal["address", "MAC", "pod CIDR"], str]] = {
+    "address": ("duplicate-address", "address", "ip address"),
+    "mac": ("duplicate-mac", "MAC", "ip link"),
+    "cidr": ("duplicate-pod-cidr", "pod CIDR", "ip address"),
+}
+
+
+def _words_of(owner: Subject) -> str:
+    return owner.name if isinstance(owner, DeviceSubject) else str(owner)
+
+
 def _words(what: str, held: _Held) -> str:
-    return f"give {held.owner} of {held.node} its own {what}"
+    return f"give {_words_of(held.owner)} of {held.node} its own {what}"
 
 
 def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
@@ -147,7 +181,7 @@ def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
         )
         back = f"ip link set dev {held.device} address {own}"
         again = tables(machine, held.device)
-        return " && ".join((back, *again)) if own and held.owner == held.device else ""
+        return " && ".join((back, *again)) if own and isinstance(held.owner, DeviceSubject) else ""
     lines = [f"ip address del {held.text} dev {held.device}"]
     if kind == "cidr":
         cidr = str(ip_interface(held.text).network)

@@ -10,18 +10,21 @@ from lab.explain.check import (
     DNS_PORT,
     NO_DROPPING_RULE,
     Check,
-    Difference,
     Kind,
     Look,
+    More,
     asks_for,
     at_object,
     on_machine,
 )
+from lab.facts.difference import Difference
 from lab.facts.node import SWITCHED, LinkFacts
 from lab.facts.translations import Barrier, overlap
 from lab.topology.commands import tables
 from lab.topology.intent import Interface
 from lab.topology.path import Hop, Path
+from lab.topology.routing import bare
+from lab.topology.subject import DeviceSubject, FirewallSubject, GatewaySubject, UnitSubject
 
 KUBELET_PORT = 10_250
 """Port on which the API server reaches the kubelet (Kubernetes, Ports and Protocols)."""
@@ -41,8 +44,10 @@ def _at_card(difference: Difference, hop: Hop, path: Path) -> bool:
 
 def _at_gateway(difference: Difference, hop: Hop, _: Path) -> bool:
     """The machines behind it send ARP requests for the address on the segment."""
-    address = difference.object.removeprefix("gateway ").partition("/")[0]
-    return asks_for(hop, address, difference.node)
+    gateway = difference.subject
+    return isinstance(gateway, GatewaySubject) and asks_for(
+        hop, bare(gateway.address), difference.node
+    )
 
 
 def _at_tunnel(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -51,12 +56,12 @@ def _at_tunnel(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def _card(look: Look, card: Interface) -> Iterator[Difference]:
     link = look.observed.link(card.name)
-    what, shows = f"card {card.name}", f"ip -details address show dev {card.name}"
+    subject, shows = DeviceSubject(card.name, "card"), f"ip -details address show dev {card.name}"
     if link is None:
         there = ", ".join(link.name for link in look.observed.links)
         yield look.differs(
             "link-missing",
-            what,
+            subject,
             "there",
             f"no such device (there: {there})",
             "ip link",
@@ -66,39 +71,41 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
     if not link.up or not link.carrier:
         yield look.differs(
             "link-down",
-            what,
+            subject,
             "up",
             "no carrier: its other end is down" if link.up else "set down",
             shows,
             " && ".join((f"ip link set dev {card.name} up", *tables(look.intended, card.name)))
             if not link.up
             else "set its other end up (the segment's bridge, the hypervisor's network)",
+            attribute="carrier" if link.up else "up",
         )
     yield from _values(look, card, link, shows)
 
 
 def _switched(look: Look, card: Interface) -> Iterator[Difference]:
     """The interface itself, if a virtual switch has it."""
-    link, what = look.observed.link(card.card or ""), f"card {card.card}"
+    link, subject = look.observed.link(card.card or ""), DeviceSubject(str(card.card), "card")
     shows = f"ip -details link show dev {card.card}"
     if link is None or not link.up:
         mends = f"ip link set dev {card.card} up"
         there = "set down" if link else "no such device"
-        yield look.differs("link-down", what, "up", there, shows, mends)
+        attribute = "up" if link else ""
+        yield look.differs("link-down", subject, "up", there, shows, mends, attribute=attribute)
     else:
-        yield from look.mtu("link-mtu", what, str(card.card), card.mtu, link.mtu, shows)
+        yield from look.mtu("link-mtu", subject, str(card.card), card.mtu, link.mtu, shows)
 
 
 def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterator[Difference]:
-    what = f"card {card.name}"
+    subject = DeviceSubject(card.name, "card")
     yield from look.addresses(
-        "link-address", what, card.name, card.addresses, link.addresses, shows
+        "link-address", subject, card.name, card.addresses, link.addresses, shows
     )
     for address in card.virtual:
         if address not in link.addresses:
             yield look.differs(
                 "gateway-missing",
-                f"gateway {address}",
+                GatewaySubject(address),
                 f"held on {card.name}",
                 "held by nobody",
                 shows,
@@ -106,27 +113,28 @@ def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterato
             )
     switched = link.kind == SWITCHED and min(card.mtu, SWITCHED_MTU) <= link.mtu <= card.mtu
     if not switched:
-        yield from look.mtu("link-mtu", what, card.name, card.mtu, link.mtu, shows)
+        yield from look.mtu("link-mtu", subject, card.name, card.mtu, link.mtu, shows)
     if link.mac != card.mac:
         set_mac = f"ip link set dev {card.name} address {card.mac}"
         mends = " && ".join((set_mac, *tables(look.intended, card.name)))
-        yield look.differs("link-mac", what, card.mac, link.mac, shows, mends)
+        more: More = {"attribute": "mac", "values": (link.mac,)}
+        yield look.differs("link-mac", subject, card.mac, link.mac, shows, mends, **more)
 
 
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
     kind = None if look.beside.has_table(barrier.table) else _kind(look, barrier)
     if kind:
         met = "" if barrier.packets is None else f" (matched {quantity(barrier.packets, 'packet')})"
-        found = look.differs(
+        networks = tuple(_gateways(look, barrier)) if barrier.protocol == "arp" else ()
+        yield look.differs(
             kind,
-            barrier.where,
+            barrier.subject,
             NO_DROPPING_RULE,
             f"{barrier.rule}{met}",
             barrier.shows,
             barrier.mends,
+            barrier=replace(barrier, networks=networks),
         )
-        networks = tuple(_gateways(look, barrier)) if barrier.protocol == "arp" else ()
-        yield replace(found, barrier=replace(barrier, networks=networks))
 
 
 def _not_let_in(look: Look) -> Iterator[Difference]:
@@ -143,7 +151,7 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
         if not any(one == protocol and first <= port <= last for one, first, last in open_ports):
             yield look.differs(
                 kind,
-                "the firewall",
+                FirewallSubject(),
                 f"a rule that allows {protocol.upper()} {port}, of {whose}",
                 "there is none",
                 "",
@@ -328,7 +336,7 @@ class UnitsCheck(Check):
             if unit.state.split(",")[0].lower() not in _RUNS:
                 yield look.differs(
                     "runtime-down" if unit.name == "containerd" else "program-down",
-                    f"service {unit.name}",
+                    UnitSubject(unit.name),
                     "running",
                     unit.state,
                     f"systemctl status {unit.name}; journalctl -u {unit.name} -n 50",

@@ -7,21 +7,22 @@ whose switch or port it is, or for the central machine if it concerns all nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from typing import Unpack
 
 from lab.explain.check import (
     DNS_PORT,
     NO_DROPPING_RULE,
     Check,
-    Difference,
     Kind,
     LabLook,
     Look,
+    More,
     at_services,
     differs,
 )
 from lab.explain.checks.bridge import UNPLUGGED
 from lab.explain.checks.tunnel import TUNNEL_LOCAL
+from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.ovn import Databases, Switching
 from lab.facts.translations import End
@@ -29,6 +30,16 @@ from lab.topology import proxying
 from lab.topology.intent import Intent, ProxiedService
 from lab.topology.logical import GENEVE_PORT, Chassis, LogicalNetwork, LogicalPort, LogicalSwitch
 from lab.topology.path import Hop, Path
+from lab.topology.subject import (
+    ChassisSubject,
+    DeviceSubject,
+    EntranceSubject,
+    LogicalSubject,
+    NeighbourSubject,
+    ServiceSubject,
+    Subject,
+    TunnelSubject,
+)
 
 _NORTH = "ovn-nbctl --no-leader-only"
 _SOUTH = "ovn-sbctl --no-leader-only"
@@ -37,13 +48,16 @@ _Key = tuple[str, str, int]
 
 
 def _at_balancer(difference: Difference, hop: Hop, path: Path) -> bool:
-    """``Service to-a, 10.96.0.20:80, tcp``: wherever a packet enters the logical network."""
-    service, entrance, protocol = difference.object.split(", ")
-    asked = f"{hop.packet.target}:{hop.packet.port}" == entrance
+    """Wherever a packet for the Service enters the logical network."""
+    entrance, packet = difference.subject, hop.packet
     everywhere = difference.node == difference.place
     here = everywhere or hop.machine == difference.node
-    named = hop.kind == "service" and hop.object == service
-    return named and asked and here and protocol == path.flow.protocol
+    return (
+        here
+        and isinstance(entrance, EntranceSubject)
+        and hop.subject == ServiceSubject(entrance.service)
+        and entrance.is_asked_by(packet.target, packet.port, path.flow.protocol)
+    )
 
 
 def _bound(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
@@ -55,7 +69,7 @@ def _bound(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Dif
         yield differs(
             "port-unbound",
             port.chassis,
-            f"logical port {port.name}",
+            LogicalSubject("port", port.name),
             f"device {port.device} with iface-id {port.name}",
             f"device {port.device} with iface-id {device.logical or 'nothing'}"
             if device
@@ -78,7 +92,7 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
                 yield differs(
                     "tunnel-end-missing",
                     name,
-                    f"tunnel to {other}",
+                    TunnelSubject(other),
                     f"a Geneve port to {address}",
                     f"Geneve ports to {', '.join(sorted(remotes)) or 'nobody'}",
                     "ovs-vsctl show",
@@ -100,11 +114,18 @@ class _Judged:
         }
 
     def _differs(  # noqa: PLR0913, PLR0917  a difference is all of these
-        self, kind: str, node: str, what: str, intended: str, observed: str, shows: str, mends: str
+        self,
+        kind: str,
+        node: str,
+        subject: Subject,
+        intended: str,
+        observed: str,
+        shows: str,
+        mends: str,
+        **more: Unpack[More],
     ) -> Difference:
-        return differs(
-            kind, node, what, intended, observed, shows, mends, place=self._network.central
-        )
+        more["place"] = self._network.central
+        return differs(kind, node, subject, intended, observed, shows, mends, **more)
 
     def switch(self, switch: LogicalSwitch) -> Iterator[Difference]:
         """Differences of one node's switch: its chassis, ports and ACLs."""
@@ -117,16 +138,16 @@ class _Judged:
         for barrier in there.barriers if there else ():
             first, last = barrier.ports or (0, 65_535)
             name_server = barrier.ports and first <= DNS_PORT <= last
-            found = self._differs(
+            yield self._differs(
                 "name-server-barred" if name_server else "packets-barred",
                 node,
-                barrier.where,
+                barrier.subject,
                 NO_DROPPING_RULE,
                 barrier.rule,
                 barrier.shows,
                 barrier.mends,
+                barrier=barrier,
             )
-            yield replace(found, barrier=barrier)
 
     def _registered(self, node: str) -> Iterator[Difference]:
         chassis = self._chassis.get(node)
@@ -137,7 +158,7 @@ class _Judged:
             yield self._differs(
                 "tunnel-local",
                 node,
-                f"chassis {chassis.name}",
+                ChassisSubject(chassis.name),
                 f"registered with {chassis.local}",
                 f"registered with {found or 'no address'}"
                 if found is not None
@@ -150,14 +171,14 @@ class _Judged:
     def _port(
         self, switch: LogicalSwitch, port: LogicalPort, known: Mapping[str, tuple[str, ...]]
     ) -> Iterator[Difference]:
-        what, address = f"logical port {port.name}", f"{port.mac} {port.address}"
+        subject, address = LogicalSubject("port", port.name), f"{port.mac} {port.address}"
         addresses = known.get(port.name)
         if addresses is None or address not in addresses:
             add = f"{_NORTH} --may-exist lsp-add {switch.name} {port.name}"
             yield self._differs(
                 "logical-port",
                 port.chassis,
-                what,
+                subject,
                 f"on logical switch {switch.name} with {address}",
                 "not there" if addresses is None else f"with {', '.join(addresses) or 'nothing'}",
                 f"{_NORTH} show {switch.name}",
@@ -168,7 +189,7 @@ class _Judged:
             yield self._differs(
                 "port-unbound",
                 port.chassis,
-                what,
+                subject,
                 f"bound to chassis {port.chassis}",
                 f"bound to {bound or 'none'}",
                 f"{_SOUTH} find Port_Binding logical_port={port.name}",
@@ -189,7 +210,7 @@ class _Judged:
                 yield self._differs(
                     "logical-route",
                     node,
-                    f"logical route of {route.source}",
+                    LogicalSubject("route", route.source),
                     f"via {route.via}",
                     f"via {found}" if found else "there is none",
                     f"{_NORTH} lr-route-list {router}",
@@ -218,7 +239,7 @@ class _Judged:
         return self._differs(
             "balancers-missing",
             switch.name,
-            f"load balancers of logical switch {switch.name}",
+            LogicalSubject("balancers", switch.name),
             f"those of {len(self._services)} Services",
             "none",
             f"{_NORTH} --columns=load_balancer,load_balancer_group list Logical_Switch "
@@ -244,16 +265,20 @@ class _Judged:
                     wrong = {self._network.central: next(iter(wrong.values()))}
                 name = f"{service.name}/{protocol}"
                 vip = f"{service.address}:{port.port}"
+                asked = (service.name, service.address, port.port, (protocol,))
                 for node, (wanted, found) in wrong.items():
                     stale = found is not None and bool(found - wanted)
                     yield self._differs(
                         "balancer-stale" if stale else "balancer-missing",
                         node,
-                        f"Service {service.name}, {vip}, {protocol}",
+                        EntranceSubject(*asked),
                         f"to {_ends(wanted)}",
                         "not balanced" if found is None else f"to {_ends(found)}",
                         f"{_NORTH} --columns=name,vips find Load_Balancer name={name}",
                         self._fix(name, vip, wanted),
+                        attribute="" if found is None else "backends",
+                        change="changed" if found is None or found else "gone",
+                        values=tuple(f"{address}:{number}" for address, number in found or ()),
                     )
 
     @staticmethod
@@ -280,7 +305,7 @@ def _end(look: Look, chassis: Chassis, seen: Switching) -> Iterator[Difference]:
         if found != value:
             yield look.differs(
                 "tunnel-local",
-                f"chassis {chassis.name}",
+                ChassisSubject(chassis.name),
                 f"{key} {value}",
                 f"{key} {found}" if found else f"no {key}",
                 "ovs-vsctl get Open_vSwitch . external_ids",
@@ -293,7 +318,7 @@ def _plugged(look: Look, bridge: str, card: str, seen: Switching) -> Iterator[Di
     if port is None or port.bridge != bridge:
         yield look.differs(
             "unplugged",
-            f"card {card}",
+            DeviceSubject(card, "card"),
             f"a port of {bridge}",
             f"a port of {port.bridge}" if port else "a port of no bridge",
             "ovs-vsctl show",
@@ -312,7 +337,7 @@ def _neighbours(look: Look, bridge: str, seen: Switching) -> Iterator[Difference
         if neighbour.device == bridge and found and found != neighbour.mac:
             yield look.differs(
                 "stale-neighbour",
-                f"tunnel neighbour {neighbour.address} on {bridge}",
+                NeighbourSubject(neighbour.address, bridge, of_tunnel=True),
                 neighbour.mac,
                 found,
                 "ovs-appctl tnl/neigh/show",
@@ -324,15 +349,15 @@ def _flows(look: Look, seen: Switching) -> Iterator[Difference]:
     for barrier in seen.flows:
         first, last = barrier.ports or (0, 0)
         tunnel = first <= GENEVE_PORT <= last and barrier.protocol != "tcp"
-        found = look.differs(
+        yield look.differs(
             "tunnel-port-dropped" if tunnel else "packets-barred",
-            barrier.where,
+            barrier.subject,
             "no flow that drops the lab's packets",
             barrier.rule,
             barrier.shows,
             barrier.mends,
+            barrier=barrier,
         )
-        yield replace(found, barrier=barrier)
 
 
 class ChassisCheck(Check):

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.check import (
-    DNS_PORT,
-    HNS_ENDPOINTS,
-    NEW_LAB,
-    Check,
-    Difference,
-    Kind,
-    Look,
-    at_object,
-)
+from lab.explain.check import DNS_PORT, HNS_ENDPOINTS, NEW_LAB, Check, Kind, Look, at_object
+from lab.facts.command_lines import IN_POD
+from lab.facts.difference import Difference
 from lab.facts.node import PodFacts
-from lab.matrix.verdict import IN_POD
 from lab.topology.intent import Pod
 from lab.topology.path import Hop, Path
 from lab.topology.routing import bare, covers, network_of
+from lab.topology.subject import NeighbourSubject, PodSubject, PortSubject
 
 
 def _at_way_out(difference: Difference, hop: Hop, path: Path) -> bool:
@@ -58,11 +51,11 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
     """The node's end of the pod's cable."""
     link, bridge = look.observed.link(pod.port), look.intended.bridge
     shows = f"ip -details link show dev {pod.port}"
-    what = f"port {pod.port} of pod {pod.name}"
+    subject = PortSubject(pod.port, pod.name, of_pod=True)
     if link is None:
         yield look.differs(
             "pod-link-down",
-            what,
+            subject,
             "there",
             "there is no such device",
             shows,
@@ -71,13 +64,13 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
         return
     if not link.up:
         mends = f"ip link set dev {pod.port} up"
-        yield look.differs("pod-link-down", what, "up", "set down", shows, mends)
+        yield look.differs("pod-link-down", subject, "up", "set down", shows, mends)
     if bridge and bridge.switch:
         return  # a virtual switch has the port; another check covers it
     if bridge and link.master != bridge.name:
         yield look.differs(
             "pod-link-down",
-            what,
+            subject,
             f"plugged into {bridge.name}",
             f"plugged into {link.master or 'nothing'}",
             shows,
@@ -87,7 +80,7 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
     elif link.hairpin is False:
         yield look.differs(
             "hairpin-off",
-            what,
+            subject,
             "in hairpin mode, which a pod needs to reach itself through a Service",
             "hairpin mode off",
             f"bridge -details link show dev {pod.port}",
@@ -96,11 +89,11 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
 
 
 def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
-    what, cards = f"pod {pod.name}", sorted(seen.links, key=lambda one: one.name != "eth0")
+    subject, cards = PodSubject(pod.name), sorted(seen.links, key=lambda one: one.name != "eth0")
     card = cards[0] if cards else None
     if card is None:
         yield look.differs(
-            "pod-link-down", what, "a card", "it has none", "ip link", "delete the pod"
+            "pod-link-down", subject, "a card", "it has none", "ip link", "delete the pod"
         )
         return
     port = look.observed.link(pod.port)
@@ -108,24 +101,29 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
     if not card.up or (not card.carrier and not port_is_down):
         yield look.differs(
             "pod-link-down",
-            what,
+            subject,
             f"{card.name} up",
             f"{card.name} set down" if not card.up else f"{card.name} has no carrier",
             f"in the pod: ip link show dev {card.name}",
             f"in the pod: ip link set dev {card.name} up",
+            place=pod.name,
+            attribute="up",
         )
         return
     if bare(pod.address) not in map(bare, card.addresses):
         yield look.differs(
             "pod-address",
-            what,
+            subject,
             pod.address,
             " ".join(card.addresses) or "no address",
             "in the pod: ip address",
             f"in the pod: ip address replace {pod.address} dev {card.name}",
+            place=pod.name,
+            attribute="address",
+            values=tuple(card.addresses),
         )
     shows = f"{IN_POD}ip link show dev {card.name}"
-    yield from look.mtu("pod-mtu", what, card.name, pod.mtu, card.mtu, shows, IN_POD)
+    yield from look.mtu("pod-mtu", subject, card.name, pod.mtu, card.mtu, shows, pod.name)
     yield from _way_out(look, pod, seen, card.name)
     yield from _answers(look, pod, seen)
 
@@ -136,11 +134,14 @@ def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Differ
     if default is None or default.via != pod.gateway:
         yield look.differs(
             "pod-gateway",
-            f"pod {pod.name}",
+            PodSubject(pod.name),
             f"a default route through {pod.gateway}",
             f"one through {default.via or default.device}" if default else "none",
             "in the pod: ip route",
             f"in the pod: ip route replace default via {pod.gateway} dev {card}{onlink}",
+            place=pod.name,
+            attribute="gateway",
+            values=(default.via or default.device,) if default else (),
         )
     macs = {neighbour.address: neighbour.mac for neighbour in pod.neighbours}
     for neighbour in seen.neighbours if look.by == "lab" else ():
@@ -148,12 +149,14 @@ def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Differ
         if neighbour.state != "NOARP" and intended and found and found != intended:
             yield look.differs(
                 "pod-neighbour",
-                f"neighbour {neighbour.neighbour.address} of pod {pod.name}",
+                NeighbourSubject(neighbour.neighbour.address, pod=pod.name),
                 intended,
                 found,
                 "in the pod: ip neighbour",
                 f"in the pod: ip neighbour replace {neighbour.neighbour.address} lladdr {intended} "
                 f"dev {card} nud permanent",
+                place=pod.name,
+                values=(found,),
             )
 
 
@@ -161,11 +164,14 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
     if seen.resolver and seen.resolver.server != pod.resolver.server and pod.role == "probe":
         yield look.differs(
             "pod-resolver",
-            f"pod {pod.name}",
+            PodSubject(pod.name),
             f"DNS server {pod.resolver.server}",
             f"DNS server {seen.resolver.server}",
             "in the pod: cat /etc/resolv.conf",
             "correct clusterDNS in kubelet's configuration, and delete the pod",
+            place=pod.name,
+            attribute="resolver",
+            values=(seen.resolver.server,),
         )
     if seen.listening is None:
         return
@@ -174,11 +180,14 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
     for port in sorted(wanted - open_ports):
         yield look.differs(
             "pod-not-listening",
-            f"pod {pod.name}",
+            PodSubject(pod.name),
             f"a program that listens on port {port}",
             "ports " + (", ".join(map(str, sorted(open_ports))) or "none"),
             "in the pod: ss -lntu",
             "delete the pod, and see its log",
+            place=pod.name,
+            attribute="listening",
+            values=tuple(map(str, sorted(open_ports))),
         )
 
 
@@ -230,7 +239,7 @@ class PodCheck(Check):
                 if seen is None:
                     yield look.differs(
                         "pod-missing",
-                        f"pod {pod.name}",
+                        PodSubject(pod.name),
                         f"there, with {pod.address}",
                         "no pod here has that name or address",
                         "crictl pods" if look.by == "kubernetes" else "ip netns",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_interface
 
-from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Difference, Kind, Look
+from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Kind, Look
+from lab.facts.difference import Difference
 from lab.facts.translations import overlap, within
 from lab.topology import bird
 from lab.topology.commands import replace_neighbour, replace_route
 from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
 from lab.topology.path import Hop, Path
 from lab.topology.routing import covers
+from lab.topology.subject import FORWARDING, NeighbourSubject, RouteSubject
 
 _SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
 _EVERYWHERE = "0.0.0.0/0"
@@ -21,7 +23,8 @@ _NET_ROUTES = "Get-NetRoute -AddressFamily IPv4"
 def _at_route(difference: Difference, hop: Hop, _: Path) -> bool:
     if hop.kind != "route" or hop.machine != difference.node:
         return False
-    return covers(difference.object.removeprefix("route to "), hop.packet.target)
+    route = difference.subject
+    return isinstance(route, RouteSubject) and covers(route.prefix, hop.packet.target)
 
 
 def _routes(look: Look) -> Iterator[Difference]:
@@ -33,7 +36,7 @@ def _routes(look: Look) -> Iterator[Difference]:
                 continue  # the device is reported, and took the route with it
             yield look.differs(
                 "learned-route-missing" if route.by else "route-missing",
-                f"route to {route.destination}",
+                RouteSubject(route.destination),
                 _words(route),
                 "there is none",
                 *_remedy(look, route),
@@ -43,10 +46,11 @@ def _routes(look: Look) -> Iterator[Difference]:
                 continue  # the device is reported
             yield look.differs(
                 "wrong-learned-route" if route.by else "wrong-route",
-                f"route to {route.destination}",
+                RouteSubject(route.destination),
                 _words(route),
                 _words(found),
                 *_remedy(look, route),
+                values=_values(found),
             )
     if look.observed.os == "linux":  # HNS has its own routes for every pod
         yield from _strays(look)
@@ -76,11 +80,12 @@ def _strays(look: Look) -> Iterator[Difference]:
         if longest is None or (route.device, route.via) != longest[1:]:
             yield look.differs(
                 "stray-route",
-                f"route to {route.destination}",
+                RouteSubject(route.destination),
                 "none of its own",
                 _words(route),
                 f"ip route show {route.destination}",
                 f"ip route del {route.destination}",
+                values=_values(route),
             )
 
 
@@ -108,6 +113,10 @@ def _words(route: Route) -> str:
     return f"{via}on {route.device}{source}"
 
 
+def _values(route: Route) -> tuple[str, ...]:
+    return tuple(text for text in (route.via, route.device, route.source) if text)
+
+
 def _remedy(look: Look, route: Route) -> tuple[str, str]:
     """The commands that show and set the route; for a learned one, those of its sessions."""
     if route.by == bird.NAME:
@@ -129,19 +138,26 @@ def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
     tunnel = look.intended.tunnel
     shows = f"ip neighbour show {neighbour.address} dev {neighbour.device}"
     mends = replace_neighbour(neighbour.address, neighbour.mac, neighbour.device)
-    what = f"neighbour {neighbour.address} on {neighbour.device}"
+    subject = NeighbourSubject(neighbour.address, neighbour.device)
     if not look.works(neighbour.device):
         return
     if seen is None:
         if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel uses ARP
             yield look.differs(
-                "neighbour-missing", what, neighbour.mac, "there is none", shows, mends
+                "neighbour-missing", subject, neighbour.mac, "there is none", shows, mends
             )
     elif seen.state != "NOARP" and seen.neighbour.mac not in {"", neighbour.mac}:
-        yield look.differs("stale-neighbour", what, neighbour.mac, seen.neighbour.mac, shows, mends)
+        mac = seen.neighbour.mac
+        words = (neighbour.mac, mac, shows, mends)
+        yield look.differs("stale-neighbour", subject, *words, values=(mac,))
     elif seen.state in _SILENT:
         yield look.differs(
-            "neighbour-silent", what, neighbour.mac, f"nobody answers ({seen.state})", shows, mends
+            "neighbour-silent",
+            subject,
+            neighbour.mac,
+            f"nobody answers ({seen.state})",
+            shows,
+            mends,
         )
 
 
@@ -171,7 +187,7 @@ class ForwardingCheck(Check):
             wanted = "1" if look.intended.forwards else "0"
             yield look.differs(
                 "forwarding-off",
-                "ip_forward",
+                FORWARDING,
                 wanted,
                 "0" if wanted == "1" else "1",
                 "cat /proc/sys/net/ipv4/ip_forward",

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
-from lab.explain.check import HNS_ENDPOINTS, NEW_LAB, Check, Difference, Kind, Look, at_services
+from lab.explain.check import HNS_ENDPOINTS, NEW_LAB, Check, Kind, Look, at_services
+from lab.facts.difference import Difference
 from lab.facts.translations import End, Translated, within
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
 from lab.topology.intent import ProxiedService, Translation
 from lab.topology.path import Hop, Path
 from lab.topology.routing import covers
+from lab.topology.subject import EntranceSubject, LeavingSubject, ServiceSubject
 
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",
@@ -54,28 +56,30 @@ _Key = tuple[str, str | None, int]
 
 def _at_entrance(difference: Difference, hop: Hop, path: Path) -> bool:
     """Where a packet is for the same address and port, with the same protocol."""
-    if not at_services(difference, hop, path):
-        return False
-    flow = path.flow
-    entrance = f"{hop.object}, {flow.target}:{flow.port}, "
-    by_port = f"{hop.object}, NodePort {flow.port}, "
-    return difference.object.startswith((entrance, by_port)) and flow.protocol in (
-        difference.object.rpartition(", ")[2].split(" and ")
+    entrance, flow = difference.subject, path.flow
+    return (
+        at_services(difference, hop, path)
+        and isinstance(entrance, EntranceSubject)
+        and hop.subject == ServiceSubject(entrance.service)
+        and entrance.is_asked_by(flow.target, flow.port, flow.protocol)
     )
 
 
 def _at_masquerade(difference: Difference, hop: Hop, _: Path) -> bool:
     here = hop.kind == "masquerade" and hop.machine == difference.node
-    return here and difference.object.startswith(hop.object)
+    return here and difference.subject == hop.subject
 
 
 def _at_exception(difference: Difference, hop: Hop, _: Path) -> bool:
-    """``packets of 10.244.1.0/24 to 10.244.0.0/16``: they are masqueraded on a bridge, too."""
+    """They are masqueraded on a bridge, too."""
     if hop.kind not in {"route", "bridge"} or hop.machine != difference.node or hop.packet.answer:
         return False
-    source, target = difference.object.removeprefix("packets of ").split(" to ")
-    packet = hop.carried or hop.packet
-    return covers(source, packet.source) and covers(target, packet.target)
+    leaving, packet = difference.subject, hop.carried or hop.packet
+    return (
+        isinstance(leaving, LeavingSubject)
+        and covers(leaving.source, packet.source)
+        and covers(leaving.target, packet.target)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,6 @@ class _Entrance:
     def number(self) -> int:
         """The port of the packets."""
         return self.port.port if self.address else self.port.node_port or 0
-
-    def __str__(self) -> str:
-        return f"{self.address}:{self.number}" if self.address else f"NodePort {self.number}"
 
     def asked(self) -> tuple[_Key, ...]:
         """The keys under which it may be observed."""
@@ -147,11 +148,16 @@ def _service(
     for amiss, protocols in said.items():
         yield look.differs(
             amiss.kind,
-            f"Service {entrance.service.name}, {entrance}, {' and '.join(protocols)}",
+            EntranceSubject(
+                entrance.service.name, entrance.address, entrance.number, tuple(protocols)
+            ),
             amiss.intended,
             amiss.observed,
             _SHOWS.get(look.observed.translations.by, ""),
             _again(look, amiss.kind),
+            attribute="" if amiss.ends is None else "backends",
+            change="gone" if amiss.ends == () else "changed",
+            values=amiss.ends or (),
         )
 
 
@@ -161,6 +167,8 @@ class _Amiss(NamedTuple):
     kind: str
     intended: str
     observed: str
+    ends: tuple[str, ...] | None = None
+    """The backends that are seen, if these differ."""
 
 
 def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss | None:
@@ -174,7 +182,8 @@ def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss 
     backends = set(there.backends)
     if backends != intended:
         kind: str = "stale-backend" if backends - intended else "backend-missing"
-        return _Amiss(kind, f"to {_ends(intended)}", f"to {_ends(backends)}")
+        ends = tuple(f"{address}:{port}" for address, port in sorted(backends))
+        return _Amiss(kind, f"to {_ends(intended)}", f"to {_ends(backends)}", ends)
     if look.intended.os == "windows":
         return None
     translation = look.intended.translation
@@ -239,7 +248,7 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
     if translation.services and seen.services and not seen.marked and look.observed.os == "linux":
         yield look.differs(
             "masquerade-missing",
-            "packets marked by kube-proxy",
+            LeavingSubject(),
             "masqueraded",
             "they leave with their own source address",
             shows,
@@ -253,21 +262,23 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
     if not covering:
         yield look.differs(
             "masquerade-missing",
-            f"packets of {local} that leave the lab",
+            LeavingSubject(local),
             "masqueraded",
             "they leave with the pod's address",
             shows,
             _masquerade(look, translation),
+            name=f"packets of {local} that leave the lab",
         )
     for prefix in translation.not_masqueraded if covering else ():
         if not any(within(prefix, one) for rule in covering for one in rule.spared):
             yield look.differs(
                 "masquerade-exception-missing",
-                f"packets of {local} to {prefix}",
+                LeavingSubject(local, prefix),
                 "left with the pod's address",
                 "masqueraded: " + _spared(covering[0].spared),
                 shows,
                 _masquerade(look, translation),
+                values=covering[0].spared,
             )
 
 
@@ -360,7 +371,7 @@ class ServicesCheck(Check):
         if served and not any(key in leading for one in served for key in one.asked()):
             yield look.differs(
                 "service-rules-missing",
-                "Services",
+                ServiceSubject(),
                 f"{len(translation.services)} of them translated",
                 _STRANDED if seen.stranded else _no_services(found),
                 _STRANDED_SHOWS if seen.stranded else _SHOWS.get(seen.by, ""),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.check import Check, Difference, Kind, Look
+from lab.explain.check import Check, Kind, Look
+from lab.facts.difference import Difference
+from lab.facts.effect import Effect
 from lab.topology.path import Hop, Path
+from lab.topology.subject import device_of
+
+_SLOWS = Effect(partial=True)
 
 
 def _at_device(difference: Difference, hop: Hop, _: Path) -> bool:
-    device = difference.object.rpartition(" ")[2]
-    return (hop.place, hop.device) == (difference.node, device)
+    return (hop.place, hop.device) == (difference.node, device_of(difference.subject))
 
 
 class ShapingCheck(Check):
@@ -21,7 +25,5 @@ class ShapingCheck(Check):
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
         for shaper in look.observed.shapers:
-            device = f"device {shaper.where}"
-            yield look.differs(
-                "slowed", device, "no shaping", shaper.rule, shaper.shows, shaper.mends
-            )
+            words = ("no shaping", shaper.rule, shaper.shows, shaper.mends)
+            yield look.differs("slowed", shaper.subject, *words, effect=_SLOWS)

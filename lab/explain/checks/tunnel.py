@@ -9,22 +9,24 @@ from lab.explain.check import (
     RECREATE_NETWORK,
     RESTART_FLANNEL,
     Check,
-    Difference,
     Kind,
     Look,
+    More,
     at_object,
 )
+from lab.facts.difference import Difference
 from lab.topology.commands import remade_tunnel, replace_entry, tables
 from lab.topology.intent import ForwardingEntry, Tunnel
 from lab.topology.path import Hop, Path
+from lab.topology.subject import ChassisSubject, DeviceSubject, EntrySubject, TunnelSubject
 
 
 def _at_chassis(difference: Difference, hop: Hop, path: Path) -> bool:
-    """``chassis worker1``: wherever packets enter its tunnels, or those to it."""
-    if not difference.object.startswith("chassis "):
+    """Of a chassis: wherever packets enter its tunnels, or those to it."""
+    if not isinstance(difference.subject, ChassisSubject):
         return at_object(difference, hop, path)
-    ends = {hop.machine, hop.object.removeprefix("tunnel to ")}
-    return hop.kind == "tunnel" and difference.node in ends
+    far = hop.subject.machine if isinstance(hop.subject, TunnelSubject) else ""
+    return hop.kind == "tunnel" and difference.node in {hop.machine, far}
 
 
 TUNNEL_LOCAL = Kind(
@@ -35,29 +37,34 @@ TUNNEL_LOCAL = Kind(
 
 
 def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
-    what, shows = f"tunnel {tunnel.name}", f"ip -details link show dev {tunnel.name}"
+    subject, shows = (
+        DeviceSubject(tunnel.name, "tunnel"),
+        f"ip -details link show dev {tunnel.name}",
+    )
     link = look.observed.link(tunnel.name)
     if link and not link.up:
         up = f"ip link set dev {tunnel.name} up"
         mends = " && ".join((up, *tables(look.intended, tunnel.name)))
-        yield look.differs("tunnel-down", what, "up", "set down", shows, mends)
-    for kind, words, wanted, found in (
-        ("wrong-vni", "VNI {}", tunnel.vni, seen.vni),
-        ("wrong-port", "UDP port {}", tunnel.port, seen.port or tunnel.port),
-        ("tunnel-local", "from {}", tunnel.local, seen.local or tunnel.local),
+        yield look.differs("tunnel-down", subject, "up", "set down", shows, mends, attribute="up")
+    for kind, attribute, words, wanted, value in (
+        ("wrong-vni", "vni", "VNI {}", tunnel.vni, seen.vni),
+        ("wrong-port", "port", "UDP port {}", tunnel.port, seen.port or tunnel.port),
+        ("tunnel-local", "local", "from {}", tunnel.local, seen.local or tunnel.local),
     ):
-        if found != wanted:
-            intended, observed = words.format(wanted), words.format(found)
-            yield look.differs(kind, what, intended, observed, shows, _again(look, tunnel))
+        if value != wanted:
+            more: More = {"attribute": attribute, "values": (str(value),)}
+            texts = (words.format(wanted), words.format(value), shows, _again(look, tunnel))
+            yield look.differs(kind, subject, *texts, **more)
     if look.observed.os == "linux":
         by_address = f"ip address show dev {tunnel.name}"
         yield from look.addresses(
-            "tunnel-address", what, tunnel.name, tunnel.addresses, seen.addresses, by_address
+            "tunnel-address", subject, tunnel.name, tunnel.addresses, seen.addresses, by_address
         )
     if look.by == "lab" and seen.mac != tunnel.mac:
         mends = f"ip link set dev {tunnel.name} address {tunnel.mac}"
-        yield look.differs("tunnel-mac", what, tunnel.mac, seen.mac, shows, mends)
-    yield from look.mtu("tunnel-mtu", what, tunnel.name, tunnel.mtu, seen.mtu, shows)
+        more = {"attribute": "mac", "values": (seen.mac,)}
+        yield look.differs("tunnel-mac", subject, tunnel.mac, seen.mac, shows, mends, **more)
+    yield from look.mtu("tunnel-mtu", subject, tunnel.name, tunnel.mtu, seen.mtu, shows)
 
 
 def _again(look: Look, tunnel: Tunnel) -> str:
@@ -76,11 +83,12 @@ def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
         return
     yield look.differs(
         "wrong-entry" if ends else "entry-missing",
-        f"forwarding entry {entry.mac} on {entry.device}",
+        EntrySubject(entry.mac, entry.device),
         f"to {entry.remote}",
         f"to {', '.join(ends)}" if ends else "there is none",
         f"bridge fdb show dev {entry.device}",
         replace_entry(entry.mac, entry.device, entry.remote),
+        values=tuple(ends),
     )
 
 
@@ -125,7 +133,7 @@ class TunnelCheck(Check):
             )
             yield look.differs(
                 "tunnel-missing",
-                f"tunnel {tunnel.name}",
+                DeviceSubject(tunnel.name, "tunnel"),
                 f"there, VNI {tunnel.vni}",
                 f"no such tunnel (there: {there or 'none'})",
                 "ip -details link show type vxlan",

@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lab.explain.check import DNS_PORT, Check, Difference, Kind, LabLook, differs, on_machine
+from lab.explain.check import DNS_PORT, Check, Kind, LabLook, differs, on_machine
+from lab.facts.difference import Difference
 from lab.facts.node import Software
 from lab.facts.questions import ADMIN, SUBNET
 from lab.machines.addons.calico import (
@@ -25,6 +26,7 @@ from lab.machines.addons.calico import (
 )
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Path
+from lab.topology.subject import ApiSubject, FileSubject, OtherSubject, ProgramSubject
 
 _STOPPED = ("T", "t")
 """States of ps(1): stopped by a signal, or by a debugger."""
@@ -46,7 +48,7 @@ def _dns(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Dif
         yield differs(
             "dns-scaled-down",
             machine.name,
-            "Deployment coredns",
+            ApiSubject("Deployment", "", "coredns"),
             f"{wanted} replicas",
             "it is scaled to 0: the cluster has no DNS",
             f"{deployment} get deployment,pods --selector=k8s-app=kube-dns",
@@ -61,7 +63,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
         yield differs(
             "certificate-expired",
             machine.name,
-            "the certificate of the kubelet",
+            OtherSubject("the certificate of the kubelet"),
             "valid",
             f"it expired on {seen.expired}",
             f"openssl x509 -noout -subject -dates -in {_CERTIFICATE}",
@@ -73,7 +75,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
         yield differs(
             "cni-config-missing",
             machine.name,
-            "the CNI configuration",
+            OtherSubject("the CNI configuration"),
             "a .conflist in /etc/cni/net.d",
             "there is none: new pods get no network and the node is NotReady",
             "ls -l /etc/cni/net.d",
@@ -83,7 +85,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
         yield differs(
             "disk-full",
             machine.name,
-            f"the file system at {mounted}",
+            OtherSubject(f"the file system at {mounted}"),
             "space left",
             "it is full",
             f"df -h {mounted}",
@@ -105,11 +107,12 @@ def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterato
             yield differs(
                 "wrong-subnet",
                 machine.name,
-                f"flannel's {SUBNET}",
+                FileSubject(SUBNET),
                 line,
                 seen.subnet or "it is not set",
                 f"cat {SUBNET}",
                 f"sed -i 's#^FLANNEL_SUBNET=.*#{line}#' {SUBNET}",
+                name=f"flannel's {SUBNET}",
             )
 
 
@@ -122,7 +125,7 @@ def _program(
     yield differs(
         kind,
         node,
-        f"program {name}",
+        ProgramSubject(name),
         "running",
         _how(states),
         f"ps -C {name} -o pid,state,lstart,args"
@@ -193,7 +196,7 @@ def _pool(
     yield differs(
         kind,
         machine.name,
-        f"IPPool {wanted.name}",
+        ApiSubject("IPPool", "", wanted.name),
         _settings(wrong) or "there",
         _settings({key: (there or {}).get(key) for key in wrong}) or "there is none",
         f"{_KUBECTL} get {POOL_KIND} {wanted.name} -o yaml",
@@ -218,7 +221,7 @@ def _autonomous_system(
     yield differs(
         "wrong-as",
         machine.name,
-        f"AS number of node {machine.name}",
+        OtherSubject(f"AS number of node {machine.name}"),
         wanted or "none of its own",
         there or "none of its own",
         f"{_KUBECTL} get node {machine.name} -o yaml",
@@ -232,7 +235,7 @@ def _felix(machine: MachineIntent, states: tuple[str, ...]) -> Iterator[Differen
         yield differs(
             "felix-down",
             machine.name,
-            "program felix",
+            ProgramSubject("felix"),
             "running",
             _how(states),
             "ps -e -o pid,state,lstart,args",

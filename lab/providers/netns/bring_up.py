@@ -40,7 +40,7 @@ from lab.topology.intent import Intent, MachineIntent, Translation
 from lab.topology.routing import own_addresses
 
 if TYPE_CHECKING:
-    from lab.facts.ruleset import StateDifference
+    from lab.facts.difference import Difference
 
 # Numbers of linux/netfilter/nfnetlink_conntrack.h.
 _NETFILTER = 12
@@ -177,7 +177,7 @@ class NetnsBringUp:
 
     def deviations(
         self, places: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, tuple[StateDifference, ...] | LabError]:
+    ) -> Mapping[str, tuple[Difference, ...] | LabError]:
         """The differences of the lab's namespaces from a fresh copy, by namespace.
 
         A namespace whose state, or whose copy's state, cannot be read has the error. Raises
@@ -207,7 +207,7 @@ class NetnsBringUp:
         entry = holders.enter_holder(self.lab)
         mtus = self.intent.mtus()
 
-        def compare(name: str) -> tuple[StateDifference, ...]:
+        def compare(name: str) -> tuple[Difference, ...]:
             now = NetnsMachine(name, entry, name in pods).run(STATE_COMMAND, deadline)
             machine = with_daemons.get(name)
             held = moving_addresses(self.intent, machine) if machine else frozenset[str]()
@@ -217,7 +217,7 @@ class NetnsBringUp:
                 churn(kubernetes=False, daemons=machine is not None, held=held, mtus=mtus),
             )
 
-        differences: dict[str, tuple[StateDifference, ...] | LabError] = {}
+        differences: dict[str, tuple[Difference, ...] | LabError] = {}
         for name in places:
             try:
                 differences[name] = compare(name)

@@ -51,8 +51,8 @@ from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.facts.difference import Difference
     from lab.facts.node import NodeFacts  # large, and few commands observe
-    from lab.facts.ruleset import StateDifference
     from lab.providers.netns.bring_up import NetnsBringUp
 
 _PACED_MTU = 1500
@@ -300,7 +300,7 @@ class NetnsProvider(Provider):
 
     def deviations(
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
-    ) -> Mapping[str, tuple[StateDifference, ...] | LabError]:
+    ) -> Mapping[str, tuple[Difference, ...] | LabError]:
         """Create the namespaces a second time, separately, and compare the lab's with them."""
         try:
             return self._bring_up(lab, intent).deviations(places, deadline)

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from lab.explain.check import Difference, LabLook
+from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import compare_lab
 from lab.explain.explainer import compare_machine as differences
 from lab.facts import nftables
+from lab.facts.difference import Difference
 from lab.facts.node import LinkFacts, NodeFacts, SeenSession
 from lab.facts.translations import Masquerade, Translations
 from lab.lifecycle.compilation import compile_scenario

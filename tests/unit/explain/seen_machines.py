@@ -10,11 +10,11 @@ from shipped import bare_intent_of, plan_of
 
 from lab.explain.explainer import Explainer
 from lab.explain.question import flow_of
+from lab.facts.difference import Difference
 from lab.facts.node import LinkFacts, NodeFacts, PodFacts, SeenNeighbour, SeenSession
 from lab.facts.translations import End, Masquerade, Translated, Translations
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
-from lab.matrix.verdict import Finding
 from lab.plan.plan import Plan
 from lab.topology import bird, proxying
 from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod, Route
@@ -35,7 +35,7 @@ def cell(name: str, identity: str) -> Cell:
     return found
 
 
-def findings(name: str, seen: Seen, identity: str) -> tuple[Finding, ...]:
+def findings(name: str, seen: Seen, identity: str) -> tuple[Difference, ...]:
     """What is wrong on the path of a cell."""
     return Explainer(lab(name)[1], seen).explain(flow_of(cell(name, identity))).findings
 

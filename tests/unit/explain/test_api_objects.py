@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from made_differences import at_place, of_state
 from seen_machines import lab, whole
 from shipped import plan_of
 
@@ -20,20 +21,31 @@ from lab.explain.bracket import Bracket
 from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes
 from lab.explain.objects import of_objects, with_objects
+from lab.facts.difference import OBJECT, Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
-from lab.facts.ruleset import StateDifference
 from lab.machines import base
 from lab.matrix.cells import product
 from lab.matrix.judge import expect
-from lab.matrix.verdict import CellResult, Finding
+from lab.matrix.verdict import CellResult
 from lab.providers.capture import Tap
 from lab.providers.provider import LabHandle, Outcome
 from lab.shells.shell import Completed
 from lab.topology import registry
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Path
+from lab.topology.subject import (
+    ApiSubject,
+    ChainSubject,
+    DeviceSubject,
+    EntranceSubject,
+    MachineSubject,
+    NeighbourSubject,
+    RouteSubject,
+    Subject,
+    values_of,
+)
 from lab.topology.walk import walk
 
 INTENT = lab("overlay")[1]
@@ -109,7 +121,7 @@ def objects(every: list[Any]) -> Objects:
     return read_objects(f"\n{MARK} kubernetes\n{text}\n{MARK}= 0\n{calico}\n{MARK} end\n")
 
 
-def differences(change: Any) -> tuple[StateDifference, ...]:
+def differences(change: Any) -> tuple[Difference, ...]:
     """What differs after ``change`` was called with the objects by kind and name."""
     every = deepcopy(CLUSTER)
     by_name = {f"{one['kind']} {one['metadata']['name']}": one for one in every}
@@ -199,14 +211,14 @@ def crashed(there: dict[str, Any]) -> None:
             "ConfigMap kube-proxy in namespace kube-system",
             "data.config.conf 'mode: ipvs'",
             "rollout restart daemonset/kube-proxy",
-            "every Service",
+            "Services",
         ),
         (
             put(f"Node worker1/metadata/annotations/{PUBLIC}", "10.0.0.9"),
             "Node worker1",
             "metadata.annotations.flannel.alpha.coreos.com/public-ip 10.0.0.9",
             "patch node worker1",
-            "node worker1",
+            "machine worker1",
         ),
         (
             lambda there: there.update(policy=POLICY),
@@ -227,14 +239,14 @@ def crashed(there: dict[str, Any]) -> None:
             "FelixConfiguration node.worker1",
             "there is one",
             "delete felixconfiguration.crd.projectcalico.org node.worker1",
-            "node worker1",
+            "machine worker1",
         ),
         (
             put("Node worker1/status/conditions", [{"type": "Ready", "status": "Unknown"}]),
             "Node worker1",
             "not Ready",
             "journalctl -u kubelet",
-            "node worker1",
+            "machine worker1",
         ),
         (
             put("Deployment coredns/status/readyReplicas", 0),
@@ -248,7 +260,7 @@ def crashed(there: dict[str, Any]) -> None:
             "DaemonSet kube-proxy in namespace kube-system",
             "2 of 3 ready: pod kube-proxy-x on worker1: CrashLoopBackOff back-off",
             "undo its last change",
-            "every Service",
+            "Services",
         ),
         (
             put("EndpointSlice to-worker1-p1-x1/endpoints", []),
@@ -266,7 +278,7 @@ def test_an_object_that_was_changed_is_named_with_what_it_concerns(
     assert found.object == names
     assert found.observed.startswith(observed)
     assert mends in found.mends
-    assert concerns in found.concerns
+    assert concerns in [str(concern) for _, concern in found.concerns]
 
 
 def test_a_node_comes_after_what_writes_its_annotations() -> None:
@@ -319,8 +331,8 @@ def dns_path() -> Path:
     return service_path("kube-dns", 53)
 
 
-def finding(what: str, place: str = "worker1") -> Finding:
-    return Finding("k", "", place, what, "", "", "", "", place, 0)
+def finding(subject: Subject, place: str = "worker1", *values: str) -> Difference:
+    return replace(at_place(place, subject), kind="k", values=(*values_of(subject), *values), hop=0)
 
 
 HERE = Bracket("lost", 0, frozenset({"worker1"}))
@@ -338,7 +350,7 @@ BGP = made(
     spec={"nodeToNodeMeshEnabled": False},
 )
 MESH = differences(lambda there: there.update(bgp=BGP))
-LEARNED_ROUTE = replace(finding("route to 10.244.0.64/26"), kind="learned-route-missing")
+LEARNED_ROUTE = replace(finding(RouteSubject("10.244.0.64/26")), kind="learned-route-missing")
 BACKEND = "flannel.alpha.coreos.com~1backend-data"
 LETTERS, UPPER = (
     differences(
@@ -346,16 +358,16 @@ LETTERS, UPPER = (
     )
     for mac in ("aa:bb:cc:dd:ee:ff", "AA:BB:CC:DD:EE:0F")
 )
-NEIGHBOUR = replace(
-    finding("neighbour 10.244.1.0 on flannel.4096", "worker2"), observed="aa:bb:cc:dd:ee:ff"
-)
+VTEP = NeighbourSubject("10.244.1.0", "flannel.4096")
+NEIGHBOUR = finding(VTEP, "worker2", "aa:bb:cc:dd:ee:ff")
 BEHIND = differences(put("ConfigMap coredns/data/Corefile", "other\n"))
-OF_PROXY = finding("Service to-worker1-p1, 10.96.0.22:80, tcp")
-OF_FELIX = finding("chain ip calico filter-cali-tw-cali6de063ef102")
-OF_POLICY = finding("chain ip calico filter-cali-pi-default/hybridlab-probe/knp.default.lock")
-RULE = finding("chain ip mine forward")
-PORT = finding("tunnel vxlan.calico, port 4790")
-EMPTY = replace(OF_PROXY, observed="to nobody")
+OF_PROXY = finding(EntranceSubject("to-worker1-p1", "10.96.0.22", 80, ("tcp",)))
+OF_FELIX = finding(ChainSubject("ip", "calico", "filter-cali-tw-cali6de063ef102"))
+POLICY_CHAIN = "filter-cali-pi-default/hybridlab-probe/knp.default.lock"
+OF_POLICY = finding(ChainSubject("ip", "calico", POLICY_CHAIN))
+RULE = finding(ChainSubject("ip", "mine", "forward"))
+PORT = finding(DeviceSubject("vxlan.calico", "tunnel"), "worker1", "4790")
+EMPTY = replace(OF_PROXY, attribute="backends", change="gone")
 ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
 
 
@@ -377,20 +389,20 @@ ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
         (ON_POD, [], HERE, False),
         (ON_POD, [RULE], HERE, False),
         (ON_NODE, [PORT], None, True),
-        (ON_NODE, [finding("tunnel vxlan.calico")], None, False),
-        (ON_NODE, [finding("eth0", "4790")], HERE, False),
+        (ON_NODE, [finding(DeviceSubject("vxlan.calico", "tunnel"))], None, False),
+        (ON_NODE, [finding(DeviceSubject("eth0"), "4790")], HERE, False),
         (MESH, [LEARNED_ROUTE], None, True),
         (MESH, [RULE, LEARNED_ROUTE], HERE, False),
         (MESH, [], HERE, False),
         (LETTERS, [NEIGHBOUR], None, True),
-        (UPPER, [replace(NEIGHBOUR, observed="aa:bb:cc:dd:ee:0f")], None, True),
+        (UPPER, [finding(VTEP, "worker2", "aa:bb:cc:dd:ee:0f")], None, True),
         (UPPER, [NEIGHBOUR], None, False),
         (NOT_READY, [OF_PROXY], None, True),
         (NOT_READY, [], HERE, False),
     ],
 )
 def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
-    differs: Any, findings: list[Finding], bracket: Bracket | None, first: bool
+    differs: Any, findings: list[Difference], bracket: Bracket | None, first: bool
 ) -> None:
     way = dns_path() if differs is BEHIND else service_path()
     near, others = of_objects(way, differs, "m")
@@ -440,9 +452,11 @@ def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult
 def test_in_a_run_a_changed_node_object_is_the_cause_and_not_the_neighbours_that_follow() -> None:
     intent, seen, failed = failed_on_a_cluster()
     observed, intended = (f'{{"VNI":4096,"VtepMAC":"{mac}"}}' for mac in (NEW, OLD))
-    node = StateDifference(
-        *("object", "Node worker1", intended, observed, "", "kubectl patch node worker1"),
-        concerns=("node worker1",),
+    node = replace(
+        of_state(ApiSubject("Node", "", "worker1"), observed, "kubectl patch", made=intended),
+        kind=OBJECT,
+        values=(NEW, "worker1"),
+        concerns=(("", MachineSubject("worker1")),),
     )
     found = with_causes(failed, intent, lambda _: seen, lambda _: {"": [node]})
     assert {one.finding and one.finding.object for one in found} == {"Node worker1"}

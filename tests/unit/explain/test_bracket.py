@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
+from made_differences import at_place, of_state
 from seen_machines import cell, lab, whole
 
 from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
@@ -14,13 +15,26 @@ from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
 from lab.explain.question import Witnesses, _rank, explain, flow_of, order
-from lab.facts.ruleset import StateDifference
+from lab.facts.difference import DEVIATION, Difference
 from lab.matrix.judge import expect
-from lab.matrix.verdict import DEVIATION, Finding
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
 from lab.topology.intent import Intent, KubernetesIntent
 from lab.topology.routing import bare
+from lab.topology.subject import (
+    ApiSubject,
+    CachedMtuSubject,
+    ChainSubject,
+    DeviceSubject,
+    IpSetSubject,
+    QueueSubject,
+    RouteSubject,
+    ServiceSubject,
+    SettingSubject,
+    Subject,
+    TableSubject,
+    XfrmSubject,
+)
 from lab.topology.walk import walk
 
 INTENT = lab("overlay")[1]
@@ -58,8 +72,11 @@ def captured(kind: Kind, last: Row | None, missing: Row | None, *, asked: str = 
     )  # fmt: skip
 
 
-def differs(place: str, thing: str = "table ip mine", observed: str = "drop") -> Finding:
-    return Finding(DEVIATION, "", place, thing, "none", observed, "", "", place)
+MINE = TableSubject("ip", "mine")
+
+
+def differs(place: str, subject: Subject = MINE, seen: str = "drop") -> Difference:
+    return at_place(place, subject, seen)
 
 
 def ranks(bracket: Bracket) -> list[int]:
@@ -85,10 +102,10 @@ def test_places_are_ranked_by_their_distance_from_the_loss(
 def test_what_was_passed_is_a_cause_only_where_it_changes_packets() -> None:
     found = find_bracket(captured("question-lost", THERE[1], THERE[2]), INTENT)
     assert not found.allows(differs("worker1-p1"))
-    assert found.allows(differs("worker1-p1", "setting net/ipv4/ip_default_ttl", "1"))
-    assert found.allows(differs("worker1-p1", observed="masquerade"))
+    assert found.allows(differs("worker1-p1", SettingSubject("ipv4/ip_default_ttl"), "1"))
+    assert found.allows(differs("worker1-p1", seen="masquerade"))
     behind = find_bracket(captured("question-lost", THERE[0], THERE[0]), INTENT)
-    assert not behind.allows(differs("win1-p1", observed="masquerade"))
+    assert not behind.allows(differs("win1-p1", seen="masquerade"))
 
 
 def test_what_was_changed_on_the_way_comes_before_where_it_is_lost() -> None:
@@ -110,7 +127,7 @@ def test_who_does_not_say_its_mac_is_looked_at() -> None:
 
 
 def test_a_setting_of_arp_is_accused_only_where_somebody_did_not_answer() -> None:
-    arp = differs("win1", "setting net/ipv4/conf/all/arp_filter", "1")
+    arp = differs("win1", SettingSubject("ipv4/conf/all/arp_filter"), "1")
     heard = find_bracket(captured("question-lost", THERE[1], THERE[2]), INTENT)
     silent = find_bracket(captured("question-lost", THERE[1], THERE[2], asked="192.0.2.1"), INTENT)
     assert not heard.allows(arp)
@@ -123,13 +140,11 @@ def test_a_setting_of_arp_is_accused_only_where_somebody_did_not_answer() -> Non
 def test_of_two_differences_the_one_at_the_loss_is_the_cause(
     at: str | None, accused: str | None
 ) -> None:
-    stray = StateDifference(
-        *("nftables", "table ip mine", "no such table", "drop", "nft list", "nft delete")
-    )
+    stray = of_state(MINE, "drop", "nft delete", made="no such table")
     bracket = Bracket("lost", 0, frozenset({at}), before=PLACES) if at else None
     asked: list[tuple[str, ...]] = []
 
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         asked.append(tuple(places))
         return {name: [stray] for name in ("worker1", "win1") if name in places}
 
@@ -167,7 +182,7 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
         for pod in there["master"].pods or ()
     ]
     there["master"] = replace(there["master"], pods=tuple(pods))
-    stray = StateDifference("xfrm", "xfrm policy", "no such xfrm", "block", "ip xfrm policy", "")
+    stray = of_state(XfrmSubject("policy", "dir out"), "block")
     found = explain(
         [asked],
         (),
@@ -185,34 +200,35 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
 
 def test_a_card_without_its_other_end_comes_after_that_end() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}), frozenset({"worker1"}))
-    dark = differs("worker1-p1", "eth0 carrier", "no carrier: its other end is down or missing")
-    down = replace(differs("worker1", "veth1 up", "not up"), kind="link-down")
+    dark = replace(differs("worker1-p1", DeviceSubject("eth0"), "dark"), attribute="carrier")
+    down = replace(
+        differs("worker1", DeviceSubject("veth1"), "not up"), kind="link-down", attribute="up"
+    )
     for one in (dark, replace(dark, kind="link-down")):
         assert min([one, down], key=lambda one: order(one, PATH, bracket)) == down
 
 
 def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1", "worker1"}))
-    scaled = replace(differs("master", "Deployment coredns"), kind="dns-scaled-down", hop=0)
-    refused = replace(differs("worker1", "Service kube-dns"), kind="service-missing", hop=2)
+    scaled = replace(
+        differs("master", ApiSubject("Deployment", "", "coredns")), kind="dns-scaled-down", hop=0
+    )
+    refused = replace(differs("worker1", ServiceSubject("kube-dns")), kind="service-missing", hop=2)
     assert [_rank(one, PATH, bracket) for one in (scaled, refused)] == [AT, AT]
     assert _rank(replace(scaled, hop=-1), PATH, bracket) == BEYOND
 
 
 def test_of_what_was_passed_the_last_place_comes_first() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker2"}), before=("worker2-p1", "worker1"))
-    far, near = (
-        Finding(DEVIATION, "", place, "route to default", "a", "b", "", "", place)
-        for place in ("worker1", "worker2-p1")
-    )
+    far, near = (at_place(place, RouteSubject("default")) for place in ("worker1", "worker2-p1"))
     assert sorted([far, near], key=lambda one: order(one, PATH, bracket)) == [near, far]
 
 
 def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1", "worker1-p1"}))
     for place, first in (("worker1-p1", "queue"), ("worker1", "table")):  # TCP in VXLAN, on UDP
-        one = Finding(DEVIATION, "", "worker1", "table ip x", "", "udp drop", "", "", place)
-        other = replace(one, object="queue root of eth0", observed="tbf")
+        one = at_place(place, TableSubject("ip", "x"), "udp drop")
+        other = at_place(place, QueueSubject("queue", "root", "eth0"), "tbf")
         found = min([one, other], key=lambda one: order(one, PATH, bracket))
         assert found.object.startswith(first)
 
@@ -223,7 +239,7 @@ def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
     wide = f"{target.rpartition('.')[0]}.0/24"
     ordered = sorted(
         (
-            Finding(DEVIATION, "", "", f"route to {one}", "", "", "", "", "worker1-p1")
+            at_place("worker1-p1", RouteSubject(one))
             for one in ("default", "10.9.9.9", wide, target)
         ),
         key=lambda one: order(one, PATH, bracket),
@@ -234,10 +250,10 @@ def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
 
 def test_a_set_that_no_rule_uses_is_no_cause() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}))
-    alone = Finding(DEVIATION, "", "", "ipset friends", "no such ipset", "", "", "", "worker1-p1")
+    alone = at_place("worker1-p1", IpSetSubject("friends"), change="new")
     assert not bracket.allows(alone)
-    assert bracket.allows(replace(alone, object="ipset friends entry 10.0.0.0/8"))
-    assert bracket.allows(replace(alone, intended="create friends hash:net"))
+    assert bracket.allows(replace(alone, subject=IpSetSubject("friends", "10.0.0.0/8")))
+    assert bracket.allows(replace(alone, change="changed"))
 
 
 @pytest.mark.parametrize(
@@ -256,15 +272,19 @@ def test_chain_at_a_hook_that_the_probe_does_not_pass_comes_last(
 ) -> None:
     path = walk(INTENT, flow_of(cell("overlay", "pod-pod/worker1-p1/worker1-p2/tcp-small")))[0]
     bracket = find_bracket(captured("question-lost", THERE[0], THERE[1]), INTENT)
-    chain = differs(place, "chain ip limits c", f"type filter hook {hook} priority 0; policy drop;")
-    other = differs(place, "device worker1-p1", "without ARP")
+    chain = differs(
+        place,
+        ChainSubject("ip", "limits", "c"),
+        f"type filter hook {hook} priority 0; policy drop;",
+    )
+    other = differs(place, DeviceSubject("worker1-p1"), "without ARP")
     first = min([chain, other], key=lambda one: order(one, path, bracket))
     assert (first == chain) == passed
 
 
 def test_path_mtu_that_is_still_known_is_named_after_what_limits_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1"}), frozenset({"win1"}))
-    cached = differs("worker1", "cached path MTU 552", "learned from ICMP errors")
-    device = differs("win1", "veth1 mtu", "552")
+    cached = differs("worker1", CachedMtuSubject(552), "learned from ICMP errors")
+    device = differs("win1", DeviceSubject("veth1"), "552")
     ordered = sorted([cached, device], key=lambda one: order(one, PATH, bracket))
     assert ordered == [device, cached]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab.explain.check import Difference, LabLook
+from lab.explain.check import LabLook
 from lab.explain.explainer import Explainer
+from lab.facts.difference import Difference
 from lab.facts.linux import facts
 from lab.facts.node import CalicoFacts, NodeFacts
 from lab.lifecycle.compilation import compile_scenario

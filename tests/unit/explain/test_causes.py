@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from made_differences import of_state
 from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
@@ -17,8 +18,8 @@ from lab.explain.bracket import Bracket
 from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.question import flow_of
+from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
-from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect
 from lab.matrix.run import group
@@ -26,6 +27,7 @@ from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
 from lab.suites import session
+from lab.topology.subject import TableSubject
 from lab.topology.walk import walk
 
 OUTCOME = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
@@ -86,14 +88,12 @@ def test_a_lab_that_cannot_be_looked_at_leaves_the_results_as_they_are() -> None
     assert with_causes(there, INTENT, look) == tuple(there)
 
 
-STRAY = StateDifference(
-    *("nftables", "table ip mine", "no such table", "chain c", "nft list", "nft delete")
-)
+STRAY = of_state(TableSubject("ip", "mine"), "chain c", "nft delete", made="no such table")
 
 
 def placed(
     there: Sequence[CellResult],
-    compare: Mapping[str, Sequence[StateDifference]],
+    compare: Mapping[str, Sequence[Difference]],
     bracket: Bracket | None,
     seconds: float = 0.0,
 ) -> tuple[Sequence[CellResult], list[Cell]]:
@@ -122,7 +122,7 @@ def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pas
 def test_each_place_of_what_is_followed_is_compared_once() -> None:
     at, asked = Bracket("lost", 0, frozenset({"worker1"})), list[str]()
 
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         asked.extend(places)
         return {"worker1": [STRAY]}
 
@@ -186,7 +186,7 @@ def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
 
 def test_a_lab_that_cannot_be_compared_says_where_it_is_lost() -> None:
 
-    def compare(_: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    def compare(_: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         raise BrokenError("comparing", "the holder is gone")
 
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
@@ -211,8 +211,8 @@ def test_a_machine_that_hangs_does_not_hold_a_run(
 def test_cells_that_passed_where_some_packets_are_dropped_are_marginal() -> None:
     at = Bracket("lost", 0, frozenset({"worker1"}))
     there = results()
-    for observed, marginal in (("rule 'limit rate over 50/second drop'", True), ("drop", False)):
-        stray = replace(STRAY, observed=observed)
+    for observed, marginal in (("limit rate over 50/second drop", True), ("drop", False)):
+        stray = of_state(TableSubject("ip", "mine"), observed)
         found = with_marginal(placed(there, {"worker1": [stray]}, at)[0], INTENT)
         passed = [one for one in found if one.verdict == "pass"]
         for one in passed:

@@ -25,21 +25,29 @@ from seen_machines import (
 import lab as lab_package
 from lab._errors import BrokenError
 from lab.explain.causes import of_failures
-from lab.explain.check import Difference, differs, kinds
+from lab.explain.check import differs, kinds
 from lab.explain.explainer import Explainer, _causes
 from lab.explain.faults import registry
 from lab.explain.question import asked, flow_of
+from lab.facts.difference import Difference
 from lab.facts.node import Unit, Unread
 from lab.facts.translations import Barrier
-from lab.matrix.verdict import Finding
 from lab.topology.intent import KubernetesIntent
 from lab.topology.path import Flow
+from lab.topology.subject import (
+    ApiSubject,
+    ChainSubject,
+    DeviceSubject,
+    EntranceSubject,
+    RouteSubject,
+    Subject,
+)
 from lab.topology.walk import walk
 
 Harm = Callable[[Seen], Seen]
 
 
-def told(found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+def told(found: tuple[Difference, ...]) -> list[tuple[str, str]]:
     return [(one.kind, one.node) for one in found]
 
 
@@ -104,8 +112,11 @@ def test_of_a_lab_as_intended_nothing_is_said(name: str) -> None:
             assert explainer.explain(flow_of(one)).findings == (), one.id
 
 
+SHAPER = Barrier(DeviceSubject("eth0"), "tbf")
+
+
 def barred(node: str, **what: object) -> Harm:
-    rule = Barrier("table ip x, chain y", "a rule", **what)  # type: ignore[arg-type]
+    rule = Barrier(ChainSubject("ip", "x", "y"), "a rule", **what)  # type: ignore[arg-type]
     return lambda seen: broken(seen, node, barriers=(rule,))
 
 
@@ -192,7 +203,7 @@ WAYS: dict[str, tuple[Harm, str, str, str, str]] = {
                              "packets-barred", "worker1", OF_NODE, TO_W1),
     "a tunnel that is for the node": (barred("worker1", **VXLAN, hook="input"),
                                       "tunnel-port-dropped", "worker1", TO_W1, TO_W2),
-    "a shaper": (lambda seen: broken(seen, "worker1", shapers=(Barrier("eth0", "tbf"),)),
+    "a shaper": (lambda seen: broken(seen, "worker1", shapers=(SHAPER,)),
                  "slowed", "worker1", TO_W1, TO_W2),
     "masquerade": (translations("worker1", masquerades=()),
                    "masquerade-missing", "worker1", OUT, TO_W1),
@@ -263,12 +274,16 @@ def test_what_only_follows_comes_last() -> None:
 
 @pytest.mark.room
 def test_a_dns_without_pods_is_named_and_not_the_refusals_that_follow_from_it() -> None:
-    def one(kind: str, node: str, thing: str) -> Difference:
+    def one(kind: str, node: str, thing: Subject) -> Difference:
         return differs(kind, node, thing, "wanted", "seen", "see", "mend")
 
-    scaled = one("dns-scaled-down", "master", "Deployment coredns")
-    other = one("backend-missing", "worker1", "Service to-master-p1, 10.96.0.7:8080, tcp")
-    refused = one("backend-missing", "worker1", "Service kube-dns, 10.96.0.10:53, tcp and udp")
+    scaled = one("dns-scaled-down", "master", ApiSubject("Deployment", "", "coredns"))
+    other = one(
+        "backend-missing", "worker1", EntranceSubject("to-master-p1", "10.96.0.7", 80, ("tcp",))
+    )
+    refused = one(
+        "backend-missing", "worker1", EntranceSubject("kube-dns", "10.96.0.10", 53, ("udp",))
+    )
     assert _causes([refused, scaled, other]) == [scaled, other]
     assert _causes([refused, other]) == [refused, other]
 
@@ -278,9 +293,9 @@ def test_routes_that_felix_makes_by_a_wrong_pool_are_no_causes_beside_it() -> No
     pool, block, default = (
         differs(kind, node, thing, "wanted", "seen", "see", "mend")
         for kind, node, thing in (
-            ("wrong-encapsulation", "worker1", "IPPool of-worker1"),
-            ("route-missing", "master", "route to 10.244.0.64/26"),
-            ("route-missing", "master", "route to default"),
+            ("wrong-encapsulation", "worker1", ApiSubject("IPPool", "", "of-worker1")),
+            ("route-missing", "master", RouteSubject("10.244.0.64/26")),
+            ("route-missing", "master", RouteSubject("default")),
         )
     )
     assert _causes([block, pool, default]) == [pool, default]

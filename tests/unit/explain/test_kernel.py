@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from made_differences import at_place
 from seen_machines import lab
 
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
@@ -12,9 +13,24 @@ from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import Change, Point
 from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
 from lab.explain.question import order
-from lab.matrix.verdict import DEVIATION, Finding
+from lab.facts.difference import Difference
 from lab.providers.capture import KernelSaid, PacketDrop, RouteQuestion, Tap
 from lab.topology.path import Flow
+from lab.topology.subject import (
+    AddressSubject,
+    ChainSubject,
+    DeviceSubject,
+    FirewallSubject,
+    PodSubject,
+    QueueSubject,
+    RouteSubject,
+    RuleSubject,
+    SetSubject,
+    SettingSubject,
+    Subject,
+    TableSubject,
+    XfrmSubject,
+)
 from lab.topology.walk import walk
 
 # Printed by nft 1.0.6 on Linux 6.18, the packet's fields cut.
@@ -44,8 +60,8 @@ qdisc noqueue 0: dev lo root refcnt 2
 NONE = {"header": 3, "address": 2, "filter": 0, "blocked": 7, "queue": 1}
 
 
-def deviation(thing: str, place: str = "worker1") -> Finding:
-    return Finding(DEVIATION, "", place, thing, "none", "there", "", "", place)
+def deviation(subject: Subject, place: str = "worker1") -> Difference:
+    return at_place(place, subject)
 
 
 def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> None:
@@ -71,44 +87,51 @@ def test_a_rule_that_changes_the_probe_is_named(change: str) -> None:
 @pytest.mark.parametrize(
     ("rises", "said", "about"),
     [
-        ({"header": 5}, "header or TTL wrong (Ip InHdrErrors rose by 2)", "setting ip_default_ttl"),
+        (
+            {"header": 5},
+            "header or TTL wrong (Ip InHdrErrors rose by 2)",
+            SettingSubject("ipv4/ip_default_ttl"),
+        ),
         (
             {"address": 4},
             "its destination is not local, and forwarding is off (Ip InAddrErrors rose by 2)",
-            "setting net/ipv4/ip_forward",
+            SettingSubject("ipv4/ip_forward"),
         ),
-        ({"address": 4}, "(Ip InAddrErrors rose by 2)", "route to 10.244.1.4 in table local"),
-        ({"filter": 1}, "IPReversePathFilter rose by 1", "setting net/ipv4/conf/all/rp_filter"),
-        ({"blocked": 9}, "an xfrm policy blocks what is sent", "xfrm policy src 0.0.0.0/0"),
-        ({"queue": 4}, "queue pfifo of veth1 dropped 3", "queue root of veth1"),
+        ({"address": 4}, "(Ip InAddrErrors rose by 2)", RouteSubject("10.244.1.4", "local")),
+        ({"filter": 1}, "IPReversePathFilter rose by 1", SettingSubject("ipv4/conf/all/rp_filter")),
+        (
+            {"blocked": 9},
+            "an xfrm policy blocks what is sent",
+            XfrmSubject("policy", "src 0.0.0.0/0"),
+        ),
+        ({"queue": 4}, "queue pfifo of veth1 dropped 3", QueueSubject("queue", "root", "veth1")),
     ],
 )
 def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
-    rises: dict[str, int], said: str, about: str
+    rises: dict[str, int], said: str, about: Subject
 ) -> None:
     before, after = COUNTERS.format(**NONE), COUNTERS.format(**{**NONE, **rises})
     (word,) = kernel_words([KernelSaid("worker1", "", before, after)])
     assert said in word.sentence
     assert word.names(deviation(about))
     assert not word.names(deviation(about, place="worker2"))
-    assert not word.names(deviation("table ip other"))
+    assert not word.names(deviation(TableSubject("ip", "other")))
 
 
 @pytest.mark.parametrize(
     ("thing", "named"),
     [
-        ("table inet f", True),
-        ("table inet f, chain c", True),
-        ("chain inet f c", True),
-        ("pod worker1-p1, table inet f", True),
-        ("table inet f, chain other", False),
-        ("chain inet f other", False),
-        ("chain inet f c2", False),
-        ("table inet f2", False),
-        ("map inet f services", False),
+        (TableSubject("inet", "f"), True),
+        (ChainSubject("inet", "f", "c"), True),
+        (ChainSubject("inet", "f", "other"), False),
+        (ChainSubject("inet", "f", "c2"), False),
+        (TableSubject("inet", "f2"), False),
+        (SetSubject("map", "inet", "f", "services"), False),
     ],
 )
-def test_a_rule_speaks_of_its_own_chain_or_of_the_table_as_a_whole(thing: str, named: bool) -> None:
+def test_a_rule_speaks_of_its_own_chain_or_of_the_table_as_a_whole(
+    thing: Subject, named: bool
+) -> None:
     word = kernel_words([KernelSaid("worker1", TRACED)])[0]
     assert word.names(deviation(thing)) == named
 
@@ -123,7 +146,9 @@ def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first(
     at = Point(Tap("worker1", "eth0"), "out")
     change = Change(None, at, "its source is wrong")
     bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=words, change=change)
-    stray, marks, drops = (deviation(f"table {one}") for one in ("ip stray", "ip mark", "inet f"))
+    stray, marks, drops = (
+        deviation(TableSubject(*one)) for one in (("ip", "stray"), ("ip", "mark"), ("inet", "f"))
+    )
     path = walk(lab("overlay")[1], Flow("worker1-p1", "10.244.1.5", 8080, "tcp"))[0]
     ordered = sorted([stray, marks, drops], key=lambda one: order(one, path, bracket))
     assert ordered == [drops, marks, stray]
@@ -161,9 +186,9 @@ def test_a_route_is_told_where_it_is_none_or_another(answer: str, drops: bool | 
         assert "'ip route get 10.244.3.4 from 10.244.1.4 iif cni0 ipproto tcp dport 8080'" in (
             word.sentence
         )
-        assert word.names(deviation("rule 70 from all lookup 70"))
-        assert word.names(deviation("pod worker1-p1, 10.244.1.4/24 dev eth0", "worker1"))
-        assert not word.names(deviation("chain ip kube-proxy services: rule 'goto x'"))
+        assert word.names(deviation(RuleSubject("70", "from all lookup 70")))
+        assert word.names(deviation(AddressSubject("10.244.1.4/24", "eth0")))
+        assert not word.names(deviation(ChainSubject("ip", "kube-proxy", "services")))
 
 
 def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_translated() -> None:
@@ -178,30 +203,37 @@ def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_trans
     assert (first.arrives, first.leaves, first.target) == ("", "eth0", cell.target.address)
 
 
+LISTENS = replace(deviation(PodSubject("win1-p1")), attribute="listening")
+RULE = deviation(FirewallSubject(rule="x"))
+SMALL = replace(deviation(DeviceSubject("eth0", "card")), attribute="mtu")
+OTHER_NETWORK = replace(deviation(DeviceSubject("flannel.4096", "tunnel")), attribute="vni")
+
+
 @pytest.mark.parametrize(
     ("reason", "meaning", "about"),
     [
         # texts in public logs, and names of PKTMON_DROP_REASON
-        ("INET: transport endpoint was not found", "nobody listens at that port", "pod win1-p1"),
-        ("INET_EndpointNotFound", "nobody listens at that port", "pod win1-p1"),
-        ("Port unreachable", "nobody listens at that port", "pod win1-p1"),
-        ("Inspection drop", "the Windows firewall or another filter", "firewall rule 'x'"),
-        ("INET: checksum is invalid", "its checksum is wrong", ""),
-        ("MTU Mismatch", "larger than the next link takes", "card eth0: MTU 1400"),
-        ("VirtualSubnetId", "of another virtual network", "tunnel: VNI 5000"),
-        ("NL_NoRoute", "no route to send by", "route to 10.244.1.0/24"),
-        ("Filtered VLAN", "", ""),
+        ("INET: transport endpoint was not found", "nobody listens at that port", LISTENS),
+        ("INET_EndpointNotFound", "nobody listens at that port", LISTENS),
+        ("Port unreachable", "nobody listens at that port", LISTENS),
+        ("Inspection drop", "the Windows firewall or another filter", RULE),
+        ("INET: checksum is invalid", "its checksum is wrong", None),
+        ("MTU Mismatch", "larger than the next link takes", SMALL),
+        ("VirtualSubnetId", "of another virtual network", OTHER_NETWORK),
+        ("NL_NoRoute", "no route to send by", deviation(RouteSubject("10.244.1.0/24"))),
+        ("Filtered VLAN", "", None),
     ],
 )
-def test_a_component_of_windows_says_why_it_drops(reason: str, meaning: str, about: str) -> None:
+def test_a_component_of_windows_says_why_it_drops(
+    reason: str, meaning: str, about: Difference | None
+) -> None:
     drop = PacketDrop("tcpip.sys", "inbound", 1, reason)
     (word,) = kernel_words([KernelSaid("win1", drops=(drop,))])
     told = f"win1: tcpip.sys dropped 1 inbound packet of it: '{reason}'"
     assert word.sentence == told + (f" ({meaning})" if meaning else "")
     assert (word.drops, word.traced) == (True, True)
-    found = replace(deviation(about, "win1"), observed="ports none")
-    assert word.names(found) == bool(about)
-    assert not word.names(deviation("queue of eth0", "win1"))
+    assert about is None or word.names(replace(about, place="win1"))
+    assert not word.names(deviation(QueueSubject("queue", "root", "eth0"), "win1"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from lab.explain.explainer import Explainer
 from lab.explain.question import asked, flow_of
 from lab.facts.ovn import Databases, SeenSwitch, Switching
 from lab.facts.translations import Barrier, End
+from lab.topology.subject import FlowsSubject, LogicalSubject
 from lab.topology.walk import walk
 
 PODS = "pod-pod/worker1-p1/win1-p1/tcp-small"
@@ -68,7 +69,7 @@ def stale(seen: Seen, *only: str) -> Seen:
 
 
 def flow_that_drops(seen: Seen, node: str) -> Seen:
-    rule = Barrier("flows of br-ex", "udp,tp_dst=6081 actions=drop", "udp", (6081, 6081))
+    rule = Barrier(FlowsSubject("br-ex"), "udp,tp_dst=6081 actions=drop", "udp", (6081, 6081))
     return switching(seen, node, lambda there: replace(there, flows=(rule,)))
 
 
@@ -86,7 +87,13 @@ def unplugged(seen: Seen, device: str) -> Seen:
 
 
 def list_that_drops(seen: Seen, node: str) -> Seen:
-    rule = Barrier("list", "drop", "udp", (53, 53), ("10.96.0.10/32",))
+    rule = Barrier(
+        LogicalSubject("access control list", "worker1"),
+        "drop",
+        "udp",
+        (53, 53),
+        ("10.96.0.10/32",),
+    )
     return switch(seen, node, lambda there: replace(there, barriers=(rule,)))
 
 

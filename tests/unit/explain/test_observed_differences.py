@@ -179,7 +179,7 @@ def test_services_that_kube_proxy_has_chains_for_come_back_when_it_is_ended() ->
     (missing,) = differences(WORKER, untouched, by="kubernetes")
     assert emptied.kind == missing.kind == "service-rules-missing"
     assert "/etc/protocols" in emptied.observed
-    told = emptied.at(0).fixed_by("overlay")
+    told = emptied.fixed_by("overlay")
     assert told == "lab exec overlay worker1 -- pkill -x kube-proxy"
     assert missing.observed == "nothing is translated at all"
     assert missing.mends != emptied.mends

@@ -68,7 +68,7 @@ def test_a_switch_says_what_is_plugged_in_and_what_it_drops() -> None:
         ("ovn-win1-0", "br-int", "", "10.20.0.13"),
     ]
     (flow,) = found.flows
-    assert (flow.where, flow.protocol, flow.ports) == ("flows of br-ex", "udp", (6081, 6081))
+    assert (str(flow.subject), flow.protocol, flow.ports) == ("flows of br-ex", "udp", (6081, 6081))
     assert flow.mends == "ovs-ofctl --strict del-flows br-ex udp,tp_dst=6081,priority=100"
     assert [(neighbour.address, neighbour.mac) for neighbour in found.neighbours] == [
         ("10.20.0.13", "0a:58:0a:14:00:0d")

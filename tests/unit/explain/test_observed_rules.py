@@ -203,8 +203,8 @@ def test_flannels_masquerade_spares_its_own_network(name: str) -> None:
 
 def test_barriers_are_told_with_the_command_that_takes_them_away() -> None:
     tunnel, pod = saved("flannel-iptables.txt").barriers[::-1]
-    first, second = sorted((tunnel, pod), key=lambda one: one.where)
-    assert first.where == "iptables table filter, chain FORWARD"
+    first, second = sorted((tunnel, pod), key=lambda one: str(one.subject))
+    assert str(first.subject) == "iptables table filter, chain FORWARD"
     assert first.prefixes == ("10.244.2.4/32",)
     assert second.ports == (4789, 4789)
     assert second.protocol == "udp"

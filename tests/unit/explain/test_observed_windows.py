@@ -14,8 +14,8 @@ import pytest
 from observed_nodes import Said, changed, windows, without
 from shipped import intent_of as intent
 
-from lab.explain.check import Difference
 from lab.explain.explainer import compare_machine as differences
+from lab.facts.difference import Difference
 from lab.topology.intent import Intent, MachineIntent
 from lab.windows.facts import facts
 

@@ -24,11 +24,12 @@ from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
 from lab.explain.question import Witnesses, asked, explain, flow_of
 from lab.facts import linux, nftables
+from lab.facts.difference import Difference
 from lab.facts.node import Counter, SeenSession
 from lab.facts.translations import Barrier
-from lab.matrix.verdict import Finding
 from lab.providers.provider import Outcome, Probe
 from lab.topology import gateways
+from lab.topology.subject import ChainSubject
 from lab.topology.walk import walk
 
 BIRDC = """BIRD 2.0.12 ready.
@@ -41,7 +42,7 @@ to-win1    BGP        ---        down   08:12:21.535
 """
 
 
-def findings(name: str, seen: Seen, id_: str) -> tuple[Finding, ...]:
+def findings(name: str, seen: Seen, id_: str) -> tuple[Difference, ...]:
     """As ``lab explain`` has it: of the machines on the path alone."""
     _, intent, _ = lab(name)
     flow = flow_of(cell(name, id_))
@@ -49,7 +50,7 @@ def findings(name: str, seen: Seen, id_: str) -> tuple[Finding, ...]:
     return Explainer(intent, there).explain(flow).findings
 
 
-def told(found: Sequence[Finding]) -> list[tuple[str, str]]:
+def told(found: Sequence[Difference]) -> list[tuple[str, str]]:
     return [(one.kind, one.node) for one in found]
 
 
@@ -131,7 +132,7 @@ def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> N
     assert told(findings("calico-bgp", seen, id_))[0] == ("link-down", "win1")
 
 
-def explained(name: str, id_: str, look: Callable[..., object]) -> Finding | None:
+def explained(name: str, id_: str, look: Callable[..., object]) -> Difference | None:
     """The first finding where every probe times out."""
     return explain(
         [cell(name, id_)], (), lab(name)[1], Witnesses(timed_out, look, lambda _: ())
@@ -235,7 +236,7 @@ def test_a_gateway_that_nobody_holds_is_told_where_it_is_asked_for() -> None:
     assert found[0].fault == "gateway-dead"
 
 
-DNS_BARRED = (Barrier("table ip x, chain input", "a rule", ports=(53, 53)),)
+DNS_BARRED = (Barrier(ChainSubject("ip", "x", "input"), "a rule", ports=(53, 53)),)
 
 
 def test_a_services_nodes_dns_is_told_of_names_that_pods_and_nodes_ask_for() -> None:
@@ -270,7 +271,7 @@ def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the
     seen = whole(intent)
     like = seen["worker1"].links[0]
     management = replace(like, name="mgmt0", addresses=("192.168.251.11/24",))
-    rule = Barrier("table ip x, chain forward", "a rule", prefixes=("10.244.0.0/16",))
+    rule = Barrier(ChainSubject("ip", "x", "forward"), "a rule", prefixes=("10.244.0.0/16",))
     links = (*seen["worker1"].links, management)
 
     def barred(device: str) -> list[str]:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
+from made_differences import of_state
 from seen_machines import lab, whole, with_link
 from simulation import Fault, Network, silent
 
@@ -18,17 +19,17 @@ from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
 from lab.explain.question import Compare, Explanation, Silence, Witnesses, explain, flow_of, known
+from lab.facts.difference import Difference
 from lab.facts.node import Counter, NodeFacts
-from lab.facts.ruleset import StateDifference
 from lab.lifecycle import api
 from lab.lifecycle import explain as lifecycle
 from lab.matrix.cell import Cell
 from lab.matrix.choose import choose_cells
-from lab.matrix.verdict import Finding
 from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import fix_words, to_json, to_text
 from lab.scenario.scenario import Limit, Match
 from lab.topology import registry
+from lab.topology.subject import SettingSubject, SocketSubject, TableSubject
 from lab.topology.walk import walk
 
 LOST = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
@@ -161,7 +162,7 @@ def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
     assert explanation.finding.fault == "ip-forward-off"
     elsewhere = Bracket("lost", 0, frozenset({"win1-p1"}))
     here = replace(elsewhere, at=frozenset({explanation.finding.place}))
-    reports = KernelWord(explanation.finding.place, "not forwarded", "forward")
+    reports = KernelWord(explanation.finding.place, "not forwarded", frozenset({"forwarding"}))
     heard = replace(here, kernel=(reports,))
     for bracket, agree in (
         (heard, "all three: where it was lost, what differs there, what the kernel reports"),
@@ -298,7 +299,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
 def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
-    buffer = StateDifference("sysctl", "setting net/ipv4/tcp_rmem", "4096", "256", "", "")
+    buffer = of_state(SettingSubject("ipv4/tcp_rmem"), "256", made="4096")
     seen = whole(intent)
     found = explain(
         cells,
@@ -326,7 +327,9 @@ def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() ->
     ],
 )
 def test_a_long_command_that_fixes_is_a_repair_of_its_object(mends: str, fix: str) -> None:
-    finding = Finding("link-down", "", "worker1", "card eth0", "up", "down", "", mends, "worker1")
+    finding = Difference(
+        "link-down", "", "worker1", "card eth0", "up", "down", "", mends, "worker1"
+    )
     assert fix_words("mine", finding) == fix
 
 
@@ -374,7 +377,7 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen = whole(intent)
 
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         return {place: () for place in places if place != "win1"}
 
     sends = Network(cells, (), no_reply).send
@@ -414,7 +417,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
     seen = whole(intent)
     none = replace(seen["worker1"].translations, services=())
     seen["worker1"] = replace(seen["worker1"], translations=none)
-    differs = [StateDifference("nftables", "chain", "a", "b", "", fix) for fix in fixes]
+    differs = [of_state(TableSubject("ip", "x"), "b", fix) for fix in fixes]
     found = explain(
         cells,
         (),
@@ -439,7 +442,7 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
         return replace(outcome, backends=cell.backends[:-1])
 
     seen = whole(intent)
-    socket = StateDifference("socket", "socket tcp 0.0.0.0:6443", "open", "none", "", "")
+    socket = of_state(SocketSubject("tcp", "0.0.0.0", "6443"), "none", made="open")
     found = explain(
         [cell],
         (),

@@ -9,9 +9,10 @@ import pytest
 
 from lab._errors import BrokenError
 from lab.facts.churn import churn
+from lab.facts.difference import Difference
 from lab.facts.questions import MARK, WITH_CALICO
-from lab.facts.ruleset import StateDifference
 from lab.facts.state import State, compare_states, is_same_space, read_state
+from lab.topology.subject import device_of
 
 RULESET = """table ip filter { # handle 1
 \tset blocked { # handle 3
@@ -66,7 +67,7 @@ def state(**answers: str) -> State:
     )
 
 
-def differences(**answers: str) -> tuple[StateDifference, ...]:
+def differences(**answers: str) -> tuple[Difference, ...]:
     return compare_states(state(), state(**answers))
 
 
@@ -328,7 +329,7 @@ def test_an_address_that_is_not_to_be_used_as_a_source_is_found() -> None:
 def test_an_isolated_port_is_found_with_its_device() -> None:
     slave = {"info_kind": "veth", "info_slave_data": {"isolated": True}}
     (found,) = differences(links=json.dumps([LINK | {"linkinfo": slave}]))
-    assert found.device == "veth1"
+    assert device_of(found.subject) == "veth1"
     assert found.mends == "ip link set dev veth1 type bridge_slave isolated off"
 
 

@@ -18,8 +18,9 @@ from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run
 
 from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
+from lab.facts.difference import Difference
 from lab.machines.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program, decode
-from lab.matrix.verdict import Finding, RunResult
+from lab.matrix.verdict import RunResult
 from lab.providers.workloads import WorkloadResult
 from lab.reports.result import to_json, to_text
 from lab.scenario.loader import find
@@ -34,7 +35,7 @@ JUNK: tuple[Any, ...] = (
     *(ESCAPES, "x" * 5000, "linux", "netns", "2026-11-21T10:15:00+00:00"),
     *([], {}, [None], [[]], {"a": 1}, {"": None}, ["x"]),
 )
-FINDING = Finding(
+FINDING = Difference(
     "link-down", "node-link-down", "worker2", "card eth0", "up", "down", "x", "y", "worker2", 7
 )
 

@@ -6,7 +6,8 @@ import pytest
 from unit.reports.made_runs import REACHED, SAMPLED, made_run
 
 from lab._errors import UsageError
-from lab.matrix.verdict import VERDICTS, Finding, RunResult, Verdict
+from lab.facts.difference import Difference
+from lab.matrix.verdict import VERDICTS, RunResult, Verdict
 from lab.providers.workloads import WorkloadResult
 from lab.reports.difference import (
     VerdictChange,
@@ -241,7 +242,9 @@ def test_two_runs_alike_are_one_line():
 
 
 def test_the_cause_of_a_pattern_is_told_with_it():
-    finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
+    finding = Difference(
+        "wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", ""
+    )
     results = tuple(
         replace(result, finding=finding) if result.verdict == "fail" else result
         for result in DEAD.results
@@ -256,7 +259,9 @@ def test_the_cause_of_a_pattern_is_told_with_it():
 
 
 def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both():
-    finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
+    finding = Difference(
+        "wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", ""
+    )
     rare = replace(finding, kind="link-down", fault="", node="master", object="card")
     results = [
         replace(result, finding=finding) for result in DEAD.results if result.verdict == "fail"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run, many_nodes
 
 from lab._errors import BrokenError
-from lab.matrix.verdict import CellResult, Finding, RunResult
+from lab.facts.difference import Difference
+from lab.matrix.verdict import CellResult, RunResult
 from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult
 from lab.reports.result import expanded_text, from_json, to_json, to_text
@@ -158,7 +159,7 @@ def test_counts_are_of_every_verdict_and_of_the_families_that_occur():
     assert sum(found["families"]["nodeport"].values()) == 960
 
 
-FINDING = Finding(
+FINDING = Difference(
     kind="link-down",
     fault="node-link-down",
     node="worker2",

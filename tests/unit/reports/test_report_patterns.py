@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from unit.reports.made_runs import intent_of, made_run
 
+from lab.facts.command_lines import by_hand
+from lab.facts.difference import Difference, in_cluster
 from lab.facts.questions import WITH_PROXY
 from lab.machines.agents import files
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import CellResult, Finding, RunResult, by_hand, in_cluster
+from lab.matrix.verdict import CellResult, RunResult
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.patterns import limit_groups, machine_of, red_groups
@@ -200,7 +202,7 @@ def test_one_node_of_a_hypervisor_is_called_by_its_own_name():
     assert [group.phrase for group in with_it.groups] == [group.phrase for group in without.groups]
 
 
-DOWN = Finding(
+DOWN = Difference(
     kind="link-down",
     fault="node-link-down",
     node="worker2",
@@ -348,7 +350,7 @@ def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
     ],
 )
 def test_what_is_advised_on_a_cluster_are_programs_that_its_nodes_have(advised, on_a_node):
-    found = Finding("kind", "", "worker1", "it", "a", "b", advised, advised, "p1")
+    found = Difference("kind", "", "worker1", "it", "a", "b", advised, advised, "p1")
     assert (in_cluster(found).shows, in_cluster(found).mends) == (on_a_node, on_a_node)
 
 

@@ -8,8 +8,9 @@ from processes import run_program
 from rich.console import Console
 from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
+from lab.facts.difference import OBJECT, Difference
 from lab.machines.cluster.workload_checks import WorkloadResult
-from lab.matrix.verdict import OBJECT, Finding, RunResult
+from lab.matrix.verdict import RunResult
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.terminal import plain_lines, renderable, show
@@ -198,7 +199,7 @@ def test_checks_that_a_node_could_not_run_for_one_reason_are_one_line():
 
 def test_what_lets_a_pod_run_is_a_command_of_its_cells():
     run = made_run("mixed")
-    finding = Finding(
+    finding = Difference(
         *(OBJECT, "", "worker1", "Node worker1", "", "cordoned, and takes no new pods"),
         *("kubectl describe node worker1", "kubectl uncordon worker1", "master"),
     )

@@ -11,8 +11,8 @@ from simulation import Fault, Network
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
+from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
-from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells, product
 from lab.matrix.verdict import RunResult
@@ -74,7 +74,7 @@ class PaperProvider:
         self.looked_at.append(tuple(asked))
         return {name: one for name, one in self.seen.items() if name in asked}
 
-    def deviations(self, *_: object) -> Mapping[str, tuple[StateDifference, ...]]:
+    def deviations(self, *_: object) -> Mapping[str, tuple[Difference, ...]]:
         return {}
 
     def probe(

@@ -1,0 +1,49 @@
+"""What rules, queues and sockets do to packets, read from the lines that tools print. Pure.
+
+A whole state is compared line by line; this says of a line what decisions need to know.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PROTOCOL = re.compile(r"\b(tcp|udp)\b")
+_HOOK = re.compile(r"\bhook (\w+)")
+_BY_LOAD = re.compile(r"\b(?:limit|quota|ct count|numgen|rate)\b")
+_ALTERS = re.compile(
+    r"snat|dnat|masquerade|redirect|mark|notrack| set |ttl|tproxy|dup |fwd |mtu|port_range"
+    r"|type route "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What is done to packets."""
+
+    protocols: frozenset[str] = frozenset()
+    """``"tcp"`` and ``"udp"``, if it is for these."""
+    hooks: frozenset[str] = frozenset()
+    """The hooks of netfilter at which it is."""
+    partial: bool = False
+    """Whether it takes only some packets, or those beyond a rate."""
+    alters: bool = False
+    """Whether a packet may continue changed, or on another path."""
+    of_ttl: bool = False
+    of_mtu: bool = False
+    """Whether a TTL, or an MTU, is part of it."""
+
+
+def read_effect(seen: str, made: str = "") -> Effect:
+    """The effect of what a tool prints now, or was expected to print."""
+    return Effect(
+        frozenset(_PROTOCOL.findall(seen)),
+        frozenset(_HOOK.findall(seen)),
+        partial=_BY_LOAD.search(seen) is not None,
+        alters=any(_ALTERS.search(text) for text in (seen, made)),
+        of_ttl="ttl" in seen,
+        of_mtu="mtu" in seen,
+    )
+
+
+NO_EFFECT = Effect()

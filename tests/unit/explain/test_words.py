@@ -1,0 +1,88 @@
+"""No decision is made by the words of a difference: whoever rewords them changes no verdict."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab.facts.difference import Difference
+
+ROOT = Path(lab.__file__).parent
+WORDS = {"object", "intended", "observed", "sentence", "line", "shows", "mends"}
+"""What users read of a difference."""
+PARSES = {
+    *("split", "rsplit", "splitlines", "partition", "rpartition", "startswith", "endswith"),
+    *("removeprefix", "removesuffix", "find", "index", "count"),
+    *("search", "match", "fullmatch", "findall", "finditer", "sub", "is_command"),
+}
+COMPARES = (ast.In, ast.NotIn, ast.Eq, ast.NotEq)
+ALLOWED = {
+    # Another difference's advice is given only if it can be run: a command line is no sentence.
+    ("explain/question.py", "is_command(differs[0].mends)"),
+}
+
+
+def reads_words(node: ast.AST) -> bool:
+    """Whether the words of a difference are part of an expression; not fields of such a name."""
+    fields = {
+        id(part.value)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and not hasattr(str, part.attr)
+    }
+    return any(
+        isinstance(part, ast.Attribute) and part.attr in WORDS and id(part) not in fields
+        for part in ast.walk(node)
+    )
+
+
+def parses_words(node: ast.AST) -> bool:
+    """Whether an expression takes the words of a difference apart, or compares them."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr=name), args=arguments):
+            return name in PARSES and any(map(reads_words, (value, *arguments)))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return name in PARSES and any(map(reads_words, arguments))
+        case ast.Compare(left=left, ops=operators, comparators=others):
+            compares = any(isinstance(operator, COMPARES) for operator in operators)
+            return compares and any(map(reads_words, (left, *others)))
+        case ast.Subscript(value=ast.Attribute(attr=name)):
+            return name in WORDS
+    return False
+
+
+def parsed_in(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if parses_words(node):
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("package", ["explain", "facts", "matrix", "suites"])
+def test_no_decision_is_made_by_the_words_of_a_difference(package):
+    found = {
+        (path.relative_to(ROOT).as_posix(), expression)
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for expression in parsed_in(path.read_text())
+    }
+    assert found - ALLOWED == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "difference.observed.startswith('no carrier')",
+        "re.search('hook', f'{difference.object} {difference.observed}')",
+        "pattern.search(finding.sentence)",
+        "'tunnel ' in one.object",
+        "one.intended == NO_DROPPING_RULE",
+        "one.object.split()[1]",
+        "word in finding.object.lower()",
+    ],
+)
+def test_words_that_are_parsed_are_found(line):
+    assert [*parsed_in(line)]
+
+
+def test_the_words_are_fields_of_a_difference():
+    assert all(hasattr(Difference, name) for name in WORDS)
