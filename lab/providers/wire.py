@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from lab import _errors
 from lab._errors import LabError
+from lab.state.failure import resource
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -190,6 +191,8 @@ class Failure:
                 else str(file)
             )
             words, number = (error.strerror or "", named, ""), error.errno
+        elif isinstance(error, RuntimeError) and (lacking := resource(error)):
+            name, words, number = OSError.__name__, (os.strerror(lacking), "", ""), lacking
         return cls(name, words, number, "".join(traceback.format_exception(error)))
 
     def error(self) -> Exception:

@@ -348,7 +348,7 @@ def notes(made: RunDifference) -> Iterator[str]:
     if made.before == made.after:
         yield f"both are run {made.before.run}: '{made.after.lab}~1' is the one before it"
     elif made.before.started > made.after.started:
-        yield "note: the first run is the later one, so the changes are reversed"
+        yield "the first run is the later one, so the changes are reversed"
     pairs = (
         ("scenarios", made.before.scenario, made.after.scenario),
         ("topologies", made.before.topology, made.after.topology),

@@ -82,7 +82,7 @@ def exhausted(error: BaseException, action: str) -> PreflightError | None:
     """
     cause: BaseException | None = error
     while cause is not None:
-        number = _resource(cause)
+        number = resource(cause)
         if isinstance(cause, OSError) and number in NO_ROOM:
             return file_failure(action, cause, elsewhere="")
         if number in _USED_UP:
@@ -91,7 +91,7 @@ def exhausted(error: BaseException, action: str) -> PreflightError | None:
     return None
 
 
-def _resource(error: BaseException) -> int:
+def resource(error: BaseException) -> int:
     """The error number of the resource that was used up; 0 if it was none."""
     if isinstance(error, OSError):
         return error.errno or 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -146,7 +146,7 @@ def _attempt(path: Path, own: Holder, shared: bool, elsewhere: str) -> int | Hol
             held = _is_still(descriptor, path)
             if not held:
                 return NOBODY_KNOWN
-            _write(descriptor, own)
+            _write(descriptor, [*_living(descriptor), own] if shared else [own])
         except BlockingIOError:
             return _read(descriptor)
         finally:
@@ -173,18 +173,26 @@ def _is_still(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _write(descriptor: int, own: Holder) -> None:
+def _write(descriptor: int, holders: Iterable[Holder]) -> None:
+    """Record who holds the lock, a line each: tests, captures and others can share it."""
+    lines = [json.dumps([each.process, each.command]) for each in holders]
     with suppress(OSError):  # only used in messages: may be lost on a full disk
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps([own.process, own.command]).encode(), 0)
+        os.pwrite(descriptor, "\n".join(lines).encode(), 0)
 
 
 def _read(descriptor: int) -> Holder:
-    try:
-        process, command = json.loads(os.pread(descriptor, 4096, 0))
-        return Holder(str(command), int(process))
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return NOBODY_KNOWN
+    """The first holder recorded that still runs: one that shared the lock may have ended."""
+    return next(_living(descriptor), NOBODY_KNOWN)
+
+
+def _living(descriptor: int) -> Iterator[Holder]:
+    for line in os.pread(descriptor, 4096, 0).splitlines():
+        with suppress(ValueError, TypeError, OverflowError, RecursionError):
+            process, command = json.loads(line)
+            record = Holder(str(command), int(process))
+            if Path(f"/proc/{record.process}").exists():
+                yield record
 
 
 def _tidy(directory: Path) -> None:

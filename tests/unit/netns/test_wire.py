@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal
@@ -137,3 +138,13 @@ def test_memory_that_is_out_is_told_apart_from_a_defect():
     assert isinstance(sent(MemoryError()), MemoryError)
     assert type(sent(ZeroDivisionError("x"))) is RuntimeError
     assert type(sent(SystemExit(3))) is RuntimeError
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_the_system():
+    usual = threading.stack_size(1 << 46)  # more than a process can have
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            threading.Thread(target=print).start()
+    finally:
+        threading.stack_size(usual)
+    assert isinstance(sent(raised.value), BlockingIOError)

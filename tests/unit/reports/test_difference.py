@@ -300,7 +300,7 @@ NOTES = {
     "itself": (HEALTHY, [f"both are run {HEALTHY.run}: 'overlay~1' is the one before it"]),
     "the wrong way round": (
         replace(DEAD, started="2026-11-20T10:15:00+00:00"),
-        ["note: the first run is the later one, so the changes are reversed"],
+        ["the first run is the later one, so the changes are reversed"],
     ),
     "sample": (
         replace(HEALTHY, coverage=SAMPLED),

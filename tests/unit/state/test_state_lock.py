@@ -86,6 +86,20 @@ def test_tests_share_a_lab_and_keep_others_off(directory):
         pass
 
 
+def test_of_those_that_share_a_lab_one_that_still_runs_is_named(directory):
+    held = {"stdout": subprocess.PIPE, "text": True}
+    shared = HOLD.replace('overlay")', 'overlay", shared=True)')
+    with lab_lock(directory, "lab capture overlay", shared=True):
+        with subprocess.Popen([sys.executable, "-c", shared, str(directory)], **held) as test:
+            assert test.stdout.readline() == "held\n"
+            test.kill()
+        with (
+            pytest.raises(HeldError, match=rf"'lab capture overlay' \(process {os.getpid()}\)"),
+            lab_lock(directory, "lab down overlay", wait=0),
+        ):
+            pass
+
+
 def test_a_directory_stays_for_its_lab_or_reports_alone(directory):
     with lab_lock(directory, "lab up overlay"):
         assert (directory / "lock").exists()
