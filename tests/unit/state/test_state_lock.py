@@ -87,10 +87,11 @@ def test_tests_share_a_lab_and_keep_others_off(directory):
 
 
 def test_of_those_that_share_a_lab_one_that_still_runs_is_named(directory):
-    held = {"stdout": subprocess.PIPE, "text": True}
     shared = HOLD.replace('overlay")', 'overlay", shared=True)')
+    arguments = [sys.executable, "-c", shared, str(directory)]
     with lab_lock(directory, "lab capture overlay", shared=True):
-        with subprocess.Popen([sys.executable, "-c", shared, str(directory)], **held) as test:
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as test:
+            assert test.stdout is not None
             assert test.stdout.readline() == "held\n"
             test.kill()
         with (
