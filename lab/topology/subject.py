@@ -403,8 +403,8 @@ class EntranceSubject:
         return protocol in self.protocols and port == self.port and self.address in {None, target}
 
     def __str__(self) -> str:
-        asked = f"{self.address}:{self.port}" if self.address else f"NodePort {self.port}"
-        return f"Service {self.service}, {asked}, {' and '.join(self.protocols)}"
+        entrance = f"{self.address}:{self.port}" if self.address else f"NodePort {self.port}"
+        return f"Service {self.service}, {entrance}, {' and '.join(self.protocols)}"
 
 
 @dataclass(frozen=True, slots=True)
