@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import Literal
 
@@ -278,10 +278,14 @@ def explain(
     if worst.verdict == "unexpected-pass":  # nothing is wrong but the rule
         return worst.explained(Explained(walk(intent, flow_of(worst.cell))[0], ()))
     heard = _Heard(lab)
-    asked_of = Witnesses(lab.send, lab.look, lab.read, heard.compare, heard.follow)
-    found = _inspect(worst, limits, intent, asked_of, since)
-    found = replace(found, silences=heard.silences(), unrecorded=heard.unrecorded())
-    return found if worst.failed else _without_unread(found)
+    answering = Witnesses(lab.send, lab.look, lab.read, heard.compare, heard.follow)
+    case = Case(worst, intent, tuple(limits), answering, since, tuple(walk(intent, worst.flow)))
+    for stage in STAGES:
+        case = stage(case)
+    explanation = replace(
+        case.explanation(), silences=heard.silences(), unrecorded=heard.unrecorded()
+    )
+    return explanation if worst.failed else _without_unread(explanation)
 
 
 def _without_unread(found: Explanation) -> Explanation:
@@ -353,70 +357,179 @@ def explain_obstructed(
     return None
 
 
-def _inspect(
-    worst: _Tried, limits: Sequence[Limit], intent: Intent, lab: Witnesses, since: float
-) -> Explanation:
-    """Explain a cell by what is wrong on its path."""
-    flow, works = flow_of(worst.cell), worst.expectation.works
-    paths = walk(intent, flow)
-    scope = asked(intent, paths)
-    seen = lab.look(scope)
-    explained = Explainer(intent, seen).explain(flow, works=works)
-    bracket = lab.follow(worst.cell) if worst.failed else None
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request that is explained: how it is asked, and what is known so far."""
+
+    tried: _Tried
+    intent: Intent
+    limits: Sequence[Limit]
+    lab: Witnesses
+    since: float
+    paths: tuple[Path, ...]
+    facts: Mapping[str, NodeFacts | LabError] = field(default_factory=dict)
+    """What the machines of the paths answered."""
+    bracket: Bracket | None = None
+    findings: tuple[Difference, ...] = ()
+    """What is wrong on the path, the cause first."""
+    path: Path | None = None
+    """The path with the findings; None for the first one."""
     elsewhere: tuple[Difference, ...] = ()
-    if worst.failed and not explained.findings and bracket is None:
-        _tried([worst.cell], limits, lab.send)
-        explained = Explained(explained.path, lost(explained.path, seen, lab.look(scope)))
-    if all(finding.kind in LEARNED | COUNTED for finding in explained.findings):
-        # Even if every probe was answered: another machine with a MAC of the path takes its packets
-        # sometimes.
-        rest = {one.name: () for one in intent.everything() if one.name not in scope}
-        whole = Explainer(intent, {**lab.look(rest), **seen})
-        further = whole.explain(flow, works=works)
-        explained = further if further.findings else explained
-        elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
-        if near := _near(explained.path, elsewhere):
-            explained, elsewhere = replace(explained, findings=near), ()
-        elsewhere = (*elsewhere, *whole.silent(rest))
-    unready = _unready(explained, paths) if worst.failed and intent.kubernetes else ()
-    if unready and (found := _deviating(paths, compare_places(lab.compare, unready))):
-        explained = replace(found, findings=(*found.findings, *explained.findings))
-    elif worst.failed and _in_doubt(explained, bracket):
-        explained, beside = _with_deviations(explained, paths, lab.compare, bracket)
-        elsewhere = (*elsewhere, *beside)
-    elif bracket:
-        nearest = sorted(explained.findings, key=lambda one: order(one, explained.path, bracket))
-        explained = replace(explained, findings=tuple(nearest))
-    if worst.failed and intent.kubernetes:
-        objects = compare_places(lab.compare, [CLUSTER]).get(CLUSTER, ())
-        needed, others = of_objects(explained.path, objects, intent.control_plane())
-        causes = with_objects(explained.path, explained.findings, needed, bracket)
-        named = {cause.subject for cause in causes}
-        others += (one for _, one in needed if one.subject not in named)
-        explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
-    if worst.failed:
-        explained = _completed(explained, intent, worst, lab.look, lab.compare)
-        listed = {_identity(finding) for finding in explained.findings}
-        elsewhere = tuple(each for each in elsewhere if _identity(each) not in listed)
     marginal: tuple[Difference, ...] = ()
-    if not worst.failed and not explained.findings:
-        _tried([worst.cell], limits, lab.send)
-        differs = deviations(explained.path, compare_places(lab.compare, places_of(paths)))
-        counted = _dropped(explained.path, dict(_risen(seen, lab.look(scope))))
-        marginal = (
-            # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
-            *(one for one in counted if not _is_tunnel(one.subject)),
-            *(one for one in differs if drops_some(one)),
+    logged: tuple[InLog, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a probe had an unexpected result."""
+        return bool(self.tried.failed)
+
+    @property
+    def scope(self) -> Mapping[str, tuple[str, ...]]:
+        """The machines on the paths, with their pods."""
+        return asked(self.intent, self.paths)
+
+    @property
+    def explained(self) -> Explained:
+        """The path, with what is wrong on it."""
+        return Explained(self.path or self.paths[0], self.findings)
+
+    def answered(self, explained: Explained) -> Case:
+        """The case with another path, or other findings."""
+        return replace(self, path=explained.path, findings=explained.findings)
+
+    def explanation(self) -> Explanation:
+        """What a user is told."""
+        return replace(
+            self.tried.explained(self.explained),
+            elsewhere=self.elsewhere,
+            logged=self.logged,
+            bracket=self.bracket,
+            marginal=self.marginal,
         )
-        elsewhere = (*elsewhere, *(one for one in differs if not drops_some(one)))
-    ill = worst.failed or explained.findings
-    return replace(
-        worst.explained(explained),
-        elsewhere=elsewhere,
-        logged=known(lab.read(explained.path.machines), since) if ill else (),
-        bracket=bracket,
-        marginal=marginal,
+
+
+Stage = Callable[[Case], Case]
+
+
+def check_machines(case: Case) -> Case:
+    """What the checks find on the machines of the paths."""
+    facts = case.lab.look(case.scope)
+    tried = case.tried
+    found = Explainer(case.intent, facts).explain(tried.flow, works=tried.expectation.works)
+    return replace(case, facts=facts).answered(found)
+
+
+def follow_packets(case: Case) -> Case:
+    """Where the probe is lost."""
+    return replace(case, bracket=case.lab.follow(case.tried.cell)) if case.failed else case
+
+
+def count_packets(case: Case) -> Case:
+    """Where packets are lost by the machines' counters, if nothing else is known."""
+    if not case.failed or case.findings or case.bracket is not None:
+        return case
+    _tried([case.tried.cell], case.limits, case.lab.send)
+    path = case.explained.path
+    return replace(case, findings=lost(path, case.facts, case.lab.look(case.scope)))
+
+
+def check_other_machines(case: Case) -> Case:
+    """What is wrong on machines off the paths, if that may be the cause.
+
+    Even if every probe was answered: another machine with a MAC of the path takes its packets
+    sometimes.
+    """
+    if any(finding.kind not in LEARNED | COUNTED for finding in case.findings):
+        return case
+    rest = {machine.name: () for machine in case.intent.everything()}
+    rest = {name: pods for name, pods in rest.items() if name not in case.scope}
+    whole = Explainer(case.intent, {**case.lab.look(rest), **case.facts})
+    further = whole.explain(case.tried.flow, works=case.tried.expectation.works)
+    case = case.answered(further) if further.findings else case
+    elsewhere = whole.elsewhere() if case.failed and not case.findings else ()
+    if near := _near(case.explained.path, elsewhere):
+        case, elsewhere = replace(case, findings=near), ()
+    return replace(case, elsewhere=(*elsewhere, *whole.silent(rest)))
+
+
+def find_deviations(case: Case) -> Case:
+    """What differs from the state that the lab made, where that may be the cause."""
+    explained, compare = case.explained, case.lab.compare
+    unready = _unready(explained, case.paths) if case.failed and case.intent.kubernetes else ()
+    if unready and (deviating := _deviating(case.paths, compare_places(compare, unready))):
+        findings = (*deviating.findings, *case.findings)
+        return replace(case, path=deviating.path, findings=findings)
+    if case.failed and _in_doubt(explained, case.bracket):
+        explained, beside = _with_deviations(explained, case.paths, compare, case.bracket)
+        return replace(case.answered(explained), elsewhere=(*case.elsewhere, *beside))
+    if bracket := case.bracket:
+        path = explained.path
+        nearest = sorted(case.findings, key=lambda finding: order(finding, path, bracket))
+        return replace(case, findings=tuple(nearest))
+    return case
+
+
+def find_changed_objects(case: Case) -> Case:
+    """What differs of the cluster's objects."""
+    if not case.failed or not case.intent.kubernetes:
+        return case
+    objects = compare_places(case.lab.compare, [CLUSTER]).get(CLUSTER, ())
+    path = case.explained.path
+    needed, others = of_objects(path, objects, case.intent.control_plane())
+    causes = with_objects(path, case.findings, needed, case.bracket)
+    named = {cause.subject for cause in causes}
+    beside = (finding for _, finding in needed if finding.subject not in named)
+    return replace(case, findings=causes, elsewhere=(*case.elsewhere, *others, *beside))
+
+
+def complete(case: Case) -> Case:
+    """What is wrong behind a balancer, and a command where a check knows none."""
+    if not case.failed:
+        return case
+    lab = case.lab
+    case = case.answered(_completed(case.explained, case.intent, case.tried, lab.look, lab.compare))
+    listed = {_identity(finding) for finding in case.findings}
+    beside = (finding for finding in case.elsewhere if _identity(finding) not in listed)
+    return replace(case, elsewhere=tuple(beside))
+
+
+def look_for_drops(case: Case) -> Case:
+    """What drops some packets of a cell that works, and what else differs there."""
+    if case.failed or case.findings:
+        return case
+    _tried([case.tried.cell], case.limits, case.lab.send)
+    path = case.explained.path
+    differs = deviations(path, compare_places(case.lab.compare, places_of(case.paths)))
+    counted = _dropped(path, dict(_risen(case.facts, case.lab.look(case.scope))))
+    marginal = (
+        # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
+        *(finding for finding in counted if not _is_tunnel(finding.subject)),
+        *(finding for finding in differs if drops_some(finding)),
     )
+    beside = (finding for finding in differs if not drops_some(finding))
+    return replace(case, marginal=marginal, elsewhere=(*case.elsewhere, *beside))
+
+
+def read_logs(case: Case) -> Case:
+    """What the logs of the path's machines say, if something is wrong."""
+    if not case.failed and not case.findings:
+        return case
+    logs = case.lab.read(case.explained.path.machines)
+    return replace(case, logged=known(logs, case.since))
+
+
+STAGES: tuple[Stage, ...] = (
+    check_machines,
+    follow_packets,
+    count_packets,
+    check_other_machines,
+    find_deviations,
+    find_changed_objects,
+    complete,
+    look_for_drops,
+    read_logs,
+)
+"""How a cell is explained, in order; each looks further only if the ones before leave it open."""
 
 
 def behind_balancer(intent: Intent, cell: Cell, answered: Collection[str]) -> Sequence[Flow]:
@@ -704,6 +817,11 @@ class _Tried:
     failed: int
     answered: Collection[str]
     """The endpoints that answered the last of its unexpected probes."""
+
+    @property
+    def flow(self) -> Flow:
+        """The cell's request."""
+        return flow_of(self.cell)
 
     def explained(self, explained: Explained) -> Explanation:
         """The explanation, with a path and what is wrong on it."""
