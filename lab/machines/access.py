@@ -44,19 +44,19 @@ class SshFiles:
     """Content of ``config``."""
 
 
-def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
+def reach_of(opened: OpenLab, name: str, action: str) -> Reach:
     """How to get a shell on one machine.
 
     Raises UsageError when there is no such machine, or its provider has no machines with SSH.
     Raises BrokenError when the lab's machines do not exist.
     """
-    provider = real_machines(opened.provider, doing)
-    wanted = machine_name(opened, name, doing)
+    provider = real_machines(opened.provider, action)
+    wanted = machine_name(opened, name, action)
     reaches = provider.reaches(opened.handle, opened.intent)
     return next(reach for reach in reaches if reach.name == wanted)
 
 
-def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> int:
+def log_in(opened: OpenLab, name: str, words: tuple[str, ...], action: str) -> int:
     """Log in to one machine over SSH, or run a command there; return the exit code.
 
     On Windows no sudo is used: there is none, and the administrator needs none.
@@ -66,25 +66,25 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
     """
     from lab.machines.ssh.shell import SshShell  # noqa: PLC0415  slow, and an extra
 
-    real_machines(opened.provider, doing)
-    wanted = machine_name(opened, name, doing)
+    real_machines(opened.provider, action)
+    wanted = machine_name(opened, name, action)
     with opened.reached():
         if opened.intent.machine(wanted).os == "windows":
             return opened.provider.machine(opened.handle, opened.intent, wanted).attach(words)
-        shell = SshShell(reach_of(opened, wanted, doing))
+        shell = SshShell(reach_of(opened, wanted, action))
         try:
             return shell.attach(words)
         finally:
             shell.close()
 
 
-def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
+def write_ssh_files(opened: OpenLab, action: str) -> SshFiles:
     """Write configuration and known hosts into the lab's directory.
 
     Raises UsageError when the provider's machines have no SSH. Raises BrokenError when the lab's
     machines do not exist. Raises StateError when the files cannot be written.
     """
-    reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
+    reaches = real_machines(opened.provider, action).reaches(opened.handle, opened.intent)
     directory = opened.handle.directory / _DIRECTORY
     make_private(directory)
     known = directory / "known_hosts"
@@ -94,13 +94,13 @@ def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
     return files
 
 
-def ansible(opened: OpenLab, doing: str) -> dict[str, Any]:
+def ansible(opened: OpenLab, action: str) -> dict[str, Any]:
     """An Ansible inventory that uses the configuration of :func:`write_ssh_files`.
 
     Raises the errors of :func:`write_ssh_files`.
     """
-    files = write_ssh_files(opened, doing)
-    reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
+    files = write_ssh_files(opened, action)
+    reaches = real_machines(opened.provider, action).reaches(opened.handle, opened.intent)
     return inventory(opened.name, opened.plan, opened.intent, reaches, files.config)
 
 
@@ -182,24 +182,24 @@ def export(opened: OpenLab) -> Exported:
     Raises UsageError when the lab has no cluster. Raises BrokenError when its machines do not
     exist, or have no cluster yet.
     """
-    doing = f"reading the kubeconfig of lab '{opened.name}'"
+    action = f"reading the kubeconfig of lab '{opened.name}'"
     if opened.intent.kubernetes is None:
         raise UsageError(
-            doing,
+            action,
             "its pods are network namespaces, and it has no cluster",
             f"'lab down {opened.name}', then 'lab up' with '--provider nspawn --only linux', or "
             "with '--provider libvirt'",
         )
-    content = _admin(reach_of(opened, planes(opened.intent)[0], doing), doing)
+    content = _admin(reach_of(opened, planes(opened.intent)[0], action), action)
     try:
         access = read_kubeconfig(content, context_name(opened.name))
     except KubeconfigError as error:
-        raise BrokenError(doing, f"'{_ADMIN}' cannot be used: {error}", opened.again) from error
-    reach = reach_of(opened, front(opened.intent), doing)
+        raise BrokenError(action, f"'{_ADMIN}' cannot be used: {error}", opened.again) from error
+    reach = reach_of(opened, front(opened.intent), action)
     if reach.jump is None:
         return Exported(access.at(f"https://{reach.address}:{API_PORT}"), None)
     port = local_port(opened.name)
-    files = write_ssh_files(opened, doing)
+    files = write_ssh_files(opened, action)
     host = f"{opened.name}-{reach.name}"
     tunnel = f"ssh -F {files.config} -N -L 127.0.0.1:{port}:127.0.0.1:{API_PORT} {host}"
     return Exported(access.at(f"https://127.0.0.1:{port}"), tunnel)
@@ -213,8 +213,8 @@ def write(access: Access, path: Path) -> None:
     Raises UsageError when the file holds anything but an earlier export, or belongs to another
     user. Raises StateError when it cannot be written.
     """
-    doing = f"writing the kubeconfig '{access.name}' to '{path}'"
-    with guarded_files(doing, _USERS), open_output(path, doing, _is_earlier_export) as file:
+    action = f"writing the kubeconfig '{access.name}' to '{path}'"
+    with guarded_files(action, _USERS), open_output(path, action, _is_earlier_export) as file:
         file.write(kubeconfig_text(access).encode())
 
 
@@ -227,13 +227,13 @@ def local_port(lab: str) -> int:
     return _FIRST_PORT + int(sha256(lab.encode()).hexdigest()[:8], 16) % _PORTS
 
 
-def _admin(reach: Reach, doing: str) -> str:
+def _admin(reach: Reach, action: str) -> str:
     from lab.machines.ssh.shell import SshShell  # noqa: PLC0415  slow, and an extra
 
     shell = SshShell(reach)
     try:
         return shell.get(_ADMIN, Deadline(_READ_SECONDS)).decode()
     except UnicodeDecodeError as error:
-        raise BrokenError(doing, f"'{_ADMIN}' is not text") from error
+        raise BrokenError(action, f"'{_ADMIN}' is not text") from error
     finally:
         shell.close()

@@ -71,18 +71,18 @@ Ailments = Callable[[Guests], Mapping[str, str]]
 """Returns what is wrong, by machine; only machines with a problem."""
 
 
-def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
+def recorded(lab: LabHandle, layout: _Layout | None) -> _Layout:
     """Return the lab's layout that was read from its directory.
 
-    Raises BrokenError if ``found`` is None.
+    Raises BrokenError if ``layout`` is None.
     """
-    if found is None:
+    if layout is None:
         raise BrokenError(
             f"looking for the machines of lab '{lab.name}'",
             "their record is missing",
             f"'lab down {lab.name}', then 'lab up' again",
         )
-    return found
+    return layout
 
 
 def own_network(intent: Intent) -> Intent:
@@ -141,7 +141,7 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
             **guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline),
             **_objects(intent, guests, deadline),
         }
-    found = {
+    states = {
         place: text for place, text in every.items() if isinstance(text, str) and is_whole(text)
     }
     made = {CLUSTER: digest(intent, OBJECTS_COMMAND)} | {
@@ -150,16 +150,16 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
         for place in (machine.name, *(pod.name for pod in machine.pods))
     }
     known = {
-        place: one
-        for place, one in _recorded_states(lab).items()
-        if one["made_by"] == made.get(place, "")
-        and (place not in found or _is_same(place, one["state"], found[place]))
+        place: record
+        for place, record in _recorded_states(lab).items()
+        if record["made_by"] == made.get(place, "")
+        and (place not in states or _is_same(place, record["state"], states[place]))
     }
     new = {
         place: {"made_by": made.get(place, ""), "state": text, "asked": _ASKED}
-        for place, text in found.items()
+        for place, text in states.items()
     }
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in states]:
         say(f"no state recorded of {', '.join(missing)}; 'lab explain' cannot compare it")
     write_private(lab.directory / _STATES, json.dumps(new | known))
 
@@ -182,8 +182,8 @@ def _objects(intent: Intent, guests: Guests, deadline: Deadline) -> Mapping[str,
         return {CLUSTER: error}
     if read_objects(done.stdout).cluster:
         return {CLUSTER: done.stdout}
-    doing = f"asking the API server on '{plane}' for its objects"
-    return {CLUSTER: BrokenError(doing, answer.trouble if answer else "there is no answer")}
+    action = f"asking the API server on '{plane}' for its objects"
+    return {CLUSTER: BrokenError(action, answer.trouble if answer else "there is no answer")}
 
 
 def _compare_place(made: str, now: str | LabError, others: Churn) -> Sequence[Difference] | None:
@@ -210,18 +210,20 @@ def _compare_cluster(
 def _recorded_states(lab: LabHandle) -> Mapping[str, Mapping[str, str]]:
     """By place, ``made_by`` and ``state``; nothing if an older version made the lab."""
     try:
-        found = json.loads((lab.directory / _STATES).read_text(encoding="utf-8"))
+        records = json.loads((lab.directory / _STATES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {place: one for place, one in found.items() if isinstance(one, dict)}
+    return {place: record for place, record in records.items() if isinstance(record, dict)}
 
 
-def _in_cluster_pod(found: Difference, pod: str) -> Difference:
+def _in_cluster_pod(difference: Difference, pod: str) -> Difference:
     """The difference with commands for the pod's node."""
-    shows, mends = (from_node(pod, text) if text else "" for text in (found.shows, found.mends))
-    if found.section == "file":
+    shows, mends = (
+        from_node(pod, text) if text else "" for text in (difference.shows, difference.mends)
+    )
+    if difference.section == "file":
         mends = "delete the pod, so that it is created again"
-    return replace(found, shows=shows, mends=mends)
+    return replace(difference, shows=shows, mends=mends)
 
 
 def other_machines(decided: Collection[str], intent: Intent) -> str:
@@ -247,17 +249,19 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
     def network() -> Mapping[str, str]:
         ill = guests.ailments(intent).items()
         # an outdated network is not broken: its step runs anyway
-        return {name: what for name, what in ill if what != OTHER} | dict(guests.silent())
+        return {name: why for name, why in ill if why != OTHER} | dict(guests.silent())
 
-    checks = {"machines": network} | {step: partial(one, guests) for step, one in beyond.items()}
-    found = on_each(checks, lambda step: checks[step]())
-    again = next((step for step in checks if found[step]), None)
+    checks = {"machines": network} | {
+        step: partial(check, guests) for step, check in beyond.items()
+    }
+    ailments = on_each(checks, lambda step: checks[step]())
+    again = next((step for step in checks if ailments[step]), None)
     if again is None:
         return None
-    ill, reachable = found[again], not found["machines"]
-    name, what = next(iter(ill.items()))
+    ill, reachable = ailments[again], not ailments["machines"]
+    name, why = next(iter(ill.items()))
     more = f", and {len(ill) - 1} more are broken" if len(ill) > 1 else ""
-    return Liveness("broken", f"{name}: {what}{more}", again_from=again, reachable=reachable)
+    return Liveness("broken", f"{name}: {why}{more}", again_from=again, reachable=reachable)
 
 
 def unfit(intent: Intent) -> str:
@@ -303,9 +307,9 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
     lacking: dict[str, set[str]] = {}
     for name, wanted in required_packages(intent).items():
         image = intent.machine(name).hardware.image
-        there = packages_of(image)
-        if there is not None and not wanted <= set(there):
-            lacking.setdefault(image, set()).update(wanted - set(there))
+        present = packages_of(image)
+        if present is not None and not wanted <= set(present):
+            lacking.setdefault(image, set()).update(wanted - set(present))
     if lacking:
         missing = (
             f"'{image}' lacks {', '.join(sorted(names))}" for image, names in lacking.items()
@@ -418,14 +422,14 @@ class MachinesProvider(Provider):
         self,
         lab: LabHandle,
         intent: Intent,
-        asked: Mapping[str, Collection[str]],
+        places: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
         """Observe machines through their shells; see :class:`Provider`."""
         with self._guests(lab) as guests:
             if intent.kubernetes is not None:
-                return self._cluster(lab, intent).observe(guests, asked, deadline)
-            return guests.observe(intent, asked, deadline)
+                return self._cluster(lab, intent).observe(guests, places, deadline)
+            return guests.observe(intent, places, deadline)
 
     def deviations(
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
@@ -436,19 +440,23 @@ class MachinesProvider(Provider):
         that was rebooted or a pod that was created anew since then is not compared.
         """
         recorded = _recorded_states(lab).items()
-        made = {place: one for place, one in recorded if one.get("asked") == _ASKED}
+        made = {place: record for place, record in recorded if record.get("asked") == _ASKED}
         pods = {pod.name: machine for machine in intent.machines for pod in machine.pods}
-        there = {machine.name: machine for machine in intent.machines} | pods
-        asked = {name: there[name] for name in places if name in there and name in made}
+        machines_by_name = {machine.name: machine for machine in intent.machines} | pods
+        chosen = {
+            name: machines_by_name[name]
+            for name in places
+            if name in machines_by_name and name in made
+        }
         with self._guests(lab) as guests:
-            machines = {one.name for one in asked.values()}
+            machines = {place.name for place in chosen.values()}
             now = guests.fleet.run_everywhere(intent, machines, STATE_COMMAND, deadline)
             objects = _objects(intent, guests, deadline) if CLUSTER in places else {}
-        found: dict[str, Sequence[Difference] | LabError] = {}
+        differences: dict[str, Sequence[Difference] | LabError] = {}
         if objects and CLUSTER in made:
-            found |= _compare_cluster(made[CLUSTER]["state"], objects[CLUSTER])
+            differences |= _compare_cluster(made[CLUSTER]["state"], objects[CLUSTER])
         kubernetes = intent.kubernetes is not None
-        for name, machine in asked.items():
+        for name, machine in chosen.items():
             answer = now.get(name)
             if answer is None:
                 continue  # a cluster's pod that is no longer there
@@ -458,12 +466,15 @@ class MachinesProvider(Provider):
             try:
                 differs = _compare_place(made[name]["state"], answer, others)
             except LabError as error:
-                found[name] = error
+                differences[name] = error
                 continue
             if differs is not None:
                 of_cluster = kubernetes and name in pods
-                found[name] = [_in_cluster_pod(one, name) if of_cluster else one for one in differs]
-        return found
+                differences[name] = [
+                    _in_cluster_pod(difference, name) if of_cluster else difference
+                    for difference in differs
+                ]
+        return differences
 
     def capture(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
@@ -519,24 +530,24 @@ class MachinesProvider(Provider):
             }
             try:
                 on_each(monitors, lambda name: monitors[name].begin(flow.protocol, ends[name]))
-                said = guests.fleet.trace(intent, places, flow.table, during, deadline)
+                traces = guests.fleet.trace(intent, places, flow.table, during, deadline)
             finally:
                 counted = on_each(monitors, lambda name: monitors[name].end())
-        for one in counted.values():
-            if one.trouble:
-                say(f"{one.place}: {one.trouble}")
-        return (*said, *counted.values())
+        for trace in counted.values():
+            if trace.trouble:
+                say(f"{trace.place}: {trace.trouble}")
+        return (*traces, *counted.values())
 
     def logs(
-        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+        self, lab: LabHandle, intent: Intent, places: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """The logs of the last minutes of the machines in ``asked``, through their shells."""
+        """The logs of the last minutes of the machines in ``places``, through their shells."""
         try:
             with self._guests(lab) as guests:
                 if intent.kubernetes is None:
-                    yield from guests.logs(asked, deadline, RECENTLY)
+                    yield from guests.logs(places, deadline, RECENTLY)
                     return
-                yield from self._cluster(lab, intent).logs(guests, asked, deadline)
+                yield from self._cluster(lab, intent).logs(guests, places, deadline)
         except LabError as error:
             yield Evidence("logs.missing", f"{error}\n".encode())
 

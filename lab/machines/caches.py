@@ -68,12 +68,12 @@ def create(
                 f"one of {known}",
             )
     inventory = _inventory()
-    there = BundleStore(cache_directory(inventory))
+    bundles = BundleStore(cache_directory(inventory))
     if source is not None:
-        return directory.create(there, source, systems, kubernetes, say)
+        return directory.create(bundles, source, systems, kubernetes, say)
     reached = upstream.web(inventory)
     minor = kubernetes or SUPPORTED[-1]
-    return upstream.create(there, reached, minor, systems or SYSTEMS, say, add_ons)
+    return upstream.create(bundles, reached, minor, systems or SYSTEMS, say, add_ons)
 
 
 def chosen(digest: str | None) -> Manifest:
@@ -81,17 +81,17 @@ def chosen(digest: str | None) -> Manifest:
 
     Raises UsageError when there is none, or ``digest`` is None and there are several.
     """
-    there = store()
+    bundles = store()
     if digest is not None:
-        return there.get(digest)
-    found = there.all()
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(one.short for one in found)
+        return bundles.get(digest)
+    manifests = bundles.all()
+    if len(manifests) == 1:
+        return manifests[0]
+    names = ", ".join(manifest.short for manifest in manifests)
     raise UsageError(
         "looking for the bundle",
-        f"there are several: {names}" if found else "there is none",
-        "give one of them" if found else "lab bundle create",
+        f"there are several: {names}" if manifests else "there is none",
+        "give one of them" if manifests else "lab bundle create",
     )
 
 
@@ -103,25 +103,25 @@ def verify(digest: str | None, say: Say) -> int:
     Raises UsageError when there is no bundle with this digest. Raises PreflightError, BrokenError
     when one is damaged.
     """
-    there = store()
-    asked = [digest] if digest is not None else [one.digest for one in there.list()]
+    bundles = store()
+    digests = [digest] if digest is not None else [listed.digest for listed in bundles.list()]
     damaged = []
-    for one in asked:
+    for name in digests:
         try:
-            there.verify(there.get(one), say)
+            bundles.verify(bundles.get(name), say)
         except LabError as error:
-            if len(asked) == 1:
+            if len(digests) == 1:
                 raise
             say(str(error))
-            damaged.append(f"'{one}'")
+            damaged.append(f"'{name}'")
     if damaged:
-        what = "is damaged" if len(damaged) == 1 else "are damaged"
+        verb = "is damaged" if len(damaged) == 1 else "are damaged"
         raise BrokenError(
-            f"verifying {len(asked)} bundles",
-            f"{' and '.join(damaged)} {what}",
+            f"verifying {len(digests)} bundles",
+            f"{' and '.join(damaged)} {verb}",
             "follow the hint of each",
         )
-    return len(asked)
+    return len(digests)
 
 
 def collect(yes: bool) -> CollectedEntries:
@@ -136,15 +136,17 @@ def collect(yes: bool) -> CollectedEntries:
             decided = placement.load_layout(lab) or containers_layout.load(lab)
             in_use |= {decided.bundle} if decided and decided.bundle else set()
     cache = cache_directory(_inventory())
-    there = BundleStore(cache)
-    found = there.gc(in_use, yes)
-    gone = {Path(one).name for one in found.found}
-    more = prepared.unused(cache, [one for one in there.all() if one.short not in gone])
+    bundles = BundleStore(cache)
+    collected = bundles.gc(in_use, yes)
+    gone = {Path(name).name for name in collected.found}
+    more = prepared.unused(
+        cache, [manifest for manifest in bundles.all() if manifest.short not in gone]
+    )
     took = sum(map(size, more))
-    for one in more if yes else ():
-        remove(one)
-    names = (str(one.relative_to(cache)) for one in more)
-    return CollectedEntries((*found.found, *names), found.bytes + took, yes)
+    for path in more if yes else ():
+        remove(path)
+    names = (str(unused.relative_to(cache)) for unused in more)
+    return CollectedEntries((*collected.found, *names), collected.bytes + took, yes)
 
 
 def _inventory() -> Inventory:
@@ -178,13 +180,13 @@ def build(
     Raises LabError as :meth:`ImageStore.get` does; PreflightError when a file does not exist, or is
     no input of the recipe. Raises Terminated on SIGTERM.
     """
-    there = image_store()
+    golden_images = image_store()
     if firmware is not None:
-        there.choose(name, firmware)
+        golden_images.choose(name, firmware)
     if given:
-        there.remember(name, given)
+        golden_images.remember(name, given)
     with terminable():
-        return there.get(name, say)
+        return golden_images.get(name, say)
 
 
 def has_product_key(name: str) -> bool:
@@ -201,10 +203,10 @@ def collect_sites(yes: bool, say: Say) -> tuple[Leftovers, ...]:
 
 def collect_copies(yes: bool, say: Say) -> tuple[Leftovers, ...]:
     """Find, and with ``yes`` remove, copies on hypervisors that are no longer needed."""
-    there = image_store()
-    current = [listed.digest for listed in there.list() if listed.digest]
-    current += (medium.identity(one, os) for one in store().all() for os in SYSTEMS)
-    media = there.media()
+    golden_images = image_store()
+    current = [listed.digest for listed in golden_images.list() if listed.digest]
+    current += (medium.identity(manifest, os) for manifest in store().all() for os in SYSTEMS)
+    media = golden_images.media()
     return _on_hypervisors(lambda host: images.collect_copies(host, current, media, yes=yes), say)
 
 

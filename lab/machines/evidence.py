@@ -43,7 +43,7 @@ def table(kind: str, items: Iterable[Object]) -> str:
     """The objects of a kind as a table, one per line; ``kind`` is a key of :data:`PATHS`."""
     headings, row = _KINDS[kind]
     rows = [row(item) for item in items]
-    ordered = sorted(rows, key=(lambda one: one[0]) if kind == "events" else None)
+    ordered = sorted(rows, key=(lambda cells: cells[0]) if kind == "events" else None)
     return "".join(f"{line}\n" for line in table_lines((headings, *ordered)))
 
 
@@ -58,7 +58,7 @@ def _node(item: Object) -> Row:
     labels = item.get("metadata", {}).get("labels") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
-    said = "Ready" if ready.get("status") == "True" else f"NotReady: {ready.get('reason', _NONE)}"
+    state = "Ready" if ready.get("status") == "True" else f"NotReady: {ready.get('reason', _NONE)}"
     addresses = [
         address["address"]
         for address in status.get("addresses") or ()
@@ -66,7 +66,7 @@ def _node(item: Object) -> Row:
     ]
     return (
         _name(item)[1],
-        said + (", cordoned" if spec.get("unschedulable") else ""),
+        state + (", cordoned" if spec.get("unschedulable") else ""),
         ",".join(key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)) or _NONE,
         str(info.get("kubeletVersion", _NONE)),
         ",".join(addresses) or _NONE,
@@ -165,8 +165,8 @@ def _event(item: Object) -> Row:
     )
 
 
-def _pairs(found: Mapping[str, str] | None) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted((found or {}).items())) or _NONE
+def _pairs(labels: Mapping[str, str] | None) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
 
 
 _NAMED = ("NAMESPACE", "NAME")
@@ -314,8 +314,8 @@ def _pieces(node: EvidenceNode, since: str = "") -> Iterator[EvidencePiece]:
 def _linux(node: EvidenceNode, since: str) -> Iterator[EvidencePiece]:
     yield "facts.json", lambda within: facts_json(linux.observe(node.shell, within))
     for file, line in _LINUX.items():
-        asked = line.replace(_JOURNAL, f"{_JOURNAL} {since}".rstrip())
-        yield file, printed_by(partial(node.shell.run, ("sh", "-c", f"{asked}\n")))
+        script = line.replace(_JOURNAL, f"{_JOURNAL} {since}".rstrip())
+        yield file, printed_by(partial(node.shell.run, ("sh", "-c", f"{script}\n")))
 
 
 def printed_by(run: Callable[[Deadline], Completed]) -> Callable[[Deadline], str]:

@@ -156,19 +156,19 @@ class Guests(ABC):
         return self.fleet.machine(intent, name)
 
     def observe(
-        self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
+        self, intent: Intent, places: Mapping[str, Collection[str]], deadline: Deadline
     ) -> dict[str, NodeFacts | LabError]:
-        """Observe the machines in ``asked``, and the pods named for each."""
-        return dict(self.fleet.observe(intent, asked, deadline))
+        """Observe the machines in ``places``, and the pods named for each."""
+        return dict(self.fleet.observe(intent, places, deadline))
 
     def logs(
-        self, asked: Collection[str], deadline: Deadline, since: str = ""
+        self, places: Collection[str], deadline: Deadline, since: str = ""
     ) -> Iterator[Evidence]:
         """The end of the logs of Linux machines. Never raises."""
         nodes = (
             EvidenceNode(control, self.shell(control))
             for control in self._controls
-            if control in asked
+            if control in places
         )
         return starmap(Evidence, logs(nodes, deadline, self.patience, since))
 

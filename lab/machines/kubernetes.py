@@ -196,16 +196,16 @@ class MachinesCluster:
     def steps(self) -> tuple[Step, ...]:
         """The steps after those of the machines: cluster, Windows nodes, probe pods."""
         made = (self.bundled.cluster, self.bundled.digest)
-        found = [
+        steps = [
             replace(step, run=self._running(step.name)) for step in self._linux(self._no_site())
         ]
-        ready = found.pop()
-        found += [
+        ready = steps.pop()
+        steps += [
             Step(system, digest(system, *made), partial(self._join_all, system))
             for system in sorted({node.os for node in self._foreign_nodes()})
         ]
         pods = Step("pods", digest(self.intent, *made), self._pods, beside=True)
-        return (*found, ready, pods)
+        return (*steps, ready, pods)
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that is not Ready. Never raises."""
@@ -257,7 +257,9 @@ class MachinesCluster:
                     return made.run(deadline)
             except LabError as error:
                 why = f"{error.doing}: {error.happened}"
-                return tuple(one for machine in nodes(self.intent) for one in unmade(machine, why))
+                return tuple(
+                    result for machine in nodes(self.intent) for result in unmade(machine, why)
+                )
 
     def import_images(self, archive: Path) -> tuple[str, ...]:
         """Import a docker-archive or OCI archive on all Linux nodes; returns the nodes.
@@ -343,16 +345,18 @@ class MachinesCluster:
     ) -> Mapping[int, Outcome]:
         with self.opened() as guests:
             if not self._foreign_nodes():
-                found = guests.probe(bound, probes, settings, progress)
+                outcomes = guests.probe(bound, probes, settings, progress)
             else:
                 with self.api(guests, guests.deadline(_API_SECONDS)) as api:
                     others = {
                         node.name: ExecProber(api, node.name) for node in self._foreign_nodes()
                     }
-                    found = guests.probe(bound, probes, settings, progress, others)
-            shown = {name for one in found.values() for name in one.backends}
-            holders = self._holders(guests, {one for one in shown if one.startswith(FINGERPRINT)})
-        return {key: with_names(one, holders) for key, one in found.items()}
+                    outcomes = guests.probe(bound, probes, settings, progress, others)
+            shown = {name for outcome in outcomes.values() for name in outcome.backends}
+            holders = self._holders(
+                guests, {name for name in shown if name.startswith(FINGERPRINT)}
+            )
+        return {key: with_names(outcome, holders) for key, outcome in outcomes.items()}
 
     def _holders(self, guests: Guests, certificates: Collection[str]) -> Mapping[str, str]:
         """The control planes whose API servers have these certificates, by fingerprint.
@@ -379,11 +383,11 @@ class MachinesCluster:
     def observe(
         self,
         guests: Guests,
-        asked: Mapping[str, Collection[str]],
+        places: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
         """Observe machines of every system, together with their pods."""
-        facts = guests.observe(self.intent, asked, deadline)
+        facts = guests.observe(self.intent, places, deadline)
         for node in self._foreign_nodes():
             if node.name in facts:
                 system = system_of(node.os, System, f"observing node '{node.name}'")
@@ -396,29 +400,29 @@ class MachinesCluster:
     def evidence(self, guests: Guests) -> Iterator[Evidence]:
         """Evidence from nodes and API server, and the logs of other machines. Never raises."""
         deadline = guests.deadline(EVIDENCE_SECONDS)
-        asked = [self._evidence_node(guests, node) for node in self.bundled.cluster.nodes]
+        evidence_nodes = [self._evidence_node(guests, node) for node in self.bundled.cluster.nodes]
         try:
             with self.api(guests, deadline) as api:
-                found = gather(
-                    asked,
+                pieces = gather(
+                    evidence_nodes,
                     lambda path, within: api.ask("GET", path, within),
                     deadline,
                     guests.patience,
                 )
-                yield from starmap(Evidence, found)
+                yield from starmap(Evidence, pieces)
         except LabError as error:
             yield Evidence("api/missing", f"{error}\n".encode())
         others = self._other_machines(machine.name for machine in self.intent.machines)
         yield from guests.logs(others, deadline)
 
     def logs(
-        self, guests: Guests, asked: Collection[str], deadline: Deadline
+        self, guests: Guests, places: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """The end of the logs of the machines in ``asked``, nodes or not. Never raises."""
-        nodes = [node for node in self.bundled.cluster.nodes if node.name in asked]
+        """The end of the logs of the machines in ``places``, nodes or not. Never raises."""
+        nodes = [node for node in self.bundled.cluster.nodes if node.name in places]
         asking = (self._evidence_node(guests, node) for node in nodes)
         yield from starmap(Evidence, logs(asking, deadline, guests.patience, RECENTLY))
-        yield from guests.logs(self._other_machines(asked), deadline, RECENTLY)
+        yield from guests.logs(self._other_machines(places), deadline, RECENTLY)
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline, plane: str = "") -> Iterator[Api]:
@@ -479,7 +483,11 @@ class MachinesCluster:
     def _running(self, name: str) -> Callable[[], None]:
         def run() -> None:
             with self.opened() as guests:
-                (step,) = (one for one in self._linux(self._site(guests)) if one.name == name)
+                (step,) = (
+                    candidate
+                    for candidate in self._linux(self._site(guests))
+                    if candidate.name == name
+                )
                 step.run()
 
         return run

@@ -149,7 +149,7 @@ def systems() -> tuple[System, ...]:
     return tuple(objects("systems", System))
 
 
-def system_of(name: Os, kind: type[S], doing: str) -> S:
+def system_of(name: Os, kind: type[S], action: str) -> S:
     """The system of nodes of this name that can do what ``kind`` asks for.
 
     ``kind``: :class:`System` itself, or what a provider asks of one.
@@ -160,7 +160,7 @@ def system_of(name: Os, kind: type[S], doing: str) -> S:
         if system.name == name and isinstance(system, kind):
             return system
     raise UsageError(
-        doing,
+        action,
         f"nothing installed has {name} nodes of this kind",
         f'pip install "hybridlab[{name}]"',
     )

@@ -60,7 +60,7 @@ def _subnets(network: Object) -> list[Object]:
 
 def bridges(networks: Iterable[Object], mtus: Mapping[str, int]) -> tuple[Bridge, ...]:
     """The L2Bridge networks; their address is that of the subnet's gateway."""
-    found = []
+    bridges_by_name = []
     for network in networks:
         if str(network.get("Type", "")).lower() in _BRIDGES:
             addresses = tuple(
@@ -69,8 +69,8 @@ def bridges(networks: Iterable[Object], mtus: Mapping[str, int]) -> tuple[Bridge
                 if subnet.get("GatewayAddress")
             )
             name = str(network.get("Name", ""))
-            found.append(Bridge(name, "", addresses, mtus.get(name, 0)))
-    return tuple(found)
+            bridges_by_name.append(Bridge(name, "", addresses, mtus.get(name, 0)))
+    return tuple(bridges_by_name)
 
 
 def _length(prefix: object) -> str:
@@ -179,10 +179,15 @@ def translations(
         for endpoint in endpoints
     }
     nodes = set(own)
-    found = [it for one in policy_lists for it in _balancers(one, addresses, nodes)]
-    ordered = sorted(found, key=lambda one: (one.address or "", one.port, one.protocol))
+    translations_found = [
+        it for policy in policy_lists for it in _balancers(policy, addresses, nodes)
+    ]
+    ordered = sorted(
+        translations_found,
+        key=lambda translation: (translation.address or "", translation.port, translation.protocol),
+    )
     return Translations(
-        by="hns" if found else "",
+        by="hns" if translations_found else "",
         services=tuple(ordered),
         masquerades=tuple(dict.fromkeys(_masquerades(endpoints))),
         marked=True,
@@ -218,7 +223,7 @@ def _masquerades(endpoints: Iterable[Object]) -> Iterator[Masquerade]:
         source = str(ip_interface(f"{endpoint.get('IPAddress')}/{length}").network)
         for policy in _policies(endpoint, "OutBoundNAT"):
             spared = policy.get("ExceptionList") or policy.get("Exceptions") or ()
-            yield Masquerade(source, tuple(str(one) for one in spared))
+            yield Masquerade(source, tuple(str(subnet) for subnet in spared))
 
 
 _ANYWHERE = "0.0.0.0"  # noqa: S104  Windows' next hop of an on-link route
@@ -247,9 +252,9 @@ def observe(
     return facts(run_step(shell, script, module, "observe", settings, deadline).facts)
 
 
-def facts(said: Object) -> NodeFacts:
+def facts(answer: Object) -> NodeFacts:
     """Parse the step's answer. Pure; parts that cannot be read are listed in ``absent``."""
-    read = _Reading(said)
+    read = _Reading(answer)
     networks, endpoints = read.all("networks"), read.all("endpoints")
     behind = _behind(read.all("adapters"))
     links = tuple(_links(read, behind))
@@ -258,7 +263,7 @@ def facts(said: Object) -> NodeFacts:
     own = [text.partition("/")[0] for link in links for text in link.addresses]
     return NodeFacts(
         os="windows",
-        version=str(said.get("version", "")),
+        version=str(answer.get("version", "")),
         links=(*links, *_networks(networks)),
         bridges=bridges(networks, mtus),
         tunnels=tunnels(networks),
@@ -280,9 +285,9 @@ def facts(said: Object) -> NodeFacts:
 class _Reading:
     """The step's lists of JSON texts, and the parts that cannot be read."""
 
-    def __init__(self, said: Object) -> None:
-        self._said = said
-        absent = said.get("absent")
+    def __init__(self, answer: Object) -> None:
+        self._said = answer
+        absent = answer.get("absent")
         self.absent = (
             {str(k): str(v) for k, v in absent.items()} if isinstance(absent, dict) else {}
         )
@@ -297,8 +302,8 @@ class _Reading:
 
     def all(self, name: str) -> list[Any]:
         """The objects of a list."""
-        found = self._said.get(name) or []
-        texts = [found] if isinstance(found, str) else found
+        values = self._said.get(name) or []
+        texts = [values] if isinstance(values, str) else values
         try:
             return [json.loads(text) for text in texts]
         except (TypeError, ValueError) as error:
@@ -319,11 +324,13 @@ def _behind(adapters: Iterable[Object]) -> dict[str, str]:
 
 def _links(read: _Reading, behind: Mapping[str, str]) -> Iterator[LinkFacts]:
     """The adapters with addresses and MTU; one behind a virtual switch keeps its name."""
-    adapters = {str(one["name"]): one for one in read.all("adapters")}
+    adapters = {str(item["name"]): item for item in read.all("adapters")}
     addresses: dict[str, list[str]] = {}
-    for one in read.all("addresses"):
-        addresses.setdefault(str(one["name"]), []).append(f"{one['address']}/{one['length']}")
-    states = {str(one["name"]): one for one in read.all("interfaces")}
+    for address in read.all("addresses"):
+        addresses.setdefault(str(address["name"]), []).append(
+            f"{address['address']}/{address['length']}"
+        )
+    states = {str(interface["name"]): interface for interface in read.all("interfaces")}
     switched = {card: name for name, card in behind.items()}
     for name, adapter in adapters.items():
         if name in behind:
@@ -392,12 +399,12 @@ def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterato
 
 def _forwards(interfaces: Iterable[Object]) -> bool | None:
     """Whether any of HNS' own interfaces forwards; None if there is none."""
-    said = [
+    forwarding = [
         str(interface.get("forwarding", "")).lower() == "enabled"
         for interface in interfaces
         if str(interface.get("name", "")).startswith(_VIRTUAL)
     ]
-    return any(said) if said else None
+    return any(forwarding) if forwarding else None
 
 
 def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:
@@ -437,12 +444,12 @@ def _listening(entries: Iterable[Object]) -> Iterator[tuple[str, int]]:
 
 def _units(read: _Reading) -> Iterator[Unit]:
     logs = {
-        str(one["name"]): tuple(str(line) for line in one.get("lines") or ())
-        for one in read.all("logs")
+        str(log["name"]): tuple(str(line) for line in log.get("lines") or ())
+        for log in read.all("logs")
     }
-    for one in read.all("services"):
-        name, state = str(one["name"]), str(one.get("state", ""))
-        start = str(one.get("start", ""))
+    for service in read.all("services"):
+        name, state = str(service["name"]), str(service.get("state", ""))
+        start = str(service.get("start", ""))
         more = f", starts: {start}" if start and state != _RUNS else ""
         yield Unit(name, f"{state}{more}", logs.get(name, ()))
 

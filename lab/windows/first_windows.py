@@ -48,8 +48,8 @@ class WindowsCheck:
 
 
 CHECKS = tuple(
-    WindowsCheck(**one)
-    for one in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    WindowsCheck(**check)
+    for check in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 )
 
 
@@ -104,11 +104,11 @@ def _asked(check: WindowsCheck, lab: OpenLab, node: str) -> Answer:
     return _judged(check, node, done.stdout, why="no output", errors=done.stderr)
 
 
-def _judged(check: WindowsCheck, of: str, said: str, why: str, errors: str = "") -> Answer:
+def _judged(check: WindowsCheck, of: str, output: str, why: str, errors: str = "") -> Answer:
     """``errors``: standard error, which may quote the command and is no answer."""
-    right = re.search(check.pattern, said) is not None
-    said += f"\n{errors}" if errors.strip() else ""
-    text = mask("\n".join(said.splitlines()[-_LINES:]).strip())
+    right = re.search(check.pattern, output) is not None
+    output += f"\n{errors}" if errors.strip() else ""
+    text = mask("\n".join(output.splitlines()[-_LINES:]).strip())
     if not text:
         return Answer(check, of, why, "not run")
     if not check.pattern:

@@ -121,28 +121,28 @@ def clone_machine(
     )
 
 
-def pin_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None:
+def pin_keys(host: Host, recipe: MachineRecipe, read_console: Callable[[], str]) -> None:
     """Wait for a clone's keys on its console, pin them, and delete its seed.
 
-    Does not wait if they are already pinned. ``said``: returns its console output since it was
-    created.
+    Does not wait if they are already pinned. ``read_console``: returns its console output since
+    it was created.
 
     Raises BrokenError with the console's last lines when a step of the lab's script failed, or its
     domain stopped. Raises DeadlineError naming the current phase when it takes too long.
     """
     lab, name = recipe.lab, recipe.machine.name
     if keyring.pins(lab, name) is None:
-        pins = _wait_for_keys(host, recipe, said)
+        pins = _wait_for_keys(host, recipe, read_console)
         keyring.pin(lab, name, pins)
     with host.explain_errors(f"ejecting the medium from machine '{name}'"):
-        pool, found = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
-        if pool is not None and found is not None:
-            domains.discard_volume(found[0], pool, seed_volume(name))
+        pool, domain = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
+        if pool is not None and domain is not None:
+            domains.discard_volume(domain[0], pool, seed_volume(name))
 
 
-def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
+def _wait_for_keys(host: Host, recipe: MachineRecipe, read_console: Callable[[], str]) -> Pins:
     lab, name = recipe.lab, recipe.machine.name
-    doing = f"waiting for machine '{name}' to print its host keys on its console"
+    action = f"waiting for machine '{name}' to print its host keys on its console"
     hint = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
     deadline = Deadline(SPEAK_SECONDS[recipe.accelerated])
     progress = monitor.begin(time.monotonic())
@@ -150,23 +150,23 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
     def look() -> bool:
         nonlocal progress
         with host.explain_errors(f"looking at machine '{name}'"):
-            found = domains.find(host.connected, lab, name)
-            runs = found is not None and domains.state(found[0]) == "running"
-        text = said()
+            domain = domains.find(host.connected, lab, name)
+            runs = domain is not None and domains.state(domain[0]) == "running"
+        text = read_console()
         new = Observation(at=time.monotonic(), said=text, runs=runs)
         progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
         if progress.ending:
             why = f"{_why_ended(progress, text)}{_evidence(host, recipe)}"
-            raise BrokenError(doing, why, hint)
+            raise BrokenError(action, why, hint)
         return False
 
     try:
-        deadline.wait(doing, look, every=_LOOK_SECONDS)
+        deadline.wait(action, look, every=_LOOK_SECONDS)
     except DeadlineError as error:
         raise DeadlineError(
-            doing,
+            action,
             f"not within {deadline.seconds:g} s; {_how_far(progress)}{_evidence(host, recipe)}",
             hint,
         ) from error
@@ -180,31 +180,31 @@ def _evidence(host: Host, recipe: MachineRecipe) -> str:
     """
     lab, name = recipe.lab, recipe.machine.name
     folder = lab.directory / f"{name}-first-start"
-    seen: list[str] = []
+    lines: list[str] = []
     try:
         folder.mkdir(exist_ok=True)
         with host.explain_errors(f"looking at machine '{name}'"):
-            pool, found = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
+            pool, domain = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
             volume = f"{name}.qcow2"
             disk = storage.find(pool, volume) if pool else None
-            if pool is None or found is None or disk is None:
+            if pool is None or domain is None or disk is None:
                 return ""
-            seen.append(f"its disk differs from the image by {int(disk.info()[2]) >> 20} MiB")
-            (folder / "screen.png").write_bytes(domains.screenshot(found[0]))
-            seen.append(f"its screen is in '{folder / 'screen.png'}'")
-            with TemporaryDirectory(dir=folder) as work, _paused(found[0]):
+            lines.append(f"its disk differs from the image by {int(disk.info()[2]) >> 20} MiB")
+            (folder / "screen.png").write_bytes(domains.screenshot(domain[0]))
+            lines.append(f"its screen is in '{folder / 'screen.png'}'")
+            with TemporaryDirectory(dir=folder) as work, _paused(domain[0]):
                 copy = Path(work) / "disk"
                 storage.copy_out(pool, volume, copy)
                 logs = offline.read_logs(copy, Path(work), f"reading the disk of '{name}'")
         for log, text in logs.items():
             hidden = mask(text.replace(keyring.password(lab, name), MASK))
             write_private(folder / log, hidden)
-            seen += [f"{one.place}: {one.match}" for one in in_log(log, hidden)]
-        seen.append(f"its own logs are in '{folder}'")
+            lines += [f"{secret.place}: {secret.match}" for secret in in_log(log, hidden)]
+        lines.append(f"its own logs are in '{folder}'")
     except (LabError, OSError) as error:
         happened = error.happened if isinstance(error, LabError) else error
-        seen.append(f"no more evidence is available ({happened})")
-    return "".join(f"\n  {one}" for one in seen)
+        lines.append(f"no more evidence is available ({happened})")
+    return "".join(f"\n  {line}" for line in lines)
 
 
 @contextmanager

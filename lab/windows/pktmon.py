@@ -63,9 +63,9 @@ def start_command(protocol: str, ends: Collection[Ends]) -> str:
     It ends with the exit code of ``pktmon start``, and changes nothing, if that fails.
     """
     adds = " && ".join(
-        f"pktmon.exe filter add hybridlab-{number} -i {one} {other}"
+        f"pktmon.exe filter add hybridlab-{number} -i {client} {other}"
         f" -t {protocol.upper()} -p {port} -e"
-        for number, (one, other, port) in enumerate(sorted(ends), start=1)
+        for number, (client, other, port) in enumerate(sorted(ends), start=1)
     )
     return (
         "pktmon.exe start --capture --counters-only "
@@ -84,7 +84,7 @@ def filter_names(text: str) -> tuple[str, ...]:
         if lines and [len(line.split()) for line in lines[1:]] in ([], [1]):
             return ()
         raise ValueError(text)
-    second, third = [*(one.start() for one in re.finditer("-+", lines[ruled])), None][1:3]
+    second, third = [*(ruler.start() for ruler in re.finditer("-+", lines[ruled])), None][1:3]
     rows = lines[ruled + 1 :]
     if not rows or not all(row[:second].strip().isdecimal() for row in rows):
         raise ValueError(text)
@@ -204,5 +204,5 @@ class PacketMonitor:
 
 
 def _error(happened: str, done: Completed | None = None) -> BrokenError:
-    said = one_line(" ".join(f"{done.stdout} {done.stderr}".split()))[:_SHOWN] if done else ""
-    return BrokenError("asking pktmon", f"{happened}: '{said}'" if said else happened)
+    output = one_line(" ".join(f"{done.stdout} {done.stderr}".split()))[:_SHOWN] if done else ""
+    return BrokenError("asking pktmon", f"{happened}: '{output}'" if output else happened)

@@ -84,7 +84,9 @@ def command_line(command: Sequence[str]) -> WindowsCommand:
     program, *arguments = command
     path = KNOWN.get(program.lower()) or (program if "\\" in program else None)
     if path is None:
-        line = "".join(f"^{one}" if one in _META else one for one in _joined(command))
+        line = "".join(
+            f"^{character}" if character in _META else character for character in _joined(command)
+        )
         return _fitting(WindowsCommand(CMD, f"/d /s /c {line}"), CMD_LONGEST)
     if path == CMD:
         return _fitting(WindowsCommand(path, _for_cmd(arguments)), CMD_LONGEST)
@@ -101,12 +103,12 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _check(command: Sequence[str]) -> None:
-    doing = "writing a Windows command line"
+    action = "writing a Windows command line"
     if not command or not command[0]:
-        raise UsageError(doing, "there is no program to run")
-    if any(one in word for word in command for one in "\0\r\n"):
+        raise UsageError(action, "there is no program to run")
+    if any(character in word for word in command for character in "\0\r\n"):
         words = f"an argument of '{command[0]}' contains a line break or NUL"
-        raise UsageError(doing, words, "send it as input, or in a file")
+        raise UsageError(action, words, "send it as input, or in a file")
 
 
 def _fitting(made: WindowsCommand, longest: int) -> WindowsCommand:
@@ -163,7 +165,12 @@ def script_file(script: str) -> bytes:
 def quote(text: str) -> str:
     """The text as a PowerShell string literal; curly quotes must be doubled too."""
     return (
-        "'" + "".join(2 * one if one in "'\u2018\u2019\u201a\u201b" else one for one in text) + "'"
+        "'"
+        + "".join(
+            2 * character if character in "'\u2018\u2019\u201a\u201b" else character
+            for character in text
+        )
+        + "'"
     )
 
 
@@ -202,7 +209,7 @@ def decode_clixml(text: str) -> str:
     """
     if MARK not in text:
         return text
-    return _DOCUMENT.sub(lambda found: _document(found[0]), _HEAD.sub("", text))
+    return _DOCUMENT.sub(lambda match: _document(match[0]), _HEAD.sub("", text))
 
 
 def _document(text: str) -> str:
@@ -212,18 +219,18 @@ def _document(text: str) -> str:
         root = ET.fromstring(text)  # noqa: S314  it has no document type, so no entities
     except ET.ParseError:
         return text
-    return "".join(_record(one) for one in root)
+    return "".join(_record(element) for element in root)
 
 
 def _record(element: ET.Element) -> str:
     stream = element.get("S", "").lower()
     if stream in _SILENT:
         return ""
-    said = _unescaped(_words(element)).replace("\r\n", "\n")
-    if not said:
+    text = _unescaped(_words(element)).replace("\r\n", "\n")
+    if not text:
         return ""
     prefix = _PREFIX.get(stream, "")
-    ended = said if element.tag == f"{_SPACE}S" and not prefix else said.rstrip("\n") + "\n"
+    ended = text if element.tag == f"{_SPACE}S" and not prefix else text.rstrip("\n") + "\n"
     return f"{prefix}{ended}"
 
 
@@ -231,18 +238,18 @@ def _words(element: ET.Element) -> str:
     """A string's text, or an object's text as PowerShell would print it."""
     if element.tag != f"{_SPACE}Obj":
         return element.text or ""
-    for found in (element.find(f"{_SPACE}ToString"), element.find(f".//{_SPACE}S")):
-        if found is not None and found.text:
-            return found.text
+    for part in (element.find(f"{_SPACE}ToString"), element.find(f".//{_SPACE}S")):
+        if part is not None and part.text:
+            return part.text
     return ""
 
 
 def _unescaped(text: str) -> str:
     """Decode escapes such as ``_x000D_``: UTF-16 code units, possibly surrogate pairs."""
     return _ESCAPES.sub(
-        lambda found: (
+        lambda match: (
             b"".join(
-                int(unit, 16).to_bytes(2, "little") for unit in re.findall("x(.{4})", found[0])
+                int(unit, 16).to_bytes(2, "little") for unit in re.findall("x(.{4})", match[0])
             )
         ).decode("utf-16-le", "replace"),
         text,
@@ -266,10 +273,10 @@ def sftp_path(path: str) -> str:
             "it does not begin with a drive",
             "write it as C:\\directory\\file",
         )
-    found = _NEVER.search(path[2:])
-    if found:
+    match = _NEVER.search(path[2:])
+    if match:
         raise UsageError(
-            f"naming the file '{path}' on Windows", f"a name there cannot contain {found[0]!r}"
+            f"naming the file '{path}' on Windows", f"a name there cannot contain {match[0]!r}"
         )
     return "/" + path.replace("\\", "/")
 
@@ -317,17 +324,17 @@ class WindowsShell(Shell):
         Raises as :meth:`run`.
         """
         first = next((line.strip() for line in script.splitlines() if line.strip()), "")
-        doing = f"running the script '{shortened(first)}' on '{self._name}'"
+        action = f"running the script '{shortened(first)}' on '{self._name}'"
         script = wrap_script(script)
         out = bytearray()
         if fits_command_line(script):
             command = encoded_command(script)
-            code, err = self._winrm(doing, command, deadline, out.extend)
+            code, err = self._winrm(action, command, deadline, out.extend)
         else:
             path = f"{_TEMPORARY}-{secrets.token_hex(4)}.ps1"
             self.put(script_file(script), path, 0o600, deadline)
             try:
-                code, err = self._winrm(doing, file_command(path), deadline, out.extend)
+                code, err = self._winrm(action, file_command(path), deadline, out.extend)
             finally:
                 self.remove(path)
         return Completed(code, out.decode(errors="replace"), err)
@@ -346,9 +353,9 @@ class WindowsShell(Shell):
 
     def remove(self, path: str) -> None:
         """Remove one of the lab's files, if that is possible now."""
-        doing, deadline = f"removing '{path}' of '{self._name}'", Deadline(_CLEAN_SECONDS)
+        action, deadline = f"removing '{path}' of '{self._name}'", Deadline(_CLEAN_SECONDS)
         # Errors are ignored: the machine may be restarting, and only the lab reads that directory.
-        with suppress(BrokenError), self._files(doing, deadline) as files:
+        with suppress(BrokenError), self._files(action, deadline) as files:
             files.remove(sftp_path(path))
 
     def wait(self, deadline: Deadline) -> None:
@@ -357,8 +364,8 @@ class WindowsShell(Shell):
         Raises DeadlineError with the outcome of the last attempt. Raises CertificateError,
         HostKeyError or KeyFileError at once, and PasswordError after :data:`REFUSALS` in a row.
         """
-        doing = f"waiting for '{self._name}' ({self._host}) to accept commands and files"
-        wait_until_ready(doing, LimitedAttempts(self._attempt), deadline, AGAIN_SECONDS)
+        action = f"waiting for '{self._name}' ({self._host}) to accept commands and files"
+        wait_until_ready(action, LimitedAttempts(self._attempt), deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command, or a login shell if it is empty, on this terminal over SSH."""
@@ -375,8 +382,8 @@ class WindowsShell(Shell):
         self._pool.close()
         self._connection.close()
 
-    def _files(self, doing: str, deadline: Deadline) -> AbstractContextManager[SftpFiles]:
-        return sftp(self._connection, doing, deadline, become=False, hint=_SFTP)
+    def _files(self, action: str, deadline: Deadline) -> AbstractContextManager[SftpFiles]:
+        return sftp(self._connection, action, deadline, become=False, hint=_SFTP)
 
     def _attempt(self, deadline: Deadline) -> str:
         """Why commands or SFTP do not work now; empty if both do."""
@@ -399,21 +406,21 @@ class WindowsShell(Shell):
         stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        doing = f"running {command_words(command)} on '{self._name}'"
+        action = f"running {command_words(command)} on '{self._name}'"
         if stdin:
-            raise UsageError(doing, "a command on Windows cannot have input", "send it in a file")
-        return self._winrm(doing, command, deadline, out)
+            raise UsageError(action, "a command on Windows cannot have input", "send it in a file")
+        return self._winrm(action, command, deadline, out)
 
     def _winrm(
         self,
-        doing: str,
+        action: str,
         command: Sequence[str],
         deadline: Deadline,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         start = command_line(command)
-        with self._pool.slot(doing, deadline):
-            running = WinrmCommand(self._pool, doing, deadline, out)
+        with self._pool.slot(action, deadline):
+            running = WinrmCommand(self._pool, action, deadline, out)
             code = running.run(start.program, start.arguments)
         return code, decode_clixml(running.err.decode(errors="replace"))
 

@@ -78,14 +78,14 @@ def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
     """
     read = time.monotonic()
     done = shell.powershell(QUERY, deadline)
-    found = parse_boot(done.stdout, read) if not done.code else None
-    if found is None:
+    current = parse_boot(done.stdout, read) if not done.code else None
+    if current is None:
         raise BrokenError(
             f"reading when '{shell.name}' was started",
             f"it printed '{(done.stdout or done.stderr).strip()[:200]}' (exit code {done.code})",
             "run 'Get-CimInstance Win32_OperatingSystem' there",
         )
-    return found
+    return current
 
 
 def reboot(shell: WindowsShell, deadline: Deadline) -> None:
@@ -118,11 +118,11 @@ def wait_for_reboot(shell: WindowsShell, before: Boot, deadline: Deadline) -> No
     """
 
     def look(own: Deadline) -> str:
-        found = boot(shell, own)
-        return "" if has_restarted(before, found) else f"still up since {found.at}"
+        current = boot(shell, own)
+        return "" if has_restarted(before, current) else f"still up since {current.at}"
 
-    doing = f"waiting for '{shell.name}' to restart"
-    wait_until_ready(doing, LimitedAttempts(look), deadline, LOOK_SECONDS)
+    action = f"waiting for '{shell.name}' to restart"
+    wait_until_ready(action, LimitedAttempts(look), deadline, LOOK_SECONDS)
     shell.wait(deadline)
 
 
@@ -168,9 +168,9 @@ def run_step(  # noqa: PLR0913, PLR0917  all of them define a step
     Raises StepError when it fails, or its output cannot be read. Raises DeadlineError and
     BrokenError as :class:`~lab.windows.shell.WindowsShell`.
     """
-    doing = f"running step '{name}' on '{shell.name}'"
+    action = f"running step '{name}' on '{shell.name}'"
     if not _NAME.fullmatch(name):
-        raise UsageError(doing, "the name of a step is lower-case letters, digits and hyphens")
+        raise UsageError(action, "the name of a step is lower-case letters, digits and hyphens")
     before = boot(shell, deadline) if restarts else None
     path, given = f"{DIRECTORY}\\{name}.ps1", f"{DIRECTORY}\\{name}.json"
     shell.put(module, MODULE, _PRIVATE, deadline)
@@ -180,43 +180,43 @@ def run_step(  # noqa: PLR0913, PLR0917  all of them define a step
         done = shell.run(file_command(path, ("-Settings", given)), deadline)
     finally:
         shell.remove(given)
-    result = parse_result(doing, name, done)
+    result = parse_result(action, name, done)
     if before is not None and result.reboot:
         start_reboot(shell, deadline)
         wait_for_reboot(shell, before, deadline)
     return result
 
 
-def parse_result(doing: str, name: str, done: Completed) -> StepResult:
+def parse_result(action: str, name: str, done: Completed) -> StepResult:
     """Parse a step's result from its exit code and the last line of its output. Pure.
 
     Raises StepError when the step failed, there is no result, or result and exit code disagree.
     """
-    said = _last_object(done.stdout)
+    document = _last_object(done.stdout)
     hint = f"see {DIRECTORY}\\log\\{name}.log there"
     if done.code and done.code not in CODES:
-        words = str(said.get("error", "")) or _complaint(done)
-        raise StepError(doing, f"failed with exit code {done.code}: {words}", hint)
-    if said.get("step") != name or "error" in said:
+        words = str(document.get("error", "")) or _complaint(done)
+        raise StepError(action, f"failed with exit code {done.code}: {words}", hint)
+    if document.get("step") != name or "error" in document:
         words = f"exit code {done.code}, but its last line is not a result of that step"
-        raise StepError(doing, f"{words}: {_complaint(done)}", hint)
-    changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
+        raise StepError(action, f"{words}: {_complaint(done)}", hint)
+    changed, reboot, facts = document.get("changed"), document.get("reboot"), document.get("facts")
     if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
-        words = f"its result is not in the format of a step: {json.dumps(said)[:_SAID]}"
-        raise StepError(doing, words, hint)
+        words = f"its result is not in the format of a step: {json.dumps(document)[:_SAID]}"
+        raise StepError(action, words, hint)
     if reboot != (done.code in CODES):
         words = f"it says 'reboot': {json.dumps(reboot)}, but its exit code is {done.code}"
-        raise StepError(doing, words, "the two must agree: 3010 where a reboot is needed, else 0")
+        raise StepError(action, words, "the two must agree: 3010 where a reboot is needed, else 0")
     return StepResult(name, changed, reboot, facts)
 
 
 def _last_object(text: str) -> dict[str, Any]:
     lines = [line for line in text.lstrip("\ufeff").splitlines() if line.strip()]
     try:
-        found = json.loads(lines[-1]) if lines else {}
+        document = json.loads(lines[-1]) if lines else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _complaint(done: Completed) -> str:

@@ -132,7 +132,7 @@ class WinrmConnection:
 
     def request(
         self,
-        doing: str,
+        action: str,
         deadline: Deadline,
         call: Callable[[Client], T],
     ) -> T:
@@ -143,9 +143,9 @@ class WinrmConnection:
         something was sent and no answer came. Raises CertificateError, PasswordError or
         HostKeyError when retrying does not help. Raises DeadlineError or BrokenError otherwise.
         """
-        self._doing, self._deadline = doing, deadline
+        self._doing, self._deadline = action, deadline
         if self.broken:
-            raise StaleError(doing, "the connection has ended")
+            raise StaleError(action, "the connection has ended")
         try:
             if self._client is None:
                 self._client = self._new_client()
@@ -158,11 +158,11 @@ class WinrmConnection:
             self.broken = True
             raise
         except Exception as error:
-            found = self._translate(error)
-            if isinstance(found, ReplyLostError) and self._jump:
-                found.clean = False  # the SSH host may have lost output
-            self.broken = not isinstance(found, (OperationTimeoutError, FaultError))
-            raise found from error
+            translated = self._translate(error)
+            if isinstance(translated, ReplyLostError) and self._jump:
+                translated.clean = False  # the SSH host may have lost output
+            self.broken = not isinstance(translated, (OperationTimeoutError, FaultError))
+            raise translated from error
 
     def abort(self) -> None:
         """Make the current request fail; may be called from any thread."""
@@ -296,7 +296,7 @@ class WinrmConnection:
             case http.RequestException():
                 chain = list(_chain(error))
                 lost = self._lost(str(chain[-1]) or type(error).__name__)
-                lost.clean = any(isinstance(one, RemoteDisconnected) for one in chain)
+                lost.clean = any(isinstance(translated, RemoteDisconnected) for translated in chain)
                 return lost
         if isinstance(error, (*_FOREIGN, SpnegoError, winrm.WinRMError)):
             words = f"the service at {self.address} does not speak WinRM as Windows does"
@@ -342,14 +342,14 @@ class WinrmPool:
         self._commands = threading.BoundedSemaphore(SESSIONS)
 
     @contextmanager
-    def slot(self, doing: str, deadline: Deadline) -> Iterator[None]:
+    def slot(self, action: str, deadline: Deadline) -> Iterator[None]:
         """One of ``SESSIONS`` slots for commands, for the block.
 
         Raises DeadlineError when none becomes free in time.
         """
         if not self._commands.acquire(timeout=timeout_of(deadline)):
             words = f"{SESSIONS} other commands ran there for {deadline.seconds:g} s"
-            raise DeadlineError(doing, words)
+            raise DeadlineError(action, words)
         try:
             yield
         finally:
@@ -406,9 +406,9 @@ def _mount(session: Session, url: str, own: WinrmConnection) -> None:
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The exception and the causes it wraps; urllib3 stores the cause among the arguments."""
     yield error
-    for one in (*error.args, getattr(error, "reason", None)):
-        if isinstance(one, BaseException):
-            yield from _chain(one)
+    for cause in (*error.args, getattr(error, "reason", None)):
+        if isinstance(cause, BaseException):
+            yield from _chain(cause)
             return
 
 
@@ -428,18 +428,18 @@ _STUCK_SECONDS = 10.0
 class WinrmCommand:
     """A command on a Windows machine; run it once.
 
-    ``pool``: the connections to the machine. ``doing``: for messages. ``deadline``: for everything
+    ``pool``: the connections to the machine. ``action``: for messages. ``deadline``: for everything
     except the final clean-up. ``out``: gets standard output in pieces.
     """
 
     def __init__(
         self,
         pool: WinrmPool,
-        doing: str,
+        action: str,
         deadline: Deadline,
         out: Callable[[bytes], object],
     ) -> None:
-        self._pool, self._doing, self._deadline, self._out = pool, doing, deadline, out
+        self._pool, self._doing, self._deadline, self._out = pool, action, deadline, out
         self.err = bytearray()
         """Its standard error so far."""
         self._connection = pool.take()
@@ -473,11 +473,11 @@ class WinrmCommand:
 
     def _begin(self, program: str, arguments: str) -> None:
         self._shell = self._ask(
-            lambda one: one.open_shell(codepage=UTF8, idle_timeout=IDLE), repeat=True
+            lambda connection: connection.open_shell(codepage=UTF8, idle_timeout=IDLE), repeat=True
         )
         try:
             self._command = self._ask(
-                lambda one: one.run_command(
+                lambda connection: connection.run_command(
                     self._shell,
                     program,
                     (arguments,) if arguments else (),
@@ -491,7 +491,9 @@ class WinrmCommand:
             raise ConnectionLostError(self._doing, words, error.hint) from error
         with suppress(FaultError, ReplyLostError):  # it may already have exited
             self._ask(
-                lambda one: one.send_command_input(self._shell, self._command, b"", end=True),
+                lambda connection: connection.send_command_input(
+                    self._shell, self._command, b"", end=True
+                ),
                 repeat=True,
             )
 
@@ -542,7 +544,7 @@ class WinrmCommand:
             out, err, code, done = self._connection.request(
                 self._doing,
                 self._deadline,
-                lambda one: one.get_command_output_raw(self._shell, self._command),
+                lambda connection: connection.get_command_output_raw(self._shell, self._command),
             )
         except FaultError as error:
             if error.code not in UNKNOWN_SHELL:
@@ -577,10 +579,11 @@ class WinrmCommand:
             self._reconnect()
         try:
             signalled = not self._command or self._tidy(
-                deadline, lambda one: one.cleanup_command(self._shell, self._command)
+                deadline, lambda connection: connection.cleanup_command(self._shell, self._command)
             )
             deleted = not self._shell or self._tidy(
-                deadline, lambda one: one.close_shell(self._shell, close_session=False)
+                deadline,
+                lambda connection: connection.close_shell(self._shell, close_session=False),
             )
         finally:
             self._pool.give(self._connection)

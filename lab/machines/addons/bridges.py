@@ -48,10 +48,10 @@ def bridge_config(machine: MachineIntent) -> str:
 
 def _range(subnet: str, gateway: IPv4Address) -> dict[str, str]:
     """The range of pod addresses; those below the gateway may belong to other machines."""
-    found = {"subnet": subnet, "gateway": str(gateway)}
+    block = {"subnet": subnet, "gateway": str(gateway)}
     if gateway != IPv4Network(subnet)[1]:
-        found["rangeStart"] = str(gateway + 1)
-    return found
+        block["rangeStart"] = str(gateway + 1)
+    return block
 
 
 class Bridges(Addon):

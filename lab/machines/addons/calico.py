@@ -42,7 +42,7 @@ CONTROLLERS = "quay.io/calico/kube-controllers"
 IMAGES = (CNI, CONTROLLERS, NODE)
 OPERATOR_IMAGES = (
     "quay.io/tigera/operator",
-    *(f"quay.io/calico/{one}" for one in ("apiserver", "typha")),
+    *(f"quay.io/calico/{component}" for component in ("apiserver", "typha")),
 )
 """Further images with the operator, which decides where each of them runs."""
 _NODE_NAME = "kubernetes.io/hostname"

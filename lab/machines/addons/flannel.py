@@ -75,11 +75,11 @@ def _backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
     machine, tunnel = next(
         (machine, machine.tunnel) for machine in intent.machines if machine.tunnel
     )
-    found: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
+    backend: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
     others = [route for route in machine.routes if route.destination != "default"]
     if others and all(route.device != tunnel.name for route in others):
-        found["DirectRouting"] = True
-    return found
+        backend["DirectRouting"] = True
+    return backend
 
 
 class Flannel(Addon):

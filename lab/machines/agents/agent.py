@@ -52,13 +52,15 @@ def _gather(_: Order, deadline: Deadline) -> None:
 
 
 def _gather_inside(entry: HolderEntry, deadline: Deadline) -> None:
-    there = files.read_record()
-    own = there.machine if there else ""
+    record = files.read_record()
+    own = record.machine if record else ""
 
     def look_around(_: object) -> tuple[tuple[str, ...], dict[str, str]]:
         own_files = sorted(Path("/run").glob("responder*"))
-        said = {file.name: file.read_text(encoding="utf-8", errors="replace") for file in own_files}
-        return namespaces.list_names(), said
+        files_read = {
+            file.name: file.read_text(encoding="utf-8", errors="replace") for file in own_files
+        }
+        return namespaces.list_names(), files_read
 
     names, texts = entry.call(
         "inspecting the holder",
@@ -157,9 +159,9 @@ def _up(order: Order, deadline: Deadline) -> None:
 
 
 def _run(order: Order, deadline: Deadline) -> None:
-    there = pod_namespaces.find_pods()
-    for name in order.pods or there:
-        done = (there.get(name) or _namespace(name)).run(order.command, deadline)
+    pods = pod_namespaces.find_pods()
+    for name in order.pods or pods:
+        done = (pods.get(name) or _namespace(name)).run(order.command, deadline)
         _say("completed", {name: done})
 
 
@@ -171,13 +173,13 @@ def _probe(order: Order, deadline: Deadline) -> None:
     _say("progress", 0)
     if order.cluster:
         isolation.raise_descriptors()
-        with pod_namespaces.PodNamespaces(order.cluster) as there:
-            found = prober.probe(
-                there.enter,
+        with pod_namespaces.PodNamespaces(order.cluster) as pods:
+            outcomes_by_key = prober.probe(
+                pods.enter,
                 probes,
                 settings,
                 lambda new: ended(len(new)),
-                resolver=there.resolver,
+                resolver=pods.resolver,
             )
     else:
 
@@ -185,10 +187,10 @@ def _probe(order: Order, deadline: Deadline) -> None:
             isolation.raise_descriptors()
             return prober.probe(namespaces.enter, probes, settings, lambda new: tell(len(new)))
 
-        found = network.enter_holder().call(
+        outcomes_by_key = network.enter_holder().call(
             "probing", inside, deadline, answer=dict[int, Outcome], told=int, heard=ended
         )
-    outcomes = [*found.values()]
+    outcomes = [*outcomes_by_key.values()]
     for start in range(0, len(outcomes), _OUTCOMES_A_LINE):
         _say("outcomes", outcomes[start : start + _OUTCOMES_A_LINE])
 
@@ -210,8 +212,8 @@ class _ProgressReporter:
 
 def _link(order: Order, _: Deadline) -> None:
     assert order.cluster is not None
-    with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
-        _say("links", there.links())
+    with pod_namespaces.PodNamespaces(order.cluster, every=True) as pods:
+        _say("links", pods.links())
 
 
 def _listen(order: Order, deadline: Deadline) -> None:
@@ -220,8 +222,8 @@ def _listen(order: Order, deadline: Deadline) -> None:
     def take(enter: Enter, tell: Tell, stop: int) -> list[Taken]:
         return capture.take_packets(enter, order.taps, order.limit, tell, stop)
 
-    for one in _until_stopped(order, deadline, take, list[Taken]):
-        for line in protocol.taken_lines(one):
+    for batch in _until_stopped(order, deadline, take, list[Taken]):
+        for line in protocol.taken_lines(batch):
             _write(line)
 
 
@@ -235,8 +237,8 @@ def _stream(order: Order, deadline: Deadline) -> None:
             _write(line)
 
     if order.cluster:
-        with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
-            capture.stream_packets(there.enter, tap, write)
+        with pod_namespaces.PodNamespaces(order.cluster, every=True) as pods:
+            capture.stream_packets(pods.enter, tap, write)
     network.enter_holder().call(
         "streaming packets",
         lambda tell: capture.stream_packets(namespaces.enter, tap, tell),
@@ -276,8 +278,8 @@ def _until_stopped(
     with capture.Stop() as stop:
         signal.signal(protocol.STOP, lambda *_: stop.now())
         if order.cluster:
-            with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
-                return watch(there.enter, ready, stop.reader)
+            with pod_namespaces.PodNamespaces(order.cluster, every=True) as pods:
+                return watch(pods.enter, ready, stop.reader)
         return network.enter_holder().call(
             "watching packets",
             lambda tell: watch(namespaces.enter, tell, stop.reader),
@@ -300,9 +302,9 @@ def _receive(order: Order, deadline: Deadline) -> None:
     assert order.cluster is not None
     ended = threading.Event()
     signal.signal(protocol.STOP, lambda *_: ended.set())
-    with pod_namespaces.PodNamespaces(order.cluster) as there, SocketServer() as server:
+    with pod_namespaces.PodNamespaces(order.cluster) as pods, SocketServer() as server:
         for pod in order.pods:
-            there.enter(pod)
+            pods.enter(pod)
             open_sockets(server, AnsweringNamespace(pod, pod, (THROUGHPUT_PORT,), (), None, {}))
         _say("ready", os.getpid())
         while not ended.is_set() and deadline.left() > 0:

@@ -21,11 +21,11 @@ def _newer() -> None:
             os.execvp(name, [name, "-I", "-S", *sys.argv])  # noqa: S606  no shell is wanted
         except OSError:
             continue
-    found = ".".join(str(number) for number in sys.version_info[:3])
+    version = ".".join(str(number) for number in sys.version_info[:3])
     failed = [
         "BrokenError",
         "starting the agent",
-        "it needs Python 3.11 or newer, but python3 is " + found,
+        "it needs Python 3.11 or newer, but python3 is " + version,
         "install Python 3.11 or newer in the image",
     ]
     sys.stdout.write(json.dumps({"failed": failed}) + "\n")

@@ -128,11 +128,11 @@ class _Answer:
     failed: LabError | None = None
     strange: str = ""
 
-    def hear(self, said: bytes) -> None:
+    def hear(self, content: bytes) -> None:
         try:
-            line = AgentLine.model_validate_json(said)
+            line = AgentLine.model_validate_json(content)
         except ValidationError as error:
-            self.strange = f"not an agent's line, {said[:80]!r}: {error.errors()[0]['msg']}"
+            self.strange = f"not an agent's line, {content[:80]!r}: {error.errors()[0]['msg']}"
             return
         if line.phase is not None:
             self.phase(line.phase)
@@ -141,9 +141,9 @@ class _Answer:
         if line.ready is not None:
             self.ready(line.ready)
         if line.failed is not None:
-            kind, doing, happened, hint = line.failed
+            kind, action, happened, hint = line.failed
             known = DeadlineError if kind == "DeadlineError" else BrokenError
-            self.failed = known(f"{doing} on machine '{self.machine}'", happened, hint)
+            self.failed = known(f"{action} on machine '{self.machine}'", happened, hint)
         self.outcomes += line.outcomes
         self.pieces += line.pieces
         if self.take is None:
@@ -227,15 +227,15 @@ class NodeControl:
         """
         order = Order(_share(deadline), self._cluster, probes=tuple(probes), settings=settings)
         answer = self._send_order("probe", order, deadline, progress=progress)
-        found = {outcome.key: outcome for outcome in answer.outcomes}
-        missing = [probe.key for probe in probes if probe.key not in found]
+        outcomes = {outcome.key: outcome for outcome in answer.outcomes}
+        missing = [probe.key for probe in probes if probe.key not in outcomes]
         if missing:
             raise BrokenError(
                 f"probing from machine '{self.name}'",
                 f"{len(missing)} of {len(probes)} probes have no outcome",
                 "run 'lab up' again",
             )
-        return {probe.key: found[probe.key] for probe in probes}
+        return {probe.key: outcomes[probe.key] for probe in probes}
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """The network links of the Kubernetes pods; none if pods are namespaces.
@@ -313,10 +313,10 @@ class NodeControl:
     ) -> Mapping[str, Completed]:
         """Run a command in pods, or in all Kubernetes pods; see :class:`NodeMachine`."""
         order = Order(_share(deadline), pods=tuple(pods), command=tuple(command))
-        found = self._send_order("run", order, deadline).completed
-        if not found.keys() >= {*pods}:
+        completed = self._send_order("run", order, deadline).completed
+        if not completed.keys() >= {*pods}:
             raise self._no_answer("run", "no exit code")
-        return found
+        return completed
 
     def _send_order(  # noqa: PLR0913  one callback per kind of line
         self,
@@ -360,8 +360,8 @@ class NodeControl:
             )
         if completed.code or not answer.done:
             tail = completed.stderr.strip().splitlines()[-1:]
-            said = "; ".join(one for one in (answer.strange, *tail) if one)
-            raise self._no_answer(verb, f"exit code {completed.code}; {said or 'no output'}")
+            trouble = "; ".join(line for line in (answer.strange, *tail) if line)
+            raise self._no_answer(verb, f"exit code {completed.code}; {trouble or 'no output'}")
         return answer
 
     def _no_answer(self, verb: str, happened: str) -> BrokenError:
@@ -416,9 +416,9 @@ def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]
     return tuple(
         Taken(
             tap,
-            tuple(frame for one in own[tap] for frame in one.frames),
-            sum(one.missed for one in own[tap]),
-            next((one.trouble for one in own[tap] if one.trouble), ""),
+            tuple(frame for taken in own[tap] for frame in taken.frames),
+            sum(taken.missed for taken in own[tap]),
+            next((taken.trouble for taken in own[tap] if taken.trouble), ""),
         )
         for tap in taps
     )

@@ -125,7 +125,7 @@ def datagram_sizes(mtu: int) -> tuple[int, int]:
 
 
 def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
-    asked = {
+    query = {
         "host": probe.address,
         "port": probe.port,
         "protocol": "udp" if probe.protocol == "udp" else "http",
@@ -134,7 +134,7 @@ def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
     }
     expected = request.removeprefix(_ECHO) if part in {"whole", "fragments"} else ""
     seconds = DIALLER_SECONDS + _DIALLERS_START + 0.1 * tries
-    url = f"http://127.0.0.1:{PROBE_PORT}/dial?{urlencode(asked)}"
+    url = f"http://127.0.0.1:{PROBE_PORT}/dial?{urlencode(query)}"
     return Transfer(probe.key, part, url, seconds, dialled=True, expected=expected)
 
 
@@ -147,43 +147,43 @@ def prepare_command() -> tuple[list[str], str]:
     return [*command, "--config", "-"], "\n".join(lines) + "\n"
 
 
-def ask_command(asked: Sequence[Transfer], settings: ProbeSettings) -> tuple[list[str], str]:
+def ask_command(transfers: Sequence[Transfer], settings: ProbeSettings) -> tuple[list[str], str]:
     """Command and standard input of the one curl that runs all transfers in parallel."""
     at_once = str(max(1, min(settings.in_flight, _PARALLEL_LIMIT)))
     command = ["curl", "--silent", "--parallel", "--parallel-immediate"]
     command += ["--parallel-max", at_once, "--config", "-"]
-    return command, "next\n".join(_section(one) for one in asked)
+    return command, "next\n".join(_section(transfer) for transfer in transfers)
 
 
-def _section(one: Transfer) -> str:
+def _section(transfer: Transfer) -> str:
     lines = [
-        f"url = {_quoted(one.url)}",
-        f"output = {_quoted(one.file)}",
-        f'write-out = "{one.name} %{{json}}\\n"',
+        f"url = {_quoted(transfer.url)}",
+        f"output = {_quoted(transfer.file)}",
+        f'write-out = "{transfer.name} %{{json}}\\n"',
         'noproxy = "*"',
         "create-dirs",
-        f"max-time = {one.seconds:g}",
+        f"max-time = {transfer.seconds:g}",
     ]
-    if one.part == "body":
+    if transfer.part == "body":
         lines.append(f"data-binary = {_quoted('@' + BODY)}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def collect_command(asked: Sequence[Transfer]) -> tuple[list[str], str]:
+def collect_command(transfers: Sequence[Transfer]) -> tuple[list[str], str]:
     """Command and standard input that print every body, each followed by its transfer's name.
 
     TCP echoes and name look-ups are omitted.
     """
     command = ["curl", "--silent", "--config", "-"]
-    wanted = [one for one in asked if one.part not in {"body", "name"}]
+    wanted = [transfer for transfer in transfers if transfer.part not in {"body", "name"}]
     sections = [
         "".join(
             (
-                f"url = {_quoted('file://' + one.file)}\n",
-                f'write-out = "\\n{END_MARK}{one.name}\\n"\n',
+                f"url = {_quoted('file://' + transfer.file)}\n",
+                f'write-out = "\\n{END_MARK}{transfer.name}\\n"\n',
             )
         )
-        for one in wanted
+        for transfer in wanted
     ]
     return command, "next\n".join(sections)
 
@@ -237,49 +237,52 @@ class Ended:
 
 def read_transfers(output: str) -> dict[str, Ended]:
     """Read curl's report of each transfer, by name; other lines are skipped."""
-    found: dict[str, Ended] = {}
+    transfers: dict[str, Ended] = {}
     for line in output.splitlines():
         name, space, text = line.partition(" ")
         if space and text.startswith("{"):
             try:
-                found[name] = _ended(json.loads(text))
+                transfers[name] = _ended(json.loads(text))
             except (ValueError, TypeError, AttributeError):
                 continue
-    return found
+    return transfers
 
 
-def _ended(said: Mapping[str, Any]) -> Ended:
+def _ended(report: Mapping[str, Any]) -> Ended:
     return Ended(
-        exit_code=int(said.get("exitcode", -1)),
-        status=int(said.get("http_code", 0)),
-        bytes=int(said.get("size_download", 0)),
-        milliseconds=1000 * float(said.get("time_total", 0.0)),
-        remote=str(said.get("remote_ip") or ""),
-        error=str(said.get("errormsg") or ""),
+        exit_code=int(report.get("exitcode", -1)),
+        status=int(report.get("http_code", 0)),
+        bytes=int(report.get("size_download", 0)),
+        milliseconds=1000 * float(report.get("time_total", 0.0)),
+        remote=str(report.get("remote_ip") or ""),
+        error=str(report.get("errormsg") or ""),
     )
 
 
 def read_bodies(output: str) -> dict[str, str]:
     """The bodies that the second curl printed, by transfer name."""
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     body, *parts = output.replace("\r\n", "\n").split(f"\n{END_MARK}")
     for part in parts:
         name, _, following = part.partition("\n")
-        found[name.strip()] = body
+        bodies[name.strip()] = body
         body = following
-    return found
+    return bodies
 
 
 def read_outcome(
-    probe: Probe, asked: Sequence[Transfer], ended: Mapping[str, Ended], bodies: Mapping[str, str]
+    probe: Probe,
+    transfers: Sequence[Transfer],
+    ended: Mapping[str, Ended],
+    bodies: Mapping[str, str],
 ) -> Outcome:
     """The outcome of one probe: the first transfer that failed decides."""
     reader = _OutcomeReader(probe)
-    for transfer in asked:
-        one = ended.get(transfer.name)
-        if one is None:
+    for transfer in transfers:
+        end = ended.get(transfer.name)
+        if end is None:
             return reader.failed("error", f"{transfer.part}: curl did not report it")
-        status, detail = reader.take(transfer, replace(one, body=bodies.get(transfer.name)))
+        status, detail = reader.take(transfer, replace(end, body=bodies.get(transfer.name)))
         if status != "ok":
             return reader.failed(status, f"{transfer.part}: {detail}")
     return reader.failed("ok", "")
@@ -293,19 +296,19 @@ class _OutcomeReader:
         self._answer: str | None = None
         self._latency = 0.0
 
-    def take(self, transfer: Transfer, one: Ended) -> tuple[ProbeStatus, str]:
-        self._latency = self._latency or one.milliseconds
-        if one.exit_code:
-            return _by_exit(one)
-        if one.status != _OK:
-            return "wrong", f"HTTP status {one.status}"
+    def take(self, transfer: Transfer, end: Ended) -> tuple[ProbeStatus, str]:
+        self._latency = self._latency or end.milliseconds
+        if end.exit_code:
+            return _by_exit(end)
+        if end.status != _OK:
+            return "wrong", f"HTTP status {end.status}"
         if transfer.part == "name":
-            self._answer = one.remote or None
+            self._answer = end.remote or None
             return "ok", ""
         if transfer.part == "body":
-            whole = one.bytes == LARGE_TCP_BYTES
-            return ("ok", "") if whole or self._probe.dialect == "lab" else _short(one.bytes)
-        return self._answered(transfer, one.body)
+            whole = end.bytes == LARGE_TCP_BYTES
+            return ("ok", "") if whole or self._probe.dialect == "lab" else _short(end.bytes)
+        return self._answered(transfer, end.body)
 
     def _answered(self, transfer: Transfer, body: str | None) -> tuple[ProbeStatus, str]:
         if body is None:
@@ -316,8 +319,11 @@ class _OutcomeReader:
 
     def _dialled(self, transfer: Transfer, body: str) -> tuple[ProbeStatus, str]:
         try:
-            said = json.loads(body)
-            errors, answers = list(said.get("errors") or ()), list(said.get("responses") or ())
+            document = json.loads(body)
+            errors, answers = (
+                list(document.get("errors") or ()),
+                list(document.get("responses") or ()),
+            )
         except (ValueError, AttributeError, TypeError):
             return "error", f"netexec in the pod failed to dial: {body[:80]!r}"
         if errors:
@@ -330,15 +336,15 @@ class _OutcomeReader:
         if self._probe.dialect == "lab":
             return self._read_lab_answer(transfer, answers[0])
         for answer in answers:
-            said = answer.strip().lower()
+            word = answer.strip().lower()
             if transfer.part == "hostname":
-                self._names[said] = None
+                self._names[word] = None
             elif transfer.part == "clientip":
-                self._clients[said.rpartition(":")[0]] = None
-            elif said != transfer.expected:
+                self._clients[word.rpartition(":")[0]] = None
+            elif word != transfer.expected:
                 return (
                     "wrong",
-                    f"{len(said)} bytes came back instead of {len(transfer.expected)}, or damaged",
+                    f"{len(word)} bytes came back instead of {len(transfer.expected)}, or damaged",
                 )
         return "ok", ""
 
@@ -346,8 +352,8 @@ class _OutcomeReader:
         """Read JSON over HTTP; over UDP a header of four words and the rest of the datagram."""
         try:
             if self._probe.protocol == "tcp":
-                said = json.loads(answer)
-                name, client = str(said["endpoint"]), str(said["client"])
+                document = json.loads(answer)
+                name, client = str(document["endpoint"]), str(document["client"])
             else:
                 head, _, rest = answer.partition("\n")
                 _, _, name, client = head.split(" ")
@@ -369,20 +375,23 @@ class _OutcomeReader:
             tuple(self._names),
             self._answer,
             self._latency,
-            tuple(one for one in others if one is not None),
+            tuple(failure for failure in others if failure is not None),
         )
 
 
-def _by_exit(one: Ended) -> tuple[ProbeStatus, str]:
-    status = _BY_EXIT.get(one.exit_code, "error")
+def _by_exit(end: Ended) -> tuple[ProbeStatus, str]:
+    status = _BY_EXIT.get(end.exit_code, "error")
     if status == "refused":
-        status = next((found for words, found in _BY_WORDS if words in one.error.lower()), status)
-    return status, one.error or f"curl's exit code {one.exit_code}"
+        status = next(
+            (status_of_words for words, status_of_words in _BY_WORDS if words in end.error.lower()),
+            status,
+        )
+    return status, end.error or f"curl's exit code {end.exit_code}"
 
 
 def _by_words(error: str) -> tuple[ProbeStatus, str]:
     low = error.lower()
-    return next((found for words, found in _BY_WORDS if words in low), "wrong"), error
+    return next((status for words, status in _BY_WORDS if words in low), "wrong"), error
 
 
 def _short(length: int) -> tuple[ProbeStatus, str]:
@@ -428,19 +437,19 @@ class ExecProber:
         by_source: dict[str, list[Probe]] = {}
         for probe in probes:
             by_source.setdefault(probe.source, []).append(probe)
-        found: dict[int, Outcome] = {}
+        gathered: dict[int, Outcome] = {}
 
         def of_source(source: str) -> dict[int, Outcome]:
             return self._of_source(source, by_source[source], settings, deadline)
 
         def report() -> None:
-            progress(len(found))
+            progress(len(gathered))
 
         for _, outcomes in as_ended(by_source, of_source, report):
             assert not isinstance(outcomes, LabError), "they are outcomes"
-            found.update(outcomes)
+            gathered.update(outcomes)
             report()
-        return found
+        return gathered
 
     def _of_source(
         self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
@@ -453,22 +462,24 @@ class ExecProber:
         probes = [probe for probe in probes if not probe.every]
         if not probes:
             return skipped
-        asked = {probe.key: plan_transfers(probe, settings) for probe in probes}
-        every = [transfer for own in asked.values() for transfer in own]
+        transfers = {probe.key: plan_transfers(probe, settings) for probe in probes}
+        every = [transfer for own in transfers.values() for transfer in own]
         pod = host_pod_name(source) if source == self._node else source
         try:
-            if any(one.part == "body" for one in every):
+            if any(transfer.part == "body" for transfer in every):
                 self._prepare(pod, deadline)
-            longest = 2 * sum(one.seconds for one in every) / max(1, settings.in_flight)
+            longest = 2 * sum(transfer.seconds for transfer in every) / max(1, settings.in_flight)
             within = Deadline(min(deadline.left(), _START_SECONDS + longest))
-            said = self._run(pod, *ask_command(every, settings), within)
+            output = self._run(pod, *ask_command(every, settings), within)
             bodies = self._run(pod, *collect_command(every), within)
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
-            return skipped | {key: Outcome.failed(key, "error", why) for key in asked}
-        ended, texts = read_transfers(said), read_bodies(bodies)
-        found = {probe.key: read_outcome(probe, asked[probe.key], ended, texts) for probe in probes}
-        return skipped | found
+            return skipped | {key: Outcome.failed(key, "error", why) for key in transfers}
+        ended, texts = read_transfers(output), read_bodies(bodies)
+        outcomes = {
+            probe.key: read_outcome(probe, transfers[probe.key], ended, texts) for probe in probes
+        }
+        return skipped | outcomes
 
     def _prepare(self, pod: str, deadline: Deadline) -> None:
         if pod not in self._prepared:

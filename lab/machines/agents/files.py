@@ -140,7 +140,7 @@ class Record:
 
 def plan_record(machine: MachineIntent) -> Record:
     """The record of what a machine will have. Pure."""
-    made = [one.name for one in (machine.bridge, machine.tunnel) if one]
+    made = [device.name for device in (machine.bridge, machine.tunnel) if device]
     tables = [MANAGEMENT_TABLE]
     if machine.translation:
         tables.append(SERVICE_TABLE)
@@ -164,12 +164,12 @@ def read_record() -> Record | None:
     except FileNotFoundError:
         return None
     try:
-        found = json.loads(text)
+        document = json.loads(text)
         return Record(
-            found["machine"],
-            tuple(found["devices"]),
-            tuple(found["cards"]),
-            tuple(found["tables"]),
+            document["machine"],
+            tuple(document["devices"]),
+            tuple(document["cards"]),
+            tuple(document["tables"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BrokenError(

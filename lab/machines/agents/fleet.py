@@ -138,18 +138,18 @@ class Campaign:
                 self._start(name, own, shares[name])
             self._listen()
             self._give_up_the_silent()
-            progress(len(self._found) + sum(one.ended for one in self._sending.values()))
+            progress(len(self._found) + sum(sender.ended for sender in self._sending.values()))
         progress(len(self._found))
 
     def _split(self, probes: Sequence[Probe]) -> dict[str, list[Probe]]:
-        found: dict[str, list[Probe]] = {}
+        probes_of: dict[str, list[Probe]] = {}
         for probe in probes:
             machine = self._place.get(probe.source, "")
             if machine in self._probers:
-                found.setdefault(machine, []).append(probe)
+                probes_of.setdefault(machine, []).append(probe)
             else:
                 self._fail([probe], f"no machine has '{probe.source}'")
-        return found
+        return probes_of
 
     def _start(self, name: str, probes: Sequence[Probe], share: int) -> None:
         self._sending[name] = _Sender(probes, monotonic())
@@ -288,12 +288,12 @@ class Fleet:
         def look(name: str) -> str:
             return self._controls[name].ailment(intent.machine(name), intent, deadline)
 
-        found = _parallel(self._controls, look)
-        said = {
-            name: str(one.happened) if isinstance(one, LabError) else one
-            for name, one in found.items()
+        answers = _parallel(self._controls, look)
+        texts = {
+            name: str(answer.happened) if isinstance(answer, LabError) else answer
+            for name, answer in answers.items()
         }
-        return {name: text for name, text in said.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
     def probe_all(
         self,
@@ -326,7 +326,7 @@ class Fleet:
     ) -> Mapping[int, Outcome]:
         """Run every probe while the agents receive the streams in their target pods."""
         streams = {probe.address for probe in probes if probe.dialect == "throughput"}
-        asked = {
+        listeners = {
             machine.name: [
                 pod.name for pod in machine.pods if pod.address.partition("/")[0] in streams
             ]
@@ -337,20 +337,20 @@ class Fleet:
             replace(probe, port=THROUGHPUT_PORT) if probe.dialect == "throughput" else probe
             for probe in probes
         ]
-        found: dict[int, Outcome] = {}
+        outcomes: dict[int, Outcome] = {}
         deadline = Deadline(settings.longest(probes, _RECEIVER_SECONDS))
 
         def receive(name: str, ready: Callable[[int], None]) -> None:
-            self._controls[name].receive(asked[name], ready, deadline)
+            self._controls[name].receive(listeners[name], ready, deadline)
 
         try:
-            receiving = [name for name, pods in asked.items() if pods]
-            self._meanwhile(receiving, receive, lambda: found.update(run(in_dialects)), deadline)
+            receiving = [name for name, pods in listeners.items() if pods]
+            self._meanwhile(receiving, receive, lambda: outcomes.update(run(in_dialects)), deadline)
         except LabError as error:
             why = f"cannot receive: {error.doing}: {error.happened}"
-            missing = (probe.key for probe in probes if probe.key not in found)
-            found |= {key: Outcome.failed(key, "error", why) for key in missing}
-        return found
+            missing = (probe.key for probe in probes if probe.key not in outcomes)
+            outcomes |= {key: Outcome.failed(key, "error", why) for key in missing}
+        return outcomes
 
     def capture(
         self,
@@ -378,8 +378,8 @@ class Fleet:
                 trouble = f"{error.doing}: {error.happened}"
                 return tuple(Taken(tap, (), trouble=trouble, blind=True) for tap in shares[name])
 
-        found = self._meanwhile(shares, listen, during, deadline)
-        heard = {one.tap: one for own in found.values() for one in own}
+        taken = self._meanwhile(shares, listen, during, deadline)
+        heard = {batch.tap: batch for own in taken.values() for batch in own}
         nobody = "no agent of the lab runs there"
         return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody, blind=True) for tap in taps)
 
@@ -417,8 +417,8 @@ class Fleet:
             except LabError:
                 return ()
 
-        found = self._meanwhile(shares, trace, during, deadline)
-        return tuple(one for own in found.values() for one in own)
+        traces = self._meanwhile(shares, trace, during, deadline)
+        return tuple(packet_trace for own in traces.values() for packet_trace in own)
 
     def _meanwhile(
         self,
@@ -434,54 +434,61 @@ class Fleet:
         """
         news: queue.SimpleQueue[News] = queue.SimpleQueue()
         processes: dict[str, int] = {}
-        found: dict[str, T] = {}
+        results: dict[str, T] = {}
 
-        def wait(what: str, *known: Mapping[str, object]) -> None:
-            while left := [name for name in machines if not any(name in one for one in known)]:
+        def wait(event: str, *known: Mapping[str, object]) -> None:
+            while left := [
+                name for name in machines if not any(name in mapping for mapping in known)
+            ]:
                 try:
-                    one = news.get(timeout=max(deadline.left(), 0.001))
+                    report = news.get(timeout=max(deadline.left(), 0.001))
                 except queue.Empty:
                     late = f"not done within {deadline.seconds:g} s; still waiting for: "
-                    raise DeadlineError(f"waiting {what}", late + ", ".join(left)) from None
-                if isinstance(one.result, BaseException):
-                    raise one.result
-                if one.ended:
-                    found[one.machine] = one.result
+                    raise DeadlineError(f"waiting {event}", late + ", ".join(left)) from None
+                if isinstance(report.result, BaseException):
+                    raise report.result
+                if report.ended:
+                    results[report.machine] = report.result
                 else:
-                    processes[one.machine] = one.number
+                    processes[report.machine] = report.number
 
         for name in machines:
             start_thread(news, name, partial(work, name))
         try:
-            wait("for the machines to get ready", processes, found)
+            wait("for the machines to get ready", processes, results)
             during()
         finally:
             for name, process in processes.items():
-                if name not in found:
+                if name not in results:
                     self._controls[name].stop(process, deadline)
-        wait("for the machines' results", found)
-        return found
+        wait("for the machines' results", results)
+        return results
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """The network links of the Kubernetes pods, on every machine that answers in time."""
-        found = _parallel(self._controls, lambda name: self._controls[name].links(deadline))
+        listings = _parallel(self._controls, lambda name: self._controls[name].links(deadline))
         return tuple(
-            link for one in found.values() if not isinstance(one, LabError) for link in one
+            link
+            for listing in listings.values()
+            if not isinstance(listing, LabError)
+            for link in listing
         )
 
     def observe(
-        self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
+        self, intent: Intent, places: Mapping[str, Collection[str]], deadline: Deadline
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Observe the machines in ``asked`` in parallel, and the pods named for each.
+        """Observe the machines in ``places`` in parallel, and the pods named for each.
 
         Kubernetes pods are always observed together with their machine.
         """
 
-        def seen(name: str) -> NodeFacts | LabError:
-            pods = () if self._cluster else asked[name]
-            return observe_machine(name, pods, lambda one: self.machine(intent, one), deadline)
+        def observe_one(name: str) -> NodeFacts | LabError:
+            pods = () if self._cluster else places[name]
+            return observe_machine(
+                name, pods, lambda machine: self.machine(intent, machine), deadline
+            )
 
-        return _parallel(asked, seen)
+        return _parallel(places, observe_one)
 
     def run_everywhere(
         self, intent: Intent, machines: Collection[str], command: Sequence[str], deadline: Deadline
@@ -493,20 +500,20 @@ class Fleet:
 
         def run(name: str) -> Mapping[str, Completed]:
             control, pods = self._controls[name], [pod.name for pod in intent.machine(name).pods]
-            found = {name: control.machine(name).run(command, deadline)}
+            answers = {name: control.machine(name).run(command, deadline)}
             if pods:
-                found |= control.run_in_pods([] if self._cluster else pods, command, deadline)
-            return found
+                answers |= control.run_in_pods([] if self._cluster else pods, command, deadline)
+            return answers
 
-        found: dict[str, str | LabError] = {}
+        answers: dict[str, str | LabError] = {}
         own = [name for name in machines if name in self._controls]
         for name, answer in _parallel(own, run).items():
             if isinstance(answer, LabError):
                 pods = (pod.name for pod in intent.machine(name).pods)
-                found |= dict.fromkeys((name, *pods), answer)
+                answers |= dict.fromkeys((name, *pods), answer)
             else:
-                found |= {place: done.stdout for place, done in answer.items()}
-        return found
+                answers |= {place: done.stdout for place, done in answer.items()}
+        return answers
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """Evidence of the network of every machine. Never raises."""
@@ -514,9 +521,9 @@ class Fleet:
         def gather(name: str) -> list[Evidence]:
             return list(self._controls[name].evidence(deadline))
 
-        for _, found in as_ended(self._controls, gather):  # do not wait for slower machines
-            if not isinstance(found, LabError):  # never: evidence() itself reports errors
-                yield from found
+        for _, pieces in as_ended(self._controls, gather):  # do not wait for slower machines
+            if not isinstance(pieces, LabError):  # never: evidence() itself reports errors
+                yield from pieces
 
     def machine(self, intent: Intent, name: str) -> NodeMachine:
         """The machine or pod of that name.
@@ -531,13 +538,15 @@ class Fleet:
     def _places(self, intent: Intent) -> dict[str, str]:
         """The machine of each of this fleet's machines and pods."""
         places = intent.places().items()
-        return {name: one.name for name, (one, _) in places if one.name in self._controls}
+        return {
+            name: machine.name for name, (machine, _) in places if machine.name in self._controls
+        }
 
 
 def _parallel(names: Collection[str], work: Callable[[str], T]) -> dict[str, T | LabError]:
     """Run ``work`` for each name in parallel; its result or LabError, in the order of names."""
-    found = dict(as_ended(names, work))
-    return {name: found[name] for name in names}
+    answers = dict(as_ended(names, work))
+    return {name: answers[name] for name in names}
 
 
 def as_ended(
@@ -553,11 +562,11 @@ def as_ended(
     left = len(names)
     while left:
         try:
-            one = news.get(timeout=_IDLE_SECONDS)
+            report = news.get(timeout=_IDLE_SECONDS)
         except queue.Empty:
             idle()
             continue
         left -= 1
-        if isinstance(one.result, BaseException) and not isinstance(one.result, LabError):
-            raise one.result
-        yield one.machine, one.result
+        if isinstance(report.result, BaseException) and not isinstance(report.result, LabError):
+            raise report.result
+        yield report.machine, report.result

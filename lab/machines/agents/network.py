@@ -109,14 +109,16 @@ def demote_foreign_defaults(channel: Socket, machine: MachineIntent) -> None:
     if not any(route.destination == "default" for route in machine.routes):
         return
     names = {link.index: link.name for link in list_links(channel)}
-    there = list_default_routes(channel)
+    routes = list_default_routes(channel)
     operations: list[Message] = []
-    for one in there:
-        device = names[one.index]
-        if one.metric == 0:
-            if replace(one, metric=METRIC) not in there:
-                operations.append(RouteAdd("default", device, one.via, one.onlink, metric=METRIC))
-            operations.append(RouteRemove("default", device, one.via, one.onlink, 0))
+    for route in routes:
+        device = names[route.index]
+        if route.metric == 0:
+            if replace(route, metric=METRIC) not in routes:
+                operations.append(
+                    RouteAdd("default", device, route.via, route.onlink, metric=METRIC)
+                )
+            operations.append(RouteRemove("default", device, route.via, route.onlink, 0))
     channel.apply(operations, Names({name: index for index, name in names.items()}))
 
 
@@ -130,15 +132,15 @@ _FIRST_INDEX = 1000
 """Far above indexes in use, so that a machine's indexes are practically always the same."""
 
 
-def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]:
+def find_cards(links: Sequence[Link], machine: MachineIntent) -> dict[str, Link]:
     """Each interface's card, by interface name. Pure.
 
     Raises BrokenError if no card has an interface's MAC; lists the cards. If another device has its
     name.
     """
-    cards = [link for link in there if link.kind in _CARD_KINDS and link.mac]
-    found = {interface.name: _card(interface, cards) for interface in machine.interfaces}
-    taken = {link.name for link in there} - {link.name for link in found.values()}
+    cards = [link for link in links if link.kind in _CARD_KINDS and link.mac]
+    cards_by_name = {interface.name: _card(interface, cards) for interface in machine.interfaces}
+    taken = {link.name for link in links} - {link.name for link in cards_by_name.values()}
     for interface in machine.interfaces:
         if interface.name in taken:
             raise BrokenError(
@@ -146,27 +148,27 @@ def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]
                 "another device already has this name",
                 f"name the management card '{MANAGEMENT}' in the image",
             )
-    return found
+    return cards_by_name
 
 
 def _card(interface: Interface, cards: Sequence[Link]) -> Link:
     own = [link for link in cards if link.mac == interface.mac and link.name != MANAGEMENT]
     if not own:
-        there = ", ".join(f"'{link.name}' {link.mac}" for link in cards) or "none"
+        available = ", ".join(f"'{link.name}' {link.mac}" for link in cards) or "none"
         raise BrokenError(
             f"looking for the network card '{interface.name}' with MAC {interface.mac}",
-            f"the machine has no such card; it has {there}",
+            f"the machine has no such card; it has {available}",
             f"check that the machine's definition has a card on segment '{interface.segment}'",
         )
     return next((link for link in own if link.name == interface.name), own[0])
 
 
-def first_index(there: Sequence[Link]) -> int:
+def first_index(links: Sequence[Link]) -> int:
     """The first of the unused interface indexes. Pure."""
-    return max(_FIRST_INDEX, *(link.index for link in there)) + 1
+    return max(_FIRST_INDEX, *(link.index for link in links)) + 1
 
 
-def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
+def check_connection(channel: Socket, cards: Mapping[str, Link]) -> None:
     """Refuse to touch the card that carries the SSH connection to this agent.
 
     Raises BrokenError: names the card.
@@ -174,7 +176,7 @@ def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4:  # noqa: PLR2004  client address and port, own address and port
         return
-    indexes = {link.index: name for name, link in found.items()}
+    indexes = {link.index: name for name, link in cards.items()}
     for index, address in list_addresses(channel):
         if index in indexes and address.partition("/")[0] == words[2]:
             raise BrokenError(
@@ -184,9 +186,9 @@ def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
             )
 
 
-def rename_cards(channel: Socket, found: Mapping[str, Link]) -> None:
+def rename_cards(channel: Socket, cards: Mapping[str, Link]) -> None:
     """Rename each card to its interface's name; the cards must be down."""
-    wrong = {name: link for name, link in found.items() if link.name != name}
+    wrong = {name: link for name, link in cards.items() if link.name != name}
     indexes = {link.name: link.index for link in wrong.values()}
     passing = {name: _PASSING.format(link.index) for name, link in wrong.items()}
     indexes |= {passing[name]: link.index for name, link in wrong.items()}
@@ -250,8 +252,8 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
     """
     machine = work.machine
     with _network_lock(deadline), Socket(_HERE) as channel:
-        found = find_cards(list_links(channel), machine)
-        check_connection(channel, found)
+        cards = find_cards(list_links(channel), machine)
+        check_connection(channel, cards)
         check_apart(_management(channel), work.ranges)
         planned = files.plan_record(machine).joined(files.read_record())
         files.write_record(planned)
@@ -261,7 +263,7 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         files.remove_old_archives()
         _clear(channel, planned, deadline)
         phase("cards")
-        rename_cards(channel, found)
+        rename_cards(channel, cards)
         operations = _compiled(channel, machine)
         _ensure_bridge_filter(machine)
         demote_foreign_defaults(channel, machine)
@@ -280,12 +282,12 @@ def enter_holder() -> HolderProcess:
 
     Raises BrokenError if there is none.
     """
-    found = list_holders(NODE_HOLDER)
-    if not found:
+    homes = list_holders(NODE_HOLDER)
+    if not homes:
         raise BrokenError(
             "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
         )
-    return found[0]
+    return homes[0]
 
 
 @contextmanager
@@ -337,12 +339,12 @@ def _clear(channel: Socket, planned: Record, deadline: Deadline) -> None:
 
 
 def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
-    there = list_links(channel)
-    indexes = {link.name: link.index for link in there}
+    links = list_links(channel)
+    indexes = {link.name: link.index for link in links}
     return compile_machine(
         machine,
         {interface.name: indexes[interface.name] for interface in machine.interfaces},
-        first_index(there),
+        first_index(links),
     )
 
 
@@ -350,7 +352,7 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
     """Load br_netfilter, the one module that the kernel does not load on demand."""
     if machine.bridge is None or _BRIDGE_SETTINGS.is_dir():
         return
-    doing = "loading the kernel module 'br_netfilter'"
+    action = "loading the kernel module 'br_netfilter'"
     hint = "boot the machine with a kernel that has it"
     try:
         done = subprocess.run(
@@ -360,9 +362,9 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise BrokenError(doing, "there is no 'modprobe'", hint) from None
+        raise BrokenError(action, "there is no 'modprobe'", hint) from None
     if not _BRIDGE_SETTINGS.is_dir():
-        raise BrokenError(doing, done.stderr.strip() or "it is loaded, but has no settings", hint)
+        raise BrokenError(action, done.stderr.strip() or "it is loaded, but has no settings", hint)
 
 
 def _build(
@@ -400,6 +402,6 @@ def _build(
         ),
         ("ready", "waiting for the links", ready),
     )
-    for name, doing, function in stages:
+    for name, action, function in stages:
         phase(name)
-        entry.call(doing, lambda _, do=function: do(), deadline)  # type: ignore[misc]
+        entry.call(action, lambda _, do=function: do(), deadline)  # type: ignore[misc]

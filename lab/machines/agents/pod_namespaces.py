@@ -85,8 +85,8 @@ def _carried(environment: bytes) -> tuple[str, str] | None:
     if TOKEN_VARIABLE.encode() not in environment:
         return None
     pairs = (word.partition(b"=") for word in environment.split(b"\0"))
-    found = {name: value.decode(errors="replace") for name, _, value in pairs}
-    pod, token = found.get(POD_VARIABLE.encode()), found.get(TOKEN_VARIABLE.encode())
+    carried = {name: value.decode(errors="replace") for name, _, value in pairs}
+    pod, token = carried.get(POD_VARIABLE.encode()), carried.get(TOKEN_VARIABLE.encode())
     return (pod, token) if pod and token else None
 
 
@@ -154,14 +154,14 @@ class PodNamespaces:
     def links(self) -> list[PodLink]:
         """Each pod's network link; a pod without a card is left out."""
         ports = {link.index: link.name for link in self._listed(self._cluster.machine, list_links)}
-        found = []
+        links = []
         for name in self._carriers:
             card = next(
-                (one for one in self._listed(name, list_links) if one.name == _INSIDE), None
+                (link for link in self._listed(name, list_links) if link.name == _INSIDE), None
             )
             if card is not None:
-                found.append(self._plugged(name, card, ports.get(card.peer, "")))
-        return found
+                links.append(self._plugged(name, card, ports.get(card.peer, "")))
+        return links
 
     def _plugged(self, name: str, card: Link, port: str) -> PodLink:
         routes = self._listed(name, list_default_routes)
@@ -178,7 +178,7 @@ def _open(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def run_here(doing: str, command: Sequence[str], deadline: Deadline) -> Completed:
+def run_here(action: str, command: Sequence[str], deadline: Deadline) -> Completed:
     """Run a command on this machine with empty standard input.
 
     Raises OSError if it cannot be started. Raises DeadlineError when it does not finish in time; it
@@ -193,7 +193,7 @@ def run_here(doing: str, command: Sequence[str], deadline: Deadline) -> Complete
             timeout=deadline.left(),
         )
     except subprocess.TimeoutExpired:
-        raise DeadlineError(doing, f"not done within {deadline.seconds:g} s") from None
+        raise DeadlineError(action, f"not done within {deadline.seconds:g} s") from None
     out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     return Completed(done.returncode, out, err)
 
@@ -214,8 +214,8 @@ class PodMachine:
 
         Raises DeadlineError when it does not finish in time; it is killed.
         """
-        doing = f"running '{command[0]}' in pod '{self.carrier.pod}'"
-        return run_here(doing, self._words(command), deadline)
+        action = f"running '{command[0]}' in pod '{self.carrier.pod}'"
+        return run_here(action, self._words(command), deadline)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or a shell if ``command`` is empty."""

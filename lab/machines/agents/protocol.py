@@ -130,16 +130,16 @@ def failure_line(error: LabError) -> bytes:
     return make_line("failed", [type(error).__name__, error.doing, error.happened, error.hint])
 
 
-def taken_lines(found: Taken) -> Iterator[bytes]:
+def taken_lines(taken: Taken) -> Iterator[bytes]:
     """The packets of a tap, split over as many lines as needed."""
     parts: list[list[Frame]] = [[]]
     size = 0
-    for frame in found.frames:
+    for frame in taken.frames:
         parts[-1].append(frame)
         size += len(frame.data)
         if size > _BYTES_A_LINE:
             parts.append([])
             size = 0
     for number, part in enumerate(parts):
-        missed = 0 if number else found.missed
-        yield make_line("taken", [replace(found, frames=tuple(part), missed=missed)])
+        missed = 0 if number else taken.missed
+        yield make_line("taken", [replace(taken, frames=tuple(part), missed=missed)])

@@ -63,24 +63,24 @@ def create(
 
     Raises PreflightError naming everything that the directory lacks or should not have.
     """
-    doing = f"making a bundle from '{source}'"
-    with guarded(doing):
+    action = f"making a bundle from '{source}'"
+    with guarded(action):
         if not source.is_dir():
             hint = "name a directory that has a versions.json"
-            raise UsageError(doing, "there is no such directory", hint)
-    versions = _versions(source, doing)
-    _check_version(versions.get(KUBERNETES, ""), kubernetes, doing)
-    with guarded(doing):
+            raise UsageError(action, "there is no such directory", hint)
+    versions = _versions(source, action)
+    _check_version(versions.get(KUBERNETES, ""), kubernetes, action)
+    with guarded(action):
         own = tuple(os for os, name in _FOLDERS.items() if (source / name).exists())
         taken = tuple(systems) or own
-        found = {os: _programs(source / _FOLDERS[os]) for os in taken}
-        problems = [*_strangers(source), *_problems(found)]
+        programs_by_os = {os: _programs(source / _FOLDERS[os]) for os in taken}
+        problems = [*_strangers(source), *_problems(programs_by_os)]
     if problems:
-        raise PreflightError(doing, "; ".join(problems), "fix that and try again")
+        raise PreflightError(action, "; ".join(problems), "fix that and try again")
 
     def fill(into: Scratch) -> Manifest:
         programs: list[Program] = []
-        for os, paths in found.items():
+        for os, paths in programs_by_os.items():
             say(f"copying {quantity(len(paths), 'program')} for {os}")
             for name, path in paths.items():
                 component = component_of(name)
@@ -93,42 +93,44 @@ def create(
     return store.add(f"directory-{name}", fill, say, goes_on=False)
 
 
-def _versions(source: Path, doing: str) -> dict[str, str]:
+def _versions(source: Path, action: str) -> dict[str, str]:
     path = source / VERSIONS
-    with guarded(doing):
+    with guarded(action):
         if not path.is_file():
             hint = 'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}'
-            raise PreflightError(doing, f"it has no '{VERSIONS}'", hint)
+            raise PreflightError(action, f"it has no '{VERSIONS}'", hint)
         with path.open("rb") as file:
             content = file.read(LARGEST)
     try:
         return TypeAdapter(dict[Component, Version]).validate_json(content, strict=True)
     except ValidationError as error:
         hint = 'write it like {"kubernetes": "1.36.1", "containerd": "2.3.7"}, without a "v"'
-        raise PreflightError(doing, f"'{path}': {first_problem(error)}", hint) from error
+        raise PreflightError(action, f"'{path}': {first_problem(error)}", hint) from error
 
 
-def _check_version(own: str, asked: str | None, doing: str) -> None:
+def _check_version(own: str, requested: str | None, action: str) -> None:
     if not PATCH.fullmatch(own):
         happened = f"'{own}' in '{VERSIONS}' is not a version of Kubernetes"
-        raise PreflightError(doing, happened, 'write one such as "1.36.1"')
+        raise PreflightError(action, happened, 'write one such as "1.36.1"')
     why = unsupported(own.rpartition(".")[0])
     if why is not None:
-        raise PreflightError(doing, f"Kubernetes {own} {why}", "build another one")
-    if asked is not None and asked not in {own, own.rpartition(".")[0]}:
-        happened = f"it has Kubernetes {own}, but {asked} was requested"
-        raise PreflightError(doing, happened, f"leave --kubernetes out, or give --kubernetes {own}")
+        raise PreflightError(action, f"Kubernetes {own} {why}", "build another one")
+    if requested is not None and requested not in {own, own.rpartition(".")[0]}:
+        happened = f"it has Kubernetes {own}, but {requested} was requested"
+        raise PreflightError(
+            action, happened, f"leave --kubernetes out, or give --kubernetes {own}"
+        )
 
 
 def _programs(folder: Path) -> dict[str, Path]:
     """Path of every program by name; other files are included, for error messages."""
-    found: dict[str, Path] = {}
+    programs: dict[str, Path] = {}
     for path in _visible(folder):
         if path.name == _PLUGINS and path.is_dir():
-            found |= {f"{_PLUGINS}/{plugin.name}": plugin for plugin in _visible(path)}
+            programs |= {f"{_PLUGINS}/{plugin.name}": plugin for plugin in _visible(path)}
         else:
-            found[path.name] = path
-    return found
+            programs[path.name] = path
+    return programs
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -150,10 +152,10 @@ def _strangers(source: Path) -> Iterator[str]:
             yield f"'{IMAGES}/{path.name}' is not a .tar file"
 
 
-def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
-    if not found:
+def _problems(programs_by_os: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
+    if not programs_by_os:
         yield f"it has neither '{_FOLDERS['linux']}' nor '{_FOLDERS['windows']}'"
-    for os, programs in found.items():
+    for os, programs in programs_by_os.items():
         folder = _FOLDERS[os]
         for name in at_least(os):
             if name not in programs:
@@ -183,14 +185,14 @@ def _runs(os: Os, path: Path) -> bool:
 def _images(
     folder: Path, systems: Sequence[Os], into: Scratch, say: Say
 ) -> Iterator[ContainerImage]:
-    seen: dict[tuple[str, str, str | None], Path] = {}
+    earlier: dict[tuple[str, str, str | None], Path] = {}
     paths = sorted(folder.glob("[!.]*.tar"))
     say(f"copying {quantity(len(paths), 'image archive')}")
     for path in paths:
         for image in read_archive(path, SOURCE, into):
             if image.os not in systems:
                 continue
-            before = seen.setdefault((image.name, image.os, image.os_version), path)
+            before = earlier.setdefault((image.name, image.os, image.os_version), path)
             if before != path:
                 raise PreflightError(
                     f"reading '{path}'",

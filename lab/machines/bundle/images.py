@@ -156,16 +156,16 @@ def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[Containe
             parts = _parsed(_Image, into.read(manifest), where)
             if not into.has(parts.config.blob):
                 _keep(registry.document(reference, "--config"), parts.config.blob, into, where)
-            found = _image(wanted.name, manifest, into, url, where)
-            sizes = [layer.blob.size for layer in found.layers]
-            build = f" {found.os_version}" if found.os_version else ""
-            layers = quantity(len(found.layers), "layer")
-            say(f"{where} for {found.os}{build}: {layers}, {sum(sizes) / _MIB:.0f} MiB")
-            if not all(into.has(layer.blob) for layer in found.layers):
+            image = _image(wanted.name, manifest, into, url, where)
+            sizes = [layer.blob.size for layer in image.layers]
+            build = f" {image.os_version}" if image.os_version else ""
+            layers = quantity(len(image.layers), "layer")
+            say(f"{where} for {image.os}{build}: {layers}, {sum(sizes) / _MIB:.0f} MiB")
+            if not all(into.has(layer.blob) for layer in image.layers):
                 registry.copy_layers(reference, sizes)
             for layer in parts.layers:
                 _elsewhere(web, layer, into, say)
-            yield found
+            yield image
 
 
 def _chosen(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
@@ -173,9 +173,13 @@ def _chosen(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
     listed = _parsed(_Index, top, where).manifests
     if listed is None:
         return (_blob(top),)
-    chosen = {one.blob: one.platform for one in listed if _fits(one.platform, wanted)}
-    there = {platform.os for platform in chosen.values() if platform}
-    lacking = [system for system in wanted.systems if system not in there]
+    chosen = {
+        descriptor.blob: descriptor.platform
+        for descriptor in listed
+        if _fits(descriptor.platform, wanted)
+    }
+    systems = {platform.os for platform in chosen.values() if platform}
+    lacking = [system for system in wanted.systems if system not in systems]
     if lacking:
         raise PreflightError(
             f"pulling {where}",
@@ -196,26 +200,28 @@ def _blob(content: bytes) -> Blob:
 
 
 def _keep(content: bytes, blob: Blob, into: Scratch, where: str) -> None:
-    if (found := _blob(content)) != blob:
-        raise _another(where, blob, found)
+    if (copy := _blob(content)) != blob:
+        raise _another(where, blob, copy)
     into.keep_bytes(content)
 
 
-def _another(where: str, expected: Blob, found: Blob) -> PreflightError:
+def _another(where: str, expected: Blob, actual: Blob) -> PreflightError:
     wanted = f"expected sha256:{expected.sha256} with {expected.size:,} bytes"
-    return _broken(where, f"wrong content: {wanted}, got sha256:{found.sha256} with {found.size:,}")
+    return _broken(
+        where, f"wrong content: {wanted}, got sha256:{actual.sha256} with {actual.size:,}"
+    )
 
 
 def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
     """Fetch a layer that skopeo leaves out because registries may not store it."""
-    doing = f"downloading layer {layer.digest}"
+    action = f"downloading layer {layer.digest}"
     for url in layer.urls or ():
         if url.startswith("https://") and not into.has(layer.blob):
-            with guarded(doing):
+            with guarded(action):
                 fetch(web, url, into.path(layer.blob), layer.digest, say, layer.size)
     if not into.has(layer.blob):
         happened = f"its size is not the {layer.size:,} bytes that the image states"
-        raise PreflightError(doing, happened, web.trusting)
+        raise PreflightError(action, happened, web.trusting)
 
 
 def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) -> ContainerImage:
@@ -285,13 +291,13 @@ class _Archive:
         file.seek(0)
         try:
             self._tar = tarfile.TarFile(fileobj=file)
-            length, found = os.fstat(file.fileno()).st_size, {}
+            length, members = os.fstat(file.fileno()).st_size, {}
             for member in self._tar:
                 if not 0 <= member.size <= length - member.offset_data:  # it is cut short
                     held = f"its member '{cut(member.name)}' has {member.size:,} bytes"
                     raise tarfile.TarError(held)
-                found[normpath(member.name)] = member
-            self.members = found
+                members[normpath(member.name)] = member
+            self.members = members
         except ValueError as error:  # from tarfile, about headers with bad numbers
             raise tarfile.TarError(str(error)) from error
 
@@ -302,14 +308,14 @@ class _Archive:
             raise _broken(self.where, f"'{cut(name)}' is larger than any document of an image")
         return content
 
-    def keep(self, one: Descriptor, into: Scratch) -> Blob:
+    def keep(self, descriptor: Descriptor, into: Scratch) -> Blob:
         """Copy a blob into the bundle."""
-        blob = one.blob
+        blob = descriptor.blob
         if not into.has(blob):
             content = self._open(f"blobs/sha256/{blob.sha256}")
-            found = into.keep(content, f"copying {one.digest} of {self.where}", blob.size)
-            if found != blob:
-                raise _another(self.where, blob, found)
+            copy = into.keep(content, f"copying {descriptor.digest} of {self.where}", blob.size)
+            if copy != blob:
+                raise _another(self.where, blob, copy)
         return blob
 
     def keep_layer(self, name: str, unpacked: str, into: Scratch) -> Layer:
@@ -335,25 +341,27 @@ class _Archive:
 
 def _oci_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
     some = False
-    for one in _parsed(_Index, archive.document(_OCI_FILE), archive.where).manifests or ():
-        for leaf in _leaves(archive, one):
+    for descriptor in _parsed(_Index, archive.document(_OCI_FILE), archive.where).manifests or ():
+        for leaf in _leaves(archive, descriptor):
             some = True
-            name = _name(one.annotations or {}, archive.where)
+            name = _name(descriptor.annotations or {}, archive.where)
             manifest = archive.keep(_small(leaf, archive.where), into)
             parts = _parsed(_Image, into.read(manifest), archive.where)
             archive.keep(_small(parts.config, archive.where), into)
-            found = _image(name, manifest, into, source, archive.where)
+            image = _image(name, manifest, into, source, archive.where)
             for layer in parts.layers:
                 archive.keep(layer, into)
-            yield found
+            yield image
     if not some:
         raise _broken(archive.where, f"it holds no image for {_ARCHITECTURE} machines")
 
 
-def _small(one: Descriptor, where: str) -> Descriptor:
-    if one.size > LARGEST:
-        raise _broken(where, f"{one.digest} has {one.size:,} bytes: too large for a document")
-    return one
+def _small(descriptor: Descriptor, where: str) -> Descriptor:
+    if descriptor.size > LARGEST:
+        raise _broken(
+            where, f"{descriptor.digest} has {descriptor.size:,} bytes: too large for a document"
+        )
+    return descriptor
 
 
 def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
@@ -361,21 +369,21 @@ def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
 
     A manifest that several indexes name is read once.
     """
-    queue, seen = [top], {top.digest}
-    for one in queue:
-        member = f"blobs/sha256/{one.blob.sha256}"
-        if one.platform is not None and not one.platform.of_a_lab():
+    queue, digests = [top], {top.digest}
+    for descriptor in queue:
+        member = f"blobs/sha256/{descriptor.blob.sha256}"
+        if descriptor.platform is not None and not descriptor.platform.of_a_lab():
             continue
-        if one.media_type not in _INDEXES:
-            if one.platform is None or member in archive.members:
-                yield one
+        if descriptor.media_type not in _INDEXES:
+            if descriptor.platform is None or member in archive.members:
+                yield descriptor
             continue
         content = archive.document(member)
-        if sha256(content).hexdigest() != one.blob.sha256:
-            raise _broken(archive.where, f"index {one.digest} points to another index")
+        if sha256(content).hexdigest() != descriptor.blob.sha256:
+            raise _broken(archive.where, f"index {descriptor.digest} points to another index")
         for below in _parsed(_Index, content, archive.where).manifests or ():
-            if below.digest not in seen:
-                seen.add(below.digest)
+            if below.digest not in digests:
+                digests.add(below.digest)
                 queue.append(below)
 
 
@@ -386,8 +394,8 @@ def _name(notes: Mapping[str, str], where: str) -> str:
         if is_full_name(name):
             return name
     tag = next((f"'{cut(name)}'" for name in names if name), "nothing")
-    said = f"its annotation '{_REFERENCE}' says {tag}; save it as REGISTRY/PATH:TAG"
-    raise _broken(where, f"an image in it has no full name: {said}")
+    why = f"its annotation '{_REFERENCE}' says {tag}; save it as REGISTRY/PATH:TAG"
+    raise _broken(where, f"an image in it has no full name: {why}")
 
 
 def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
@@ -395,20 +403,20 @@ def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[Co
     listed = _parsed(_DockerImages, archive.document(_DOCKER_FILE), archive.where).root
     if not listed:
         raise _broken(archive.where, f"'{_DOCKER_FILE}' lists no image")
-    for one in listed:
-        config = archive.document(normpath(one.config))
+    for entry in listed:
+        config = archive.document(normpath(entry.config))
         unpacked = _parsed(_Configuration, config, archive.where).unpacked
-        if len(unpacked) != len(one.layers):
-            count = f"{len(one.layers)} layers, but its image has {len(unpacked)}"
+        if len(unpacked) != len(entry.layers):
+            count = f"{len(entry.layers)} layers, but its image has {len(unpacked)}"
             raise _broken(archive.where, f"it holds {count}")
-        pairs = zip(one.layers, unpacked, strict=True)
+        pairs = zip(entry.layers, unpacked, strict=True)
         layers = tuple(archive.keep_layer(normpath(name), diff, into) for name, diff in pairs)
         kept = into.keep_bytes(config)
         manifest = into.keep_bytes(_manifest(kept, layers))
-        if not one.tags:
+        if not entry.tags:
             why = "an image in it has no name: save it by its name, not by its id"
             raise _broken(archive.where, why)
-        for tag in one.tags:
+        for tag in entry.tags:
             name = full_name(tag)
             if name is None:
                 raise _broken(archive.where, f"'{cut(tag)}' is not an image name")
@@ -434,10 +442,10 @@ def _manifest(config: Blob, layers: tuple[Layer, ...]) -> bytes:
     def described(media_type: str, blob: Blob) -> dict[str, object]:
         return {"mediaType": media_type, "digest": f"sha256:{blob.sha256}", "size": blob.size}
 
-    found = {
+    document = {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
         "config": described(_CONFIG, config),
         "layers": [described(layer.media_type, layer.blob) for layer in layers],
     }
-    return json.dumps(found, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()

@@ -43,12 +43,12 @@ def is_program_name(name: str) -> bool:
     return re.fullmatch(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name) is not None
 
 
-def checked(holds: Callable[[str], object], what: str) -> AfterValidator:
+def checked(holds: Callable[[str], object], noun: str) -> AfterValidator:
     """A validator that refuses other texts: ``Annotated[str, checked(..., "version")]``."""
 
     def check(value: str) -> str:
         if not holds(value):
-            raise ValueError(f"{cut(value)!a} is not a valid {what}")
+            raise ValueError(f"{cut(value)!a} is not a valid {noun}")
         return value
 
     return AfterValidator(check)
@@ -172,14 +172,18 @@ class Manifest:
         """The same manifest in canonical order."""
         return Manifest(
             tuple(sorted(self.versions)),
-            tuple(sorted(self.programs, key=lambda one: (one.os, one.name))),
-            tuple(sorted(self.images, key=lambda one: (one.name, one.os, one.os_version or ""))),
+            tuple(sorted(self.programs, key=lambda program: (program.os, program.name))),
+            tuple(
+                sorted(
+                    self.images, key=lambda image: (image.name, image.os, image.os_version or "")
+                )
+            ),
         )
 
     def encoded(self) -> bytes:
         """The bytes of ``manifest.json``; the same content gives the same bytes."""
-        found = json.dumps(plain(self.ordered()), indent=1, sort_keys=True, ensure_ascii=False)
-        return (found + "\n").encode()
+        text = json.dumps(plain(self.ordered()), indent=1, sort_keys=True, ensure_ascii=False)
+        return (text + "\n").encode()
 
 
 def decode(content: bytes, where: str) -> Manifest:
@@ -190,25 +194,25 @@ def decode(content: bytes, where: str) -> Manifest:
     Raises PreflightError with the first problem and its place in the file.
     """
     try:
-        found = TypeAdapter(Manifest).validate_json(content, strict=True)
+        manifest = TypeAdapter(Manifest).validate_json(content, strict=True)
     except ValidationError as error:
         raise _foreign(where, first_problem(error)) from error
-    if not PATCH.fullmatch(dict(found.versions).get(KUBERNETES, "")):
+    if not PATCH.fullmatch(dict(manifest.versions).get(KUBERNETES, "")):
         raise _foreign(where, "versions: there is no Kubernetes version such as '1.36.1'")
     named = (
-        *(f"component '{name}'" for name, _ in found.versions),
-        *(f"program '{program.name}' for {program.os}" for program in found.programs),
+        *(f"component '{name}'" for name, _ in manifest.versions),
+        *(f"program '{program.name}' for {program.os}" for program in manifest.programs),
         *(
             f"image '{image.name}' for {image.os} {image.os_version or ''}"
-            for image in found.images
+            for image in manifest.images
         ),
     )
-    for what, count in Counter(named).items():
+    for name, count in Counter(named).items():
         if count > 1:
-            raise _foreign(where, f"{cut(what.rstrip())} is listed {count} times")
-    if found.encoded() != content:
+            raise _foreign(where, f"{cut(name.rstrip())} is listed {count} times")
+    if manifest.encoded() != content:
         raise _foreign(where, "it is not in the form that lab writes")
-    return found
+    return manifest
 
 
 def first_problem(error: ValidationError) -> str:
@@ -264,20 +268,24 @@ def newest_patch(minor: str) -> str:
 
 def wanted_assets(versions: Mapping[str, str], systems: Sequence[Os]) -> Iterator[Asset]:
     """Every file to download for a bundle of these versions."""
-    for one in _catalogue()["programs"]:
-        if one["os"] not in systems:
+    for program_entry in _catalogue()["programs"]:
+        if program_entry["os"] not in systems:
             continue
-        version = versions[one["component"]]
-        members = one.get("members", {})
+        version = versions[program_entry["component"]]
+        members = program_entry.get("members", {})
         packed = tuple((name.format(version=version), own) for name, own in members.items())
-        for program in one.get("programs", [""]):
-            url = one["url"].format(version=version, program=program)
+        for program in program_entry.get("programs", [""]):
+            url = program_entry["url"].format(version=version, program=program)
             yield Asset(
-                one["component"],
-                one["os"],
+                program_entry["component"],
+                program_entry["os"],
                 url,
-                one["sums"].format(url=url, version=version) if "sums" in one else None,
-                one["release"].format(version=version) if "release" in one else None,
+                program_entry["sums"].format(url=url, version=version)
+                if "sums" in program_entry
+                else None,
+                program_entry["release"].format(version=version)
+                if "release" in program_entry
+                else None,
                 packed,
                 program,
             )
@@ -288,16 +296,16 @@ def wanted_images(
 ) -> Iterator[Wanted]:
     """Every image to pull for a bundle of these versions and network add-ons."""
     theirs = [_catalogue()["add-ons"][name]["images"] for name in add_ons]
-    for one in chain(_catalogue()["images"], *theirs):
-        fitting = tuple(os for os in SYSTEMS if os in one["os"] and os in systems)
+    for image_entry in chain(_catalogue()["images"], *theirs):
+        fitting = tuple(os for os in SYSTEMS if os in image_entry["os"] and os in systems)
         if fitting:
             named = {name.replace("-", "_"): version for name, version in versions.items()}
-            yield Wanted(one["name"].format(**named), fitting)
+            yield Wanted(image_entry["name"].format(**named), fitting)
 
 
 def add_on_versions() -> Mapping[str, Mapping[str, str]]:
     """Components and versions of the network add-ons that only some bundles have."""
-    return {name: one["versions"] for name, one in _catalogue()["add-ons"].items()}
+    return {name: entry["versions"] for name, entry in _catalogue()["add-ons"].items()}
 
 
 def add_on_images(name: str) -> tuple[str, ...]:
@@ -326,8 +334,8 @@ def at_least(os: Os) -> tuple[str, ...]:
 
 @cache
 def _catalogue() -> Any:
-    found = files("lab.machines.bundle").joinpath("upstream.json").read_text(encoding="utf-8")
-    return json.loads(found)
+    text = files("lab.machines.bundle").joinpath("upstream.json").read_text(encoding="utf-8")
+    return json.loads(text)
 
 
 def create_command(minor: str, systems: Collection[Os], add_on: str = "") -> str:

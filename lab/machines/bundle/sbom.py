@@ -46,32 +46,32 @@ def bill_of_materials(manifest: Manifest) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _program(one: Program, versions: dict[str, str]) -> dict[str, object]:
-    version = versions.get(one.component)
+def _program(program: Program, versions: dict[str, str]) -> dict[str, object]:
+    version = versions.get(program.component)
     return {
         "type": "file",
-        "bom-ref": f"program/{one.os}/{one.name}",
-        "name": one.name,
+        "bom-ref": f"program/{program.os}/{program.name}",
+        "name": program.name,
         **({"version": version} if version else {}),
-        "group": one.component,
-        "hashes": _hashes(one.blob.sha256),
-        "properties": [*_properties(one.os, one.source)],
+        "group": program.component,
+        "hashes": _hashes(program.blob.sha256),
+        "properties": [*_properties(program.os, program.source)],
     }
 
 
-def _image(one: ContainerImage) -> dict[str, object]:
-    repository, _, tag = one.name.rpartition(":")
-    digest = f"sha256:{one.manifest.sha256}"
-    asked = urlencode({"arch": "amd64", "repository_url": repository, "tag": tag}, safe="/")
-    build = f"/{one.os_version}" if one.os_version else ""
+def _image(image: ContainerImage) -> dict[str, object]:
+    repository, _, tag = image.name.rpartition(":")
+    digest = f"sha256:{image.manifest.sha256}"
+    qualifiers = urlencode({"arch": "amd64", "repository_url": repository, "tag": tag}, safe="/")
+    build = f"/{image.os_version}" if image.os_version else ""
     return {
         "type": "container",
-        "bom-ref": f"image/{one.os}{build}/{one.name}",
+        "bom-ref": f"image/{image.os}{build}/{image.name}",
         "name": repository,
         "version": tag,
-        "purl": f"pkg:oci/{repository.rpartition('/')[2]}@{quote(digest, safe='')}?{asked}",
-        "hashes": _hashes(one.manifest.sha256),
-        "properties": [*_properties(one.os, one.source)],
+        "purl": f"pkg:oci/{repository.rpartition('/')[2]}@{quote(digest, safe='')}?{qualifiers}",
+        "hashes": _hashes(image.manifest.sha256),
+        "properties": [*_properties(image.os, image.source)],
     }
 
 

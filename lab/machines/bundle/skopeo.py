@@ -102,8 +102,8 @@ class Repository:
         messages: list[str] = []
 
         def on_line(line: str) -> None:
-            if found := _FATAL.search(line):
-                messages.append(re.sub(r"\\(.)", r"\1", found[1]))
+            if match := _FATAL.search(line):
+                messages.append(re.sub(r"\\(.)", r"\1", match[1]))
 
         try:
             programs.run(
@@ -126,7 +126,7 @@ class Repository:
 
 
 @contextmanager
-def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repository]:
+def repository(web: Web, url: str, action: str, into: Path) -> Iterator[Repository]:
     """A repository of a registry, through mirrors and proxies, with the account of ``~/.netrc``.
 
     ``url``: ``https://registry.k8s.io/v2/pause/``, the address that mirrors replace. ``into``: the
@@ -137,7 +137,7 @@ def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repositor
     address = urlsplit(rewritten(url, web.mirrors))
     if not address.path.startswith("/v2/"):
         raise PreflightError(
-            doing,
+            action,
             f"its mirror is {address.geturl()}, but a registry has '/v2/' at its root",
             f'name a registry: [mirrors] "https://{urlsplit(url).netloc}/v2/" = '
             f'"{address.scheme}://{address.netloc}/v2/..."',
@@ -151,7 +151,7 @@ def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repositor
             file.write_text(content)
             account = (f"--authfile={file}",)
         yield Repository(
-            doing,
+            action,
             f"docker://{address.netloc}/{address.path.removeprefix('/v2/').strip('/')}",
             Path(f"/proc/{os.getpid()}/fd/{layout}"),
             web,
@@ -163,10 +163,10 @@ def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repositor
 def _account(host: str, netloc: str) -> str:
     """The account for a registry in ``~/.netrc``, as skopeo reads it; empty without one."""
     try:
-        found = netrc.netrc().authenticators(host)
+        login = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError):
         return ""
-    if found is None:
+    if login is None:
         return ""
-    pair = b64encode(f"{found[0]}:{found[2]}".encode()).decode()
+    pair = b64encode(f"{login[0]}:{login[2]}".encode()).decode()
     return json.dumps({"auths": {netloc: {"auth": pair}}})

@@ -61,24 +61,24 @@ class Scratch:
         with guarded(f"making the bundle in '{directory.parent}'"):
             self.blobs.mkdir(parents=True, exist_ok=True)
 
-    def keep(self, content: SupportsRead[bytes], doing: str, most: int = 1 << 50) -> Blob:
+    def keep(self, content: SupportsRead[bytes], action: str, most: int = 1 << 50) -> Blob:
         """Copy bytes into the bundle.
 
-        ``doing``: for messages: ``"copying 'kubelet'"``. ``most``: upper limit of bytes; at most
+        ``action``: for messages: ``"copying 'kubelet'"``. ``most``: upper limit of bytes; at most
         one more is read.
 
         Raises PreflightError when the disk is full; StateError when the bundle cannot be written.
         """
         draft = self.blobs / f"{os.getpid()}{_PART}"
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         size = 0
-        with guarded(doing), draft.open("wb") as out:
+        with guarded(action), draft.open("wb") as out:
             while data := content.read(min(_CHUNK, most + 1 - size)):
-                found.update(data)
+                digest.update(data)
                 size += len(data)
                 out.write(data)
-        blob = Blob(found.hexdigest(), size)
-        with guarded(doing):
+        blob = Blob(digest.hexdigest(), size)
+        with guarded(action):
             draft.replace(self.path(blob))
         return blob
 
@@ -88,14 +88,14 @@ class Scratch:
 
     def keep_file(self, path: Path) -> Blob:
         """Copy a file into the bundle. Raises as :meth:`keep`, and if the file changes."""
-        doing = f"copying '{path}'"
-        with guarded(doing), path.open("rb") as content:
+        action = f"copying '{path}'"
+        with guarded(action), path.open("rb") as content:
             before = os.fstat(content.fileno())
-            blob = self.keep(content, doing)
+            blob = self.keep(content, action)
             after = os.fstat(content.fileno())
         if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, blob.size):
             raise PreflightError(
-                doing, "another process is writing to it", "try again when it has finished"
+                action, "another process is writing to it", "try again when it has finished"
             )
         return blob
 
@@ -129,13 +129,13 @@ def damage(path: Path, sha256: str, size: int | None = None) -> str:
     """How a file differs from what it must be, as a clause; empty if it does not."""
     try:
         with open_regular(path) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-            there = file.tell()
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+            length = file.tell()
     except OSError as error:
         return f"'{path}': {os_words(error)}"
-    if size not in {None, there}:
-        return f"'{path}' has {there:,} bytes of {size:,}"
-    return "" if found == sha256 else f"'{path}' has other content: its SHA-256 is {found}"
+    if size not in {None, length}:
+        return f"'{path}' has {length:,} bytes of {size:,}"
+    return "" if actual == sha256 else f"'{path}' has other content: its SHA-256 is {actual}"
 
 
 MEDIA = "media"
@@ -180,8 +180,8 @@ class BundleStore:
 
     def require_own(self, manifest: Manifest) -> None:
         """As root, refuse to write a medium where another user could redirect it by links."""
-        there = self.directory(manifest)
-        require_own(self._cache, self._root, there, there / MEDIA)
+        directory = self.directory(manifest)
+        require_own(self._cache, self._root, directory, directory / MEDIA)
 
     def get(self, digest: str) -> Manifest:
         """The bundle whose digest begins with ``digest``.
@@ -189,12 +189,12 @@ class BundleStore:
         Raises UsageError when there is none, or several; PreflightError when it is damaged.
         """
         names = self._names()
-        found = [name for name in names if digest and name.startswith(digest[:SHORT])]
-        how = f"{len(found)} bundles match"
-        if not found:
+        matches = [name for name in names if digest and name.startswith(digest[:SHORT])]
+        how = f"{len(matches)} bundles match"
+        if not matches:
             how = f"none matches; the bundles are: {', '.join(names) or 'none'}"
-        elif len(found) == 1:
-            made = self._read(found[0])
+        elif len(matches) == 1:
+            made = self._read(matches[0])
             if made.digest.startswith(digest):
                 return made
             how = f"the only one is '{made.digest}'"
@@ -209,15 +209,15 @@ class BundleStore:
 
         Raises PreflightError when there is none.
         """
-        of_it = [one for one in self.all() if _minor(one.kubernetes) == minor]
-        fitting = [one for one in of_it if one.systems().issuperset(systems)]
+        of_it = [manifest for manifest in self.all() if _minor(manifest.kubernetes) == minor]
+        fitting = [manifest for manifest in of_it if manifest.systems().issuperset(systems)]
         if not fitting:
             happened = f"there is none in '{self._root}'"
             if of_it:
                 wanted = " and ".join(sorted(systems))
                 happened = f"none in '{self._root}' has programs for {wanted}"
-            doing = f"looking for a bundle of Kubernetes {minor}"
-            raise PreflightError(doing, happened, create_command(minor, systems, add_on))
+            action = f"looking for a bundle of Kubernetes {minor}"
+            raise PreflightError(action, happened, create_command(minor, systems, add_on))
         return max(fitting, key=self._age)
 
     def list(self) -> tuple[ListedBundle, ...]:
@@ -226,11 +226,11 @@ class BundleStore:
 
     def all(self) -> tuple[Manifest, ...]:
         """Every readable bundle."""
-        found = []
+        manifests = []
         for name in self._names():
             with suppress(LabError):
-                found.append(self._read(name))
-        return tuple(found)
+                manifests.append(self._read(name))
+        return tuple(manifests)
 
     def verify(self, manifest: Manifest, say: Say, systems: Collection[Os] = ()) -> None:
         """Read every byte of a bundle and of the media made from it.
@@ -298,15 +298,15 @@ class BundleStore:
 
         ``in_use``: digests, or their first digits, of bundles that labs were made from.
         """
-        found = [*self._old(in_use), *self._dead()]
-        total = sum(size(path) for path in found)
+        paths = [*self._old(in_use), *self._dead()]
+        total = sum(size(path) for path in paths)
         if yes:
             require_own(self._cache, self._root)
-            for path in found:
+            for path in paths:
                 # unless another process has begun to create something in it
                 with suppress(HeldError), cache_lock(self._lock_of(path), "lab bundle gc", wait=0):
                     remove(path)
-        names = tuple(str(path.relative_to(self._cache)) for path in found)
+        names = tuple(str(path.relative_to(self._cache)) for path in paths)
         return CollectedEntries(names, total, yes)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
@@ -340,31 +340,31 @@ class BundleStore:
         return True
 
     def _names(self) -> tuple[str, ...]:
-        found = (path.name for path in entries(self._root) if path.is_dir())
-        return tuple(name for name in found if _NAME.fullmatch(name))
+        names = (path.name for path in entries(self._root) if path.is_dir())
+        return tuple(name for name in names if _NAME.fullmatch(name))
 
     def _read(self, name: str) -> Manifest:
         path = self._root / name / FILE
-        doing, hint = f"reading bundle '{name}'", "lab bundle gc --yes"
+        action, hint = f"reading bundle '{name}'", "lab bundle gc --yes"
         try:
             content = read_regular(path)
         except OSError as error:
-            raise PreflightError(doing, f"'{path}': {os_words(error)}", hint) from error
+            raise PreflightError(action, f"'{path}': {os_words(error)}", hint) from error
         manifest = decode(content, str(path))
         if manifest.short != name:
             happened = f"'{path}' is another bundle's: its digest begins with {manifest.short}"
-            raise PreflightError(doing, happened, hint)
+            raise PreflightError(action, happened, hint)
         return manifest
 
     def _listed(self, name: str) -> ListedBundle:
         taken = size(self._root / name)
         try:
-            found = self._read(name)
+            manifest = self._read(name)
         except LabError as error:
             return ListedBundle(name, "", (), 0, 0, taken, error.happened)
-        counts = len(found.programs), len(found.images)
+        counts = len(manifest.programs), len(manifest.images)
         return ListedBundle(
-            name, found.kubernetes, tuple(sorted(found.systems())), *counts, taken, ""
+            name, manifest.kubernetes, tuple(sorted(manifest.systems())), *counts, taken, ""
         )
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
@@ -375,10 +375,10 @@ class BundleStore:
 
     def _old(self, in_use: Collection[str]) -> Iterator[Path]:
         kept = {used[:SHORT] for used in in_use}
-        for one in self.all():
-            minor = _minor(one.kubernetes)
+        for manifest in self.all():
+            minor = _minor(manifest.kubernetes)
             if minor in versions.SUPPORTED:
-                kept.add(self.directory(self.newest(minor, one.systems())).name)
+                kept.add(self.directory(self.newest(minor, manifest.systems())).name)
         yield from (self._root / name for name in self._names() if name not in kept)
 
     def _dead(self) -> Iterator[Path]:
@@ -405,8 +405,8 @@ def _minor(version: str) -> str:
 def seal(medium: Path) -> None:
     """Write the SHA-256 of a finished medium into a file beside it."""
     with medium.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    digest_file(medium).write_text(f"{found}\n", encoding="ascii")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest_file(medium).write_text(f"{digest}\n", encoding="ascii")
 
 
 def digest_file(medium: Path) -> Path:
@@ -420,8 +420,8 @@ def _medium_damage(medium: Path) -> str:
         sealed = read_regular(digest_file(medium)).decode("ascii", errors="replace").strip()
     except OSError as error:
         return f"medium '{medium}' has no digest beside it: {os_words(error)}"
-    found = damage(medium, sealed)
-    return f"medium {found}" if found else ""
+    why = damage(medium, sealed)
+    return f"medium {why}" if why else ""
 
 
 def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:

@@ -76,8 +76,8 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
     versions = {**rules.components(version.rpartition(".")[0]), KUBERNETES: version}
     if "windows" not in systems:
         del versions["windows-cni"]
-    for one in add_ons:
-        versions |= add_on_versions()[one]
+    for addon in add_ons:
+        versions |= add_on_versions()[addon]
 
     def fill(into: Scratch) -> Manifest:
         releases = _Releases(reached, into, say)
@@ -98,20 +98,20 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
 
 
 def _patch(reached: Web, kubernetes: str) -> str:
-    doing = f"making a bundle of Kubernetes {kubernetes}"
-    found = _VERSION.fullmatch(kubernetes)
-    if found is None:
-        raise UsageError(doing, "not a version", f'give one such as "{SUPPORTED[-1]}" or "1.36.1"')
-    why = unsupported(found[1])
+    action = f"making a bundle of Kubernetes {kubernetes}"
+    match = _VERSION.fullmatch(kubernetes)
+    if match is None:
+        raise UsageError(action, "not a version", f'give one such as "{SUPPORTED[-1]}" or "1.36.1"')
+    why = unsupported(match[1])
     if why is not None:
-        raise UsageError(doing, f"Kubernetes {found[1]} {why}", f"give {' or '.join(SUPPORTED)}")
-    if found[2]:
+        raise UsageError(action, f"Kubernetes {match[1]} {why}", f"give {' or '.join(SUPPORTED)}")
+    if match[2]:
         return kubernetes
     url = newest_patch(kubernetes)
-    said = reached.text(url, f"looking for the newest Kubernetes {kubernetes}").strip()
-    if not re.fullmatch(rf"v{re.escape(kubernetes)}\.[0-9]{{1,6}}", said):
-        raise PreflightError(doing, f"{url} says {cut(said)!r}", INSTEAD)
-    return said.removeprefix("v")
+    answer = reached.text(url, f"looking for the newest Kubernetes {kubernetes}").strip()
+    if not re.fullmatch(rf"v{re.escape(kubernetes)}\.[0-9]{{1,6}}", answer):
+        raise PreflightError(action, f"{url} says {cut(answer)!r}", INSTEAD)
+    return answer.removeprefix("v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +137,24 @@ class _Releases:
             return
         for member, program in asset.members:
             with _member(self.into.path(blob), member, url) as content:
-                found = self.into.keep(content, f"unpacking '{member}' of {url}")
-            yield Program(program, asset.component, asset.os, found, source)
+                kept = self.into.keep(content, f"unpacking '{member}' of {url}")
+            yield Program(program, asset.component, asset.os, kept, source)
 
     def _digest(self, asset: Asset) -> str | None:
         """``sha256:`` or ``sha512:`` and hex; None if upstream publishes no checksum."""
         file = asset.url.rpartition("/")[2]
         where = asset.sums or asset.release
         assert where is not None, "the catalogue has one of the two"
-        doing = f"looking for the checksum of {asset.url}"
+        action = f"looking for the checksum of {asset.url}"
         if where not in self.lists:
-            self.lists[where] = self.web.text(where, doing)
-        said = self.lists[where].strip()
+            self.lists[where] = self.web.text(where, action)
+        text = self.lists[where].strip()
         if asset.sums is None:
-            return _published(said, file, where, doing)
-        found = f"sha256:{said.lower()}" if _HEX.fullmatch(said) else listed(said, file)
-        if found is None:
-            raise PreflightError(doing, f"{where} does not list '{file}'", INSTEAD)
-        return found
+            return _published(text, file, where, action)
+        digest = f"sha256:{text.lower()}" if _HEX.fullmatch(text) else listed(text, file)
+        if digest is None:
+            raise PreflightError(action, f"{where} does not list '{file}'", INSTEAD)
+        return digest
 
     def _fetched(self, url: str, digest: str | None) -> Blob:
         algorithm, _, digits = (digest or "").partition(":")
@@ -169,18 +169,18 @@ class _Releases:
         return self.into.keep_file(path)
 
 
-def _published(said: str, file: str, where: str, doing: str) -> str | None:
+def _published(text: str, file: str, where: str, action: str) -> str | None:
     """The digest that GitHub reports for a release's file; known for uploads since June 2025."""
     try:
-        digests = {asset["name"]: asset.get("digest") for asset in json.loads(said)["assets"]}
+        digests = {asset["name"]: asset.get("digest") for asset in json.loads(text)["assets"]}
         digest = digests[file]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         happened = f"{where} does not describe a release with a file '{file}'"
-        raise PreflightError(doing, happened, INSTEAD) from None
+        raise PreflightError(action, happened, INSTEAD) from None
     if digest is None:
         return None
     if not _HEX.fullmatch(str(digest).removeprefix("sha256:")):
-        raise PreflightError(doing, f"{where} says {cut(str(digest))!r}, not a SHA-256", INSTEAD)
+        raise PreflightError(action, f"{where} says {cut(str(digest))!r}, not a SHA-256", INSTEAD)
     return str(digest)
 
 
@@ -204,36 +204,36 @@ def _member(path: Path, member: str, url: str) -> Iterator[_Content]:
     Reads no more of a file than the size in the archive's header. Raises PreflightError when the
     archive is damaged or does not have the file; StateError when the disk cannot be read.
     """
-    doing = f"unpacking '{member}' of {url}"
+    action = f"unpacking '{member}' of {url}"
     with ExitStack() as opened:
-        with _unpacking(doing):
-            content = _open_member(path, member, doing, opened)
-        yield _Content(content, doing)
+        with _unpacking(action):
+            content = _open_member(path, member, action, opened)
+        yield _Content(content, action)
 
 
-def _open_member(path: Path, member: str, doing: str, opened: ExitStack) -> IO[bytes]:
+def _open_member(path: Path, member: str, action: str, opened: ExitStack) -> IO[bytes]:
     if zipfile.is_zipfile(path):
         packed = opened.enter_context(zipfile.ZipFile(path))
         sizes = {file.filename: file.file_size for file in packed.infolist()}
-        _require_bounded(sum(sizes.values()), doing)
-        return opened.enter_context(packed.open(_named(sizes, member, doing)))
+        _require_bounded(sum(sizes.values()), action)
+        return opened.enter_context(packed.open(_named(sizes, member, action)))
     archive = opened.enter_context(tarfile.open(path, "r:*"))  # noqa: SIM115  until it is read
     files, size = {}, 0
     for entry in archive:
         size += _declared(entry)
-        _require_bounded(size, doing)  # before seeking, which reads all of this one
+        _require_bounded(size, action)  # before seeking, which reads all of this one
         if entry.isfile():
             files[entry.name] = entry
-    content = archive.extractfile(files[_named(files, member, doing)])
+    content = archive.extractfile(files[_named(files, member, action)])
     assert content is not None, "it is a file"
     return opened.enter_context(content)
 
 
 @contextmanager
-def _unpacking(doing: str) -> Iterator[None]:
+def _unpacking(action: str) -> Iterator[None]:
     """Raise PreflightError for errors of a damaged archive, StateError for those of the disk."""
     try:
-        with guarded(doing):
+        with guarded(action):
             try:
                 yield
             except OSError as error:
@@ -242,9 +242,9 @@ def _unpacking(doing: str) -> Iterator[None]:
                 raise tarfile.ReadError(str(error)) from error
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         happened = f"the archive is damaged or cut short ({error})"
-        raise PreflightError(doing, happened, INSTEAD) from error
+        raise PreflightError(action, happened, INSTEAD) from error
     except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # RuntimeError: encrypted, or odd
-        raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
+        raise PreflightError(action, f"it cannot be unpacked ({error})", INSTEAD) from error
 
 
 def _declared(member: tarfile.TarInfo) -> int:
@@ -253,15 +253,15 @@ def _declared(member: tarfile.TarInfo) -> int:
     return member.size
 
 
-def _require_bounded(size: int, doing: str) -> None:
+def _require_bounded(size: int, action: str) -> None:
     if size > LARGEST:
         happened = f"it claims more than {LARGEST >> 30} GiB of files, more than any release has"
-        raise PreflightError(doing, happened, INSTEAD)
+        raise PreflightError(action, happened, INSTEAD)
 
 
-def _named(there: Mapping[str, object], member: str, doing: str) -> str:
-    for name in there:
+def _named(members: Mapping[str, object], member: str, action: str) -> str:
+    for name in members:
         if name.removeprefix("./") == member:
             return name
-    held = ", ".join(sorted(there)[:8])
-    raise PreflightError(doing, f"it is not in the archive, which has {held}", INSTEAD)
+    held = ", ".join(sorted(members)[:8])
+    raise PreflightError(action, f"it is not in the archive, which has {held}", INSTEAD)

@@ -39,10 +39,10 @@ def _at_dns(_: Difference, hop: Hop, path: Path) -> bool:
     return path.flow.port == DNS_PORT and hop is path.hops[0]
 
 
-def _dns(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Difference]:
+def _dns(intent: Intent, machine: MachineIntent, software: Software) -> Iterator[Difference]:
     from lab.machines.cluster.dns import NAMESPACE, replicas_of  # noqa: PLC0415  few labs have a cluster
 
-    if seen.dns_replicas == 0:
+    if software.dns_replicas == 0:
         deployment = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
         wanted = replicas_of(intent)
         yield differs(
@@ -56,22 +56,22 @@ def _dns(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Dif
         )
 
 
-def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Difference]:
+def _of_node(intent: Intent, machine: MachineIntent, software: Software) -> Iterator[Difference]:
     if machine.kubelet is None or machine.kubelet.pod_cidr is None:
         return
-    if seen.expired:
+    if software.expired:
         yield differs(
             "certificate-expired",
             machine.name,
             OtherSubject("the certificate of the kubelet"),
             "valid",
-            f"it expired on {seen.expired}",
+            f"it expired on {software.expired}",
             f"openssl x509 -noout -subject -dates -in {_CERTIFICATE}",
             "on a control plane: kubeadm kubeconfig user --org system:nodes "
             f"--client-name system:node:{machine.name}; put that into "
             "/etc/kubernetes/kubelet.conf of the node, and restart its kubelet",
         )
-    if seen.cni == ():
+    if software.cni == ():
         yield differs(
             "cni-config-missing",
             machine.name,
@@ -81,7 +81,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
             "ls -l /etc/cni/net.d",
             "restore the network add-on's .conflist, or restart its pod if that writes it",
         )
-    for mounted in seen.full:
+    for mounted in software.full:
         yield differs(
             "disk-full",
             machine.name,
@@ -91,25 +91,25 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
             f"df -h {mounted}",
             f"find what fills it (du -xh {mounted} | sort -h), and delete that or enlarge it",
         )
-    yield from _programs(intent, machine, seen)
+    yield from _programs(intent, machine, software)
 
 
-def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Difference]:
+def _programs(intent: Intent, machine: MachineIntent, software: Software) -> Iterator[Difference]:
     from lab.machines.addons import flannel  # noqa: PLC0415  the same
 
     assert machine.kubelet, "asked of nodes alone"
     if machine.translation and machine.chassis is None:  # OVN needs no kube-proxy
-        yield from _program(machine.name, seen, "kube-proxy", "kube-system", "proxy-stopped")
+        yield from _program(machine.name, software, "kube-proxy", "kube-system", "proxy-stopped")
     if intent.topology in flannel.TOPOLOGIES:
-        yield from _program(machine.name, seen, "flanneld", flannel.NAMESPACE, "flanneld-down")
+        yield from _program(machine.name, software, "flanneld", flannel.NAMESPACE, "flanneld-down")
         line = flannel.subnet_line(machine.kubelet.pod_cidr or "")
-        if seen.subnet is not None and seen.subnet != line:
+        if software.subnet is not None and software.subnet != line:
             yield differs(
                 "wrong-subnet",
                 machine.name,
                 FileSubject(SUBNET),
                 line,
-                seen.subnet or "it is not set",
+                software.subnet or "it is not set",
                 f"cat {SUBNET}",
                 f"sed -i 's#^FLANNEL_SUBNET=.*#{line}#' {SUBNET}",
                 name=f"flannel's {SUBNET}",
@@ -117,10 +117,10 @@ def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterato
 
 
 def _program(
-    node: str, seen: Software, name: str, namespace: str, kind: str
+    node: str, software: Software, name: str, namespace: str, kind: str
 ) -> Iterator[Difference]:
-    states = [state for there, state in seen.processes or () if there == name]
-    if seen.processes is None or not _stopped(states):
+    states = [state for process, state in software.processes or () if process == name]
+    if software.processes is None or not _stopped(states):
         return
     yield differs(
         kind,
@@ -185,11 +185,11 @@ def _pool(
 ) -> Iterator[Difference]:
     assert machine.kubelet, "asked of nodes alone"
     wanted = node_pool(machine.name, str(machine.kubelet.pod_cidr))
-    spec, there = pool_spec(intent.topology, wanted), pools.get(wanted.name)
-    wrong = {key: value for key, value in spec.items() if there and there.get(key) != value}
-    if there and there.get("disabled"):
+    spec, pool = pool_spec(intent.topology, wanted), pools.get(wanted.name)
+    wrong = {key: value for key, value in spec.items() if pool and pool.get(key) != value}
+    if pool and pool.get("disabled"):
         wrong["disabled"] = False
-    if there is not None and not wrong:
+    if pool is not None and not wrong:
         return
     kind = "wrong-encapsulation" if {"vxlanMode", "ipipMode"} & set(wrong) else "wrong-pool"
     patch = json.dumps({"spec": wrong}, separators=(",", ":"))
@@ -198,10 +198,10 @@ def _pool(
         machine.name,
         ApiSubject("IPPool", "", wanted.name),
         _settings(wrong) or "there",
-        _settings({key: (there or {}).get(key) for key in wrong}) or "there is none",
+        _settings({key: (pool or {}).get(key) for key in wrong}) or "there is none",
         f"{_KUBECTL} get {POOL_KIND} {wanted.name} -o yaml",
         f"{_KUBECTL} patch {POOL_KIND} {wanted.name} --type=merge -p '{patch}'"
-        if there is not None
+        if pool is not None
         else "lab up",
         place=intent.control_plane(),
     )
@@ -214,8 +214,8 @@ def _settings(spec: Mapping[str, Any]) -> str:
 def _autonomous_system(
     intent: Intent, machine: MachineIntent, systems: Mapping[str, str]
 ) -> Iterator[Difference]:
-    wanted, there = as_number(intent, machine) or "", systems.get(machine.name)
-    if intent.topology != BGP or there is None or there == wanted:
+    wanted, system = as_number(intent, machine) or "", systems.get(machine.name)
+    if intent.topology != BGP or system is None or system == wanted:
         return
     annotation = f"{AS_NUMBER}={wanted}" if wanted else f"{AS_NUMBER}-"
     yield differs(
@@ -223,7 +223,7 @@ def _autonomous_system(
         machine.name,
         OtherSubject(f"AS number of node {machine.name}"),
         wanted or "none of its own",
-        there or "none of its own",
+        system or "none of its own",
         f"{_KUBECTL} get node {machine.name} -o yaml",
         f"{_KUBECTL} annotate --overwrite node {machine.name} {annotation}",
         place=intent.control_plane(),
@@ -258,15 +258,17 @@ class CalicoCheck(Check):
         intent = look.intent
         if not has_felix(intent):
             return
-        found = {name: facts.calico for name, facts in look.observed.items() if facts.calico}
-        asked = found.get(intent.control_plane())
+        calico_by_machine = {
+            name: facts.calico for name, facts in look.observed.items() if facts.calico
+        }
+        of_plane = calico_by_machine.get(intent.control_plane())
         for machine in intent.machines:
             if not machine.kubelet or not machine.kubelet.pod_cidr:
                 continue
-            if asked and asked.pools is not None:
-                yield from _pool(intent, machine, asked.pools)
-            if asked and asked.systems is not None and machine.os == "linux":
-                yield from _autonomous_system(intent, machine, asked.systems)
-            seen = found.get(machine.name)
-            if seen and seen.felix is not None:
-                yield from _felix(machine, seen.felix)
+            if of_plane and of_plane.pools is not None:
+                yield from _pool(intent, machine, of_plane.pools)
+            if of_plane and of_plane.systems is not None and machine.os == "linux":
+                yield from _autonomous_system(intent, machine, of_plane.systems)
+            own = calico_by_machine.get(machine.name)
+            if own and own.felix is not None:
+                yield from _felix(machine, own.felix)

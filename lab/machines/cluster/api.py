@@ -143,11 +143,11 @@ class Api:
 
         Raises LostError when the server does not answer; RefusedError when it refuses.
         """
-        doing = f"asking the API server at {self.server} to {method} {path}"
+        action = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
-        with self._answer(method, path, doing, (seconds, seconds), query, body, content) as answer:
+        with self._answer(method, path, action, (seconds, seconds), query, body, content) as answer:
             if answer.status >= 300:  # noqa: PLR2004  not a success
-                raise _refusal(doing, answer.status, _decoded(answer.data))
+                raise _refusal(action, answer.status, _decoded(answer.data))
             return _decoded(answer.data)
 
     @contextmanager
@@ -155,7 +155,7 @@ class Api:
         self,
         method: str,
         path: str,
-        doing: str,
+        action: str,
         timeouts: tuple[float, float],
         query: Query | None,
         body: Object | None = None,
@@ -167,7 +167,7 @@ class Api:
 
         if not timeouts[0]:
             raise LostError(
-                doing, "the deadline had passed before the request was sent", _PLANE_HINT
+                action, "the deadline had passed before the request was sent", _PLANE_HINT
             )
         request = self.client.param_serialize(
             method,
@@ -186,7 +186,7 @@ class Api:
             with closing(answer):
                 yield answer
         except (HTTPError, OSError, ApiException) as error:
-            raise LostError(doing, _story(error), _PLANE_HINT) from None
+            raise LostError(action, _story(error), _PLANE_HINT) from None
 
     def find(self, path: str, deadline: Deadline) -> Object | None:
         """One object, or None. Raises as :meth:`ask`."""
@@ -199,18 +199,18 @@ class Api:
 
     def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
         """Every object under a path, by name. Raises as :meth:`ask`."""
-        found = self.ask("GET", path, deadline, query=query)
-        kind = str(found.get("kind", "List")).removesuffix("List")
+        answer = self.ask("GET", path, deadline, query=query)
+        kind = str(answer.get("kind", "List")).removesuffix("List")
         try:
             objects = {
                 item["metadata"]["name"]: {"kind": kind, **item}
-                for item in found.get("items") or ()
+                for item in answer.get("items") or ()
             }
-            return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
+            return ObjectList(str(answer["metadata"]["resourceVersion"]), objects)
         except (KeyError, TypeError) as error:  # answered by a proxy or load balancer
-            doing = f"listing {path} of the API server at {self.server}"
-            said = f"the answer is not a list: {json.dumps(found)[:80]}"
-            raise LostError(doing, said, _PLANE_HINT) from error
+            action = f"listing {path} of the API server at {self.server}"
+            happened = f"the answer is not a list: {json.dumps(answer)[:80]}"
+            raise LostError(action, happened, _PLANE_HINT) from error
 
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
@@ -223,9 +223,9 @@ class Api:
         Raises GoneError when ``version`` is too old; LostError when the server does not answer or
         falls silent.
         """
-        doing = f"watching {path} of the API server at {self.server}"
+        action = f"watching {path} of the API server at {self.server}"
         seconds = max(1, min(_WATCH_SECONDS, math.ceil(deadline.left())))
-        asked = {
+        options = {
             **(query or {}),
             "watch": "true",
             "resourceVersion": version,
@@ -233,21 +233,21 @@ class Api:
             "allowWatchBookmarks": "true",
         }
         timeouts = (min(_CALL_SECONDS, deadline.left()), seconds + 2.0)
-        with self._answer("GET", path, doing, timeouts, asked) as answer:
+        with self._answer("GET", path, action, timeouts, options) as answer:
             if answer.status == _GONE:
                 raise GoneError
             if answer.status >= 300:  # noqa: PLR2004  not a success
-                raise _refusal(doing, answer.status, _decoded(answer.data))
+                raise _refusal(action, answer.status, _decoded(answer.data))
             for line in _lines(answer):
                 event = _decoded(line)
-                kind, found = str(event.get("type")), event.get("object") or {}
+                kind, item = str(event.get("type")), event.get("object") or {}
                 if kind == "ERROR":
-                    if found.get("code") == _GONE:
+                    if item.get("code") == _GONE:
                         raise GoneError
-                    raise _refusal(doing, int(found.get("code", 500)), found)
-                if "name" not in (found.get("metadata") or {}) and kind != "BOOKMARK":
-                    raise LostError(doing, f"it says {json.dumps(event)[:80]}", _PLANE_HINT)
-                yield kind, found
+                    raise _refusal(action, int(item.get("code", 500)), item)
+                if "name" not in (item.get("metadata") or {}) and kind != "BOOKMARK":
+                    raise LostError(action, f"it says {json.dumps(event)[:80]}", _PLANE_HINT)
+                yield kind, item
 
     def have(self, path: str, wanted: Object, deadline: Deadline) -> None:
         """Create an object; an existing one of the same name is removed first.
@@ -274,10 +274,10 @@ class Api:
 
         The names are equal; the labels identify the run, and within a run nothing else differs.
         """
-        there = self.find(path, deadline)
-        if there is None or there["metadata"].get("deletionTimestamp"):
+        existing = self.find(path, deadline)
+        if existing is None or existing["metadata"].get("deletionTimestamp"):
             return False
-        return bool(there["metadata"].get("labels") == wanted["metadata"].get("labels"))
+        return bool(existing["metadata"].get("labels") == wanted["metadata"].get("labels"))
 
     def apply(self, wanted: Mapping[str, Any], deadline: Deadline) -> None:
         """Bring an object to this state, whoever else has changed it (server-side apply).
@@ -287,7 +287,7 @@ class Api:
         Raises DeadlineError with the last answer; RefusedError with the field when the API server
         refuses.
         """
-        doing = f"applying {wanted['kind']} '{wanted['metadata']['name']}'"
+        action = f"applying {wanted['kind']} '{wanted['metadata']['name']}'"
         query = {"fieldManager": "hybridlab", "force": "true"}
 
         def put() -> None:
@@ -297,9 +297,9 @@ class Api:
             except RefusedError as error:
                 if error.code != _NOT_FOUND:
                     raise
-                raise LostError(doing, error.happened) from error
+                raise LostError(action, error.happened) from error
 
-        self.patiently(doing, put, deadline)
+        self.patiently(action, put, deadline)
 
     def _path(self, wanted: Mapping[str, Any], deadline: Deadline) -> str:
         """The path of an object; the server knows the plural of its kind."""
@@ -327,7 +327,7 @@ class Api:
             raise
         return True
 
-    def patiently(self, doing: str, ask: Callable[[], T], deadline: Deadline) -> T:
+    def patiently(self, action: str, ask: Callable[[], T], deadline: Deadline) -> T:
         """Repeat ``ask`` while the server does not answer.
 
         Raises DeadlineError with the last error, which is its cause.
@@ -342,7 +342,7 @@ class Api:
                 met = error
         assert met is not None, "the first try has failed"
         happened = f"not done within {deadline.seconds:g} s; last seen: {met.happened}"
-        raise DeadlineError(doing, happened, met.hint) from met
+        raise DeadlineError(action, happened, met.hint) from met
 
     def execute(  # noqa: PLR0913, PLR0917  an exec's arguments
         self,
@@ -362,17 +362,17 @@ class Api:
         """
         from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
 
-        doing = f"running '{command[0]}' in pod '{pod}'"
+        action = f"running '{command[0]}' in pod '{pod}'"
         place = f"{namespaced('pods', namespace)}/{pod}"
         try:
             return pod_exec.run(self.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
-            said = error.happened
+            happened = error.happened
         except (OSError, WebSocketException) as error:
-            said = _story(error)
+            happened = _story(error)
         if not deadline.left():
-            raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
-        raise LostError(doing, said, _NODE_HINT)
+            raise DeadlineError(action, f"not done within {deadline.seconds:g} s")
+        raise LostError(action, happened, _NODE_HINT)
 
 
 def namespaced(kind: str, namespace: str) -> str:
@@ -385,7 +385,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
     api: Api,
     path: str,
     missing: Missing,
-    doing: str,
+    action: str,
     deadline: Deadline,
     *,
     query: Query | None = None,
@@ -410,7 +410,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
                 return listed.objects
         except LostError as error:
             trouble = f"; the API server does not answer: {error.happened}"
-    raise DeadlineError(doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint)
+    raise DeadlineError(action, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint)
 
 
 def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
@@ -425,14 +425,14 @@ def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
     """Apply events to the objects until nothing is missing or the watch ends."""
     watch = api.watch(path, listed.version, deadline, query)
     with suppress(GoneError), closing(watch):
-        for kind, found in watch:
+        for kind, item in watch:
             if kind == "BOOKMARK":
                 continue
-            name = found["metadata"]["name"]
+            name = item["metadata"]["name"]
             if kind == "DELETED":
                 listed.objects.pop(name, None)
             else:
-                listed.objects[name] = found
+                listed.objects[name] = item
             lacking = missing(listed.objects)
             if not lacking or not deadline.left():
                 break
@@ -492,12 +492,12 @@ class _TimedStream(io.RawIOBase):
         super().close()
 
 
-def _refusal(doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
+def _refusal(action: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
     """The error for an unsuccessful answer."""
-    said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
+    message = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
     if code in _BUSY:
-        return LostError(doing, f"status {code}: {said}", _PLANE_HINT, code=code)
-    return RefusedError(doing, said, code=code)
+        return LostError(action, f"status {code}: {message}", _PLANE_HINT, code=code)
+    return RefusedError(action, message, code=code)
 
 
 def _lines(response: Any) -> Iterator[bytes]:
@@ -511,10 +511,14 @@ def _lines(response: Any) -> Iterator[bytes]:
 def _decoded(text: bytes) -> Object:
     """The answer as an object; anything that is not JSON becomes its ``message``."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
+        document = None
+    return (
+        document
+        if isinstance(document, dict)
+        else {"message": text.decode(errors="replace").strip()}
+    )
 
 
 def _story(error: BaseException) -> str:

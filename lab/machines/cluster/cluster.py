@@ -94,14 +94,14 @@ def plan_cluster(
 
     Raises PreflightError when the bundle has another Kubernetes minor than the scenario asks for.
     """
-    asked = intent.kubernetes
-    assert asked is not None, "every topology says what its cluster is"
+    kubernetes = intent.kubernetes
+    assert kubernetes is not None, "every topology says what its cluster is"
     minor = bundle.kubernetes.rpartition(".")[0]
-    if minor != asked.version:
+    if minor != kubernetes.version:
         raise PreflightError(
-            f"looking for Kubernetes {asked.version} for lab '{lab}'",
+            f"looking for Kubernetes {kubernetes.version} for lab '{lab}'",
             f"the bundle holds Kubernetes {bundle.kubernetes}",
-            f"lab bundle create --kubernetes {asked.version}",
+            f"lab bundle create --kubernetes {kubernetes.version}",
         )
     nodes = tuple(_node(machine, bundle) for machine in intent.machines if machine.kubelet)
     planes = [node for node in nodes if node.role == "control-plane"]
@@ -126,10 +126,10 @@ def plan_cluster(
         topology=intent.topology,
         endpoint=front.address() if front else planes[0].address,
         domain=intent.domain,
-        pod_cidr=asked.pod_cidr,
-        service_cidr=asked.service_cidr,
-        dns_address=asked.dns_address,
-        proxy_mode=asked.proxy_mode,
+        pod_cidr=kubernetes.pod_cidr,
+        service_cidr=kubernetes.service_cidr,
+        dns_address=kubernetes.dns_address,
+        proxy_mode=kubernetes.proxy_mode,
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
         networks=tuple(segment.cidr for segment in intent.segments if segment.name in segments),

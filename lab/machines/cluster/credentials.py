@@ -85,8 +85,8 @@ def public_key_pin(certificate: str) -> str:
     from cryptography import x509  # noqa: PLC0415  slow
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
 
-    found = x509.load_pem_x509_certificate(certificate.encode())
-    public = found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    loaded = x509.load_pem_x509_certificate(certificate.encode())
+    public = loaded.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{sha256(public).hexdigest()}"
 
 
@@ -210,9 +210,9 @@ def read_kubeconfig(content: str, name: str) -> Access:
 
     Raises KubeconfigError when its structure is not kubeadm's.
     """
-    found = _load_kubeconfig(content)
+    document = _load_kubeconfig(content)
     try:
-        cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
+        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         certificate, key = user["client-certificate-data"], user["client-key-data"]
         client = Pair(_from_base64(certificate), _from_base64(key))
         ca = _from_base64(cluster["certificate-authority-data"])
@@ -226,13 +226,13 @@ def read_kubeconfig(content: str, name: str) -> Access:
 def is_export(content: str) -> bool:
     """Whether a text is a lab's own kubeconfig and nothing else, and may be overwritten."""
     try:
-        found = _load_kubeconfig(content)
+        document = _load_kubeconfig(content)
     except KubeconfigError:
         return False
-    lists = [found.get(key) for key in _LISTS]
-    if not all(isinstance(one, list) and len(one) == 1 for one in lists):
+    lists = [document.get(key) for key in _LISTS]
+    if not all(isinstance(section, list) and len(section) == 1 for section in lists):
         return False
-    entries = [entry for one in lists for entry in one]
+    entries = [entry for section in lists for entry in section]
     return all(
         isinstance(entry, Mapping) and str(entry.get("name")).startswith(CONTEXT_PREFIX)
         for entry in entries
@@ -245,15 +245,15 @@ def _load_kubeconfig(content: str) -> Any:
 
     try:
         with warnings.catch_warnings(action="ignore"):  # about anchors in the user's file
-            found = YAML(typ="safe", pure=True).load(content)
+            document = YAML(typ="safe", pure=True).load(content)
     except Exception as error:
         # The YAML constructors raise arbitrary errors, whose messages may hold the user's secrets.
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         where = f", line {mark.line + 1}" if mark else ""
         raise KubeconfigError(f"invalid YAML{where}") from error
-    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
+    if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise KubeconfigError("not a document of kind 'Config'")
-    return found
+    return document
 
 
 def _to_base64(pem: str) -> str:

@@ -69,4 +69,4 @@ def replicas_of(intent: Intent) -> int:
     linux = [
         machine.kubelet for machine in intent.machines if machine.os == "linux" and machine.kubelet
     ]
-    return min(REPLICAS, len([one for one in linux if one.pod_cidr]))
+    return min(REPLICAS, len([machine for machine in linux if machine.pod_cidr]))

@@ -79,10 +79,10 @@ def _dump(documents: str) -> str:
     yaml.width = 4096
     yaml.representer.add_representer(str, _text)
     out = io.StringIO()
-    for number, one in enumerate(json.loads(documents)):
+    for number, document in enumerate(json.loads(documents)):
         if number:
             out.write("---\n")
-        yaml.dump(one, out)
+        yaml.dump(document, out)
     return out.getvalue()
 
 

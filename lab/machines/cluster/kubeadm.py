@@ -88,13 +88,13 @@ def static_pod_patches(version: str, patience: int) -> dict[str, str]:
         return {}
     minor = int(version.split(".")[1])
     paced = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
-    found = {}
+    patches = {}
     for name in _LIVENESS:
         container: dict[str, object] = {"name": name, "livenessProbe": paced}
         if minor >= _READINESS.get(name, minor + 1):
             container["readinessProbe"] = paced
-        found[f"{name}+strategic.json"] = json.dumps({"spec": {"containers": [container]}}) + "\n"
-    return found
+        patches[f"{name}+strategic.json"] = json.dumps({"spec": {"containers": [container]}}) + "\n"
+    return patches
 
 
 PROXY_KUBECONFIG = "/var/lib/kube-proxy/kubeconfig.conf"
@@ -175,11 +175,11 @@ def api_names(cluster: Cluster, intent: Intent, around: Surroundings) -> tuple[s
         for machine in intent.machines
         if machine.name in planes or machine.address() == cluster.endpoint
     ]
-    found = ["localhost", "127.0.0.1", cluster.endpoint]
+    names = ["localhost", "127.0.0.1", cluster.endpoint]
     for machine in fronts:
-        found += [machine.name, machine.address()]
-        found += [around.management[machine.name]] if machine.name in around.management else []
-    return tuple(dict.fromkeys(found))
+        names += [machine.name, machine.address()]
+        names += [around.management[machine.name]] if machine.name in around.management else []
+    return tuple(dict.fromkeys(names))
 
 
 def first_service(cluster: Cluster) -> str:
@@ -291,7 +291,7 @@ def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
     On slow machines etcd's health check is longer, and priority and fairness are off to save
     processor time.
     """
-    found = {}
+    arguments = {}
     first, last = NODE_PORTS
     ports = [
         port
@@ -301,12 +301,12 @@ def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
         for port in service.node_ports()
     ]
     if not all(first <= port <= last for port in ports):
-        found["service-node-port-range"] = f"{min(ports)}-{max(ports)}"
+        arguments["service-node-port-range"] = f"{min(ports)}-{max(ports)}"
     if patience > 1:
         seconds = f"{_ETCD_CHECK_SECONDS * patience}s"
-        found["enable-priority-and-fairness"] = "false"
-        found |= {"etcd-healthcheck-timeout": seconds, "etcd-readycheck-timeout": seconds}
-    return found
+        arguments["enable-priority-and-fairness"] = "false"
+        arguments |= {"etcd-healthcheck-timeout": seconds, "etcd-readycheck-timeout": seconds}
+    return arguments
 
 
 def _cluster_config(

@@ -30,10 +30,10 @@ def kubectl(words: str) -> str:
     return f"kubectl {words} --kubeconfig={ADMIN}"
 
 
-def condition(found: Object, kind: str) -> Object:
+def condition(resource: Object, kind: str) -> Object:
     """An object's condition of this type; empty if it has none."""
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one["type"] == kind), {})
+    conditions = (resource.get("status") or {}).get("conditions") or ()
+    return next((candidate for candidate in conditions if candidate["type"] == kind), {})
 
 
 def is_unscheduled(pod: Object) -> bool:
@@ -228,17 +228,17 @@ def failing_webhook(
 
     ``backends``: the number of ready ones of each webhook's Service.
     """
-    found = list(matching)
-    found.sort(key=lambda one: backends.get(service_of(one[2]) or ("", ""), 1) > 0)
-    if not found:
+    webhooks = list(matching)
+    webhooks.sort(key=lambda entry: backends.get(service_of(entry[2]) or ("", ""), 1) > 0)
+    if not webhooks:
         return None
-    kind, name, webhook = found[0]
+    kind, name, webhook = webhooks[0]
     service = service_of(webhook)
-    asked = f"its Service is {'/'.join(service)}" if service else "it is outside the cluster"
+    place = f"its Service is {'/'.join(service)}" if service else "it is outside the cluster"
     bare = ", which has no ready backend" if service and not backends.get(service) else ""
     return Obstacle(
         f"{kind} {name}",
-        f"webhook {webhook['name']} fails; {asked}{bare}",
+        f"webhook {webhook['name']} fails; {place}{bare}",
         kubectl(f"get {kind.lower()} {name} -o yaml"),
         kubectl(f"delete {kind.lower()} {name}"),
     )
@@ -270,9 +270,9 @@ def reasons(pod: Object, node: Object | None, events: Iterable[Object]) -> Itera
     ready = condition(node or {}, "Ready")
     if ready and ready.get("status") != "True":
         yield str(ready.get("reason") or "NotReady")
-    for one in (pod.get("status") or {}).get("conditions") or ():
-        if one.get("status") == "False" and one.get("reason") not in {None, "ContainersNotReady"}:
-            yield str(one["reason"])
+    for met in (pod.get("status") or {}).get("conditions") or ():
+        if met.get("status") == "False" and met.get("reason") not in {None, "ContainersNotReady"}:
+            yield str(met["reason"])
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         for state in (container.get("state") or {}).values():
             if state.get("reason") not in {None, "ContainerCreating"}:

@@ -82,9 +82,9 @@ class PodCreation:
 
         Raises BrokenError with what prevents it; DeadlineError as :meth:`create`.
         """
-        if found := self.create(path, wanted, deadline):
-            doing = f"making {wanted['kind']} '{wanted['metadata']['name']}'"
-            raise BrokenError(doing, found.sentence, found.mends)
+        if obstacle := self.create(path, wanted, deadline):
+            action = f"making {wanted['kind']} '{wanted['metadata']['name']}'"
+            raise BrokenError(action, obstacle.sentence, obstacle.mends)
 
     def _quota(self) -> Obstacle | None:
         return obstacles.refusing_quota(
@@ -94,9 +94,9 @@ class PodCreation:
     def _webhook(self, resource: str, wanted: Object) -> Obstacle | None:
         """The webhook that fails; None if there is none, or the API server does not answer."""
         configurations = (
-            (kind, one)
+            (kind, webhook)
             for kind, path in _CONFIGURATIONS.items()
-            for one in self._listing(path).values()
+            for webhook in self._listing(path).values()
         )
         space = self._listing("/api/v1/namespaces").get(NAMESPACE) or {"metadata": {}}
         labels = {"kubernetes.io/metadata.name": NAMESPACE} | (
@@ -104,7 +104,9 @@ class PodCreation:
         )
         own = wanted["metadata"].get("labels") or {}
         matching = list(obstacles.matching_webhooks(configurations, resource, own, labels))
-        services = {one for *_, webhook in matching if (one := obstacles.service_of(webhook))}
+        services = {
+            service for *_, webhook in matching if (service := obstacles.service_of(webhook))
+        }
         ready = {
             (space, name): len(
                 ready_endpoints(self._listing(namespaced("endpointslices", space)).values()).get(
@@ -127,14 +129,14 @@ class PodCreation:
         pass by itself; None if nobody waits any longer, so that every pod without an address
         counts.
         """
-        found: dict[str, Obstacle] = {}
+        obstacles_by_name: dict[str, Obstacle] = {}
         for name, manifest in wanted.items():
             pod = pods.get(name) or {}
             has_address = (pod.get("status") or {}).get("podIP")
             if not has_address and (pod or patience is None):
                 obstacle = self._obstacle(name, pod, manifest["spec"], patience)
-                found |= {name: obstacle} if obstacle else {}
-        return found
+                obstacles_by_name |= {name: obstacle} if obstacle else {}
+        return obstacles_by_name
 
     def _obstacle(
         self, name: str, pod: Object, spec: Object, patience: PodPatience | None

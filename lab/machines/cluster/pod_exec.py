@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
     """
     from websocket import ABNF, WebSocket  # noqa: PLC0415  comes with the client, an extra
 
-    said = {channel: bytearray() for channel in (_STDOUT, _STDERR, _STATUS)}
+    received = {channel: bytearray() for channel in (_STDOUT, _STDERR, _STATUS)}
     url, headers = _exec_address(connected, path, container, command, stdin=bool(stdin))
     with _connection(connected, url, deadline) as line:
         talk: Any = WebSocket(skip_utf8_validation=True)  # half of it has no types
@@ -61,11 +61,11 @@ def run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
             talk.send_binary(bytes([_END, _STDIN]))
         kind, content = talk.recv_data()
         while kind != ABNF.OPCODE_CLOSE:
-            if content and content[0] in said:
-                said[content[0]] += content[1:]
+            if content and content[0] in received:
+                received[content[0]] += content[1:]
             kind, content = talk.recv_data()
-        code, why = _status(bytes(said[_STATUS]))
-    out, err = (said[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
+        code, why = _status(bytes(received[_STATUS]))
+    out, err = (received[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
     return ExecResult(code, out, err + why)
 
 
@@ -87,15 +87,15 @@ def _connection(
         if config.cert_file:
             tls.load_cert_chain(config.cert_file, config.key_file)
     host, port = url.hostname or "", url.port or (443 if tls else 80)
-    doing = f"connecting to the API server at {host}:{port}"
-    return TimedConnection(doing, host, port, deadline, tls, config.tls_server_name)
+    action = f"connecting to the API server at {host}:{port}"
+    return TimedConnection(action, host, port, deadline, tls, config.tls_server_name)
 
 
 def _exec_address(
     connected: client.ApiClient, path: str, container: str, command: Sequence[str], *, stdin: bool
 ) -> tuple[SplitResult, list[str]]:
     """The address, and the headers that authenticate the request."""
-    asked = [
+    parameters = [
         ("container", container),
         *(("command", word) for word in command),
         ("stdin", str(stdin).lower()),
@@ -104,21 +104,21 @@ def _exec_address(
         ("tty", "false"),
     ]
     _, url, headers, *_ = connected.param_serialize(
-        "GET", f"{path}/exec", query_params=asked, auth_settings=["BearerToken"]
+        "GET", f"{path}/exec", query_params=parameters, auth_settings=["BearerToken"]
     )
-    found = urlsplit(url)
+    address = urlsplit(url)
     let_in = [f"authorization: {headers[key]}" for key in headers if key == "authorization"]
-    return found._replace(scheme={"http": "ws", "https": "wss"}[found.scheme]), let_in
+    return address._replace(scheme={"http": "ws", "https": "wss"}[address.scheme]), let_in
 
 
-def _status(said: bytes) -> tuple[int, str]:
+def _status(answer: bytes) -> tuple[int, str]:
     """The command's exit code, or a shell's code for one that could not start, and the reason.
 
     Raises ConnectionError when there is no status or the kubelet was not reached: whether and how
     the command ended is then unknown.
     """
     try:
-        status = json.loads(said)
+        status = json.loads(answer)
         if status["status"] == "Success":
             return 0, ""
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -106,9 +106,11 @@ def namespace(owner: ObjectOwner) -> Object:
 
 def backends(intent: Intent) -> dict[str, frozenset[str]]:
     """Names of the pods behind each Service that the lab creates, headless ones included."""
-    found = {service.name: service.backends for service in proxying.probed_services(intent)}
-    found |= {service.name: service.backends for service in intent.headless}
-    return {name: frozenset(end.pod for end in ends) for name, ends in found.items()}
+    backends_by_service = {
+        service.name: service.backends for service in proxying.probed_services(intent)
+    }
+    backends_by_service |= {service.name: service.backends for service in intent.headless}
+    return {name: frozenset(end.pod for end in ends) for name, ends in backends_by_service.items()}
 
 
 def host_pod_name(node: str) -> str:
@@ -173,8 +175,8 @@ def _netexec(image: str, program: str, owner: ObjectOwner, pod: str) -> Object:
 
 def _second(image: str, pod: str) -> Object:
     """A container that answers every HTTP request with the port that was asked."""
-    said = f"/echo?msg={pod}:{SECOND_POD_PORT}"
-    arguments = [f"--http-port={SECOND_POD_PORT}", "--udp-port=-1", f"--http-override={said}"]
+    override = f"/echo?msg={pod}:{SECOND_POD_PORT}"
+    arguments = [f"--http-port={SECOND_POD_PORT}", "--udp-port=-1", f"--http-override={override}"]
     return {
         "name": "second",
         "image": image,
@@ -242,12 +244,12 @@ def _port(port: ServicePort, protocol: Protocol) -> Object:
     """One protocol of a port; the API requires a distinct name for each when there are several."""
     several = len(port.protocols) > 1
     named = f"{port.name}-{protocol}" if several else port.name
-    found: Object = {
+    spec: Object = {
         "name": named if port.name else protocol,
         "protocol": protocol.upper(),
         "port": port.port,
         "targetPort": port.target_port,
     }
     if port.node_port is not None:
-        found["nodePort"] = port.node_port
-    return found
+        spec["nodePort"] = port.node_port
+    return spec

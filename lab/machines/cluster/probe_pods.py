@@ -98,51 +98,53 @@ class ProbePods:
         an object, with the reason, or the namespace belongs to another lab or cannot be removed.
         """
         wanted = self._wanted
-        found: dict[str, Obstacle] = {}
+        obstacles: dict[str, Obstacle] = {}
         self._clear_leftovers(deadline, say)
         self._make(_NAMESPACES, [wanted.namespace], deadline)
         new = self._make(namespaced("services", NAMESPACE), wanted.services, deadline, renew=renew)
         self._wait(  # a pod is refused before its service account exists
             "serviceaccounts",
-            lambda there: "" if "default" in there else "there is no service account 'default'",
+            lambda accounts: (
+                "" if "default" in accounts else "there is no service account 'default'"
+            ),
             f"waiting for namespace '{NAMESPACE}'",
             deadline,
             _CONTROLLERS,
         )
         new |= self._make(
-            _PODS, wanted.pods, deadline, renew=renew, refused=None if renew else found
+            _PODS, wanted.pods, deadline, renew=renew, refused=None if renew else obstacles
         )
         if not renew and not new:
             deadline = Deadline(deadline.left() / _SOON)
         try:
-            self._await_ready(deadline, found, wait_for_all=renew)
+            self._await_ready(deadline, obstacles, wait_for_all=renew)
         except DeadlineError as error:
             if renew:
                 raise
             say(f"{error.happened}; cells are judged anyway")
-            there = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
-            found |= self._obstacles(there, None)
-        for obstacle in dict.fromkeys(found.values()):
-            names = [name for name, one in found.items() if one == obstacle]
+            pods = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
+            obstacles |= self._obstacles(pods, None)
+        for obstacle in dict.fromkeys(obstacles.values()):
+            names = [name for name, other in obstacles.items() if other == obstacle]
             say(f"{quantity(len(names), 'probe pod')} cannot run: {obstacle.sentence}")
-        return found
+        return obstacles
 
-    def _obstacles(self, there: Objects, patience: PodPatience | None) -> dict[str, Obstacle]:
+    def _obstacles(self, pods: Objects, patience: PodPatience | None) -> dict[str, Obstacle]:
         wanted = {pod["metadata"]["name"]: pod for pod in self._wanted.pods}
-        return self._creation.find_obstacles(there, wanted, patience)
+        return self._creation.find_obstacles(pods, wanted, patience)
 
     def _await_ready(
-        self, deadline: Deadline, found: dict[str, Obstacle], *, wait_for_all: bool
+        self, deadline: Deadline, obstacles: dict[str, Obstacle], *, wait_for_all: bool
     ) -> None:
-        """Wait for pods and backends; those that cannot run are added to ``found``."""
+        """Wait for pods and backends; those that cannot run are added to ``obstacles``."""
         lab, wanted = self._owner.lab, self._wanted
         names = [pod["metadata"]["name"] for pod in wanted.pods]
         patience = PodPatience.of(deadline)
 
-        def missing(there: Objects) -> str:
+        def missing(pods: Objects) -> str:
             if not wait_for_all:
-                found.update(self._obstacles(there, patience))
-            return _not_ready([name for name in names if name not in found], there)
+                obstacles.update(self._obstacles(pods, patience))
+            return _not_ready([name for name in names if name not in obstacles], pods)
 
         self._wait(
             "pods",
@@ -151,11 +153,11 @@ class ProbePods:
             deadline,
             f"kubectl -n {NAMESPACE} describe pods",
         )
-        asked = {name: ends - found.keys() for name, ends in backends(self._intent).items()}
+        expected = {name: ends - obstacles.keys() for name, ends in backends(self._intent).items()}
         self._wait(
             "endpointslices",
-            lambda there: _no_backends(asked, there),
-            f"waiting for the backends of {len(asked)} Services of lab '{lab}'",
+            lambda slices: _no_backends(expected, slices),
+            f"waiting for the backends of {len(expected)} Services of lab '{lab}'",
             deadline,
             _CONTROLLERS,
         )
@@ -184,13 +186,15 @@ class ProbePods:
         )
         return ClusterObserved(
             pods=(
-                *(one for one in map(read_pod, pods) if one.name not in obstacles),
+                *(state for state in map(read_pod, pods) if state.name not in obstacles),
                 *(
                     ObservedPod(name, None, None, "Pending", False, "", obstacle)
                     for name, obstacle in obstacles.items()
                 ),
             ),
-            dns=tuple(read_pod(one) for one in dns if not one["metadata"].get("deletionTimestamp")),
+            dns=tuple(
+                read_pod(item) for item in dns if not item["metadata"].get("deletionTimestamp")
+            ),
             services=tuple(map(read_service, services)),
             nodes=tuple(map(read_node, nodes)),
             links=tuple(links),
@@ -201,8 +205,8 @@ class ProbePods:
 
         Raises DeadlineError when the API server stays unreachable.
         """
-        there = {one.name for one in self.observe(deadline).pods if one.address}
-        return all(one["metadata"]["name"] in there for one in self._wanted.pods)
+        names = {state.name for state in self.observe(deadline).pods if state.address}
+        return all(item["metadata"]["name"] in names for item in self._wanted.pods)
 
     def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
         """The Intent completed with everything that is known only at run time.
@@ -226,11 +230,11 @@ class ProbePods:
 
         Raises BrokenError when it belongs to someone else.
         """
-        doing = f"looking for namespace '{NAMESPACE}'"
-        there = self._api.patiently(doing, lambda: self._api.find(_OWN, deadline), deadline)
-        if there is None:
+        action = f"looking for namespace '{NAMESPACE}'"
+        namespace = self._api.patiently(action, lambda: self._api.find(_OWN, deadline), deadline)
+        if namespace is None:
             return None
-        lab = (there["metadata"].get("labels") or {}).get(LAB)
+        lab = (namespace["metadata"].get("labels") or {}).get(LAB)
         if lab != self._owner.lab:
             whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
             raise BrokenError(
@@ -238,22 +242,22 @@ class ProbePods:
                 f"it already exists, and it {whose}",
                 f"kubectl delete namespace {NAMESPACE}, if it is not needed",
             )
-        return there
+        return namespace
 
     def _clear_leftovers(self, deadline: Deadline, say: Callable[[str], None]) -> None:
-        there = self._namespace(deadline)
-        if there is None:
+        namespace = self._namespace(deadline)
+        if namespace is None:
             return
-        if there["metadata"].get("deletionTimestamp"):
+        if namespace["metadata"].get("deletionTimestamp"):
             say(f"namespace '{NAMESPACE}' of an earlier run is being deleted; waiting for it")
-        elif there["metadata"]["labels"].get(TOKEN) == self._owner.token:
+        elif namespace["metadata"]["labels"].get(TOKEN) == self._owner.token:
             return
         else:
             say(f"removing namespace '{NAMESPACE}' of an earlier run")
         self._remove_namespace(deadline)
 
     def _remove_namespace(self, deadline: Deadline) -> None:
-        doing = f"removing namespace '{NAMESPACE}'"
+        action = f"removing namespace '{NAMESPACE}'"
 
         def remove() -> None:
             try:
@@ -262,33 +266,33 @@ class ProbePods:
                 if error.code != 409:  # noqa: PLR2004  it is being deleted already
                     raise
 
-        self._api.patiently(doing, remove, deadline)
+        self._api.patiently(action, remove, deadline)
         hint = f"kubectl get namespace {NAMESPACE} -o yaml shows what blocks it"
         query = {"fieldSelector": f"metadata.name={NAMESPACE}"}
         try:
-            wait_for(self._api, _NAMESPACES, _what_holds, doing, deadline, query=query, hint=hint)
+            wait_for(self._api, _NAMESPACES, _what_holds, action, deadline, query=query, hint=hint)
         except DeadlineError as error:
-            raise DeadlineError(doing, "; ".join((error.happened, *self._left())), hint) from None
+            raise DeadlineError(action, "; ".join((error.happened, *self._left())), hint) from None
 
     def _left(self) -> tuple[str, ...]:
         """What is still in the namespace, and its finalizers.
 
         The namespace's own conditions do not say so while pods remain (Kubernetes 1.36).
         """
-        found: list[tuple[bool, str]] = []
+        leftovers: list[tuple[bool, str]] = []
         for kind in ("pods", "services"):
             with suppress(BrokenError):  # only improves the message
-                there = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
-                for name, one in there.objects.items():
-                    held = ", ".join(one["metadata"].get("finalizers") or ())
-                    said = f"{one['kind']} '{name}' is left, with finalizers: {held or 'none'}"
-                    found.append((not held, said))
-        return tuple(said for _, said in sorted(found)[:_FEW])
+                listing = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
+                for name, item in listing.objects.items():
+                    held = ", ".join(item["metadata"].get("finalizers") or ())
+                    sentence = f"{item['kind']} '{name}' is left, with finalizers: {held or 'none'}"
+                    leftovers.append((not held, sentence))
+        return tuple(line for _, line in sorted(leftovers)[:_FEW])
 
     def _list(self, path: str, deadline: Deadline, query: Query | None) -> Objects:
-        doing = f"listing {path} for lab '{self._owner.lab}'"
+        action = f"listing {path} for lab '{self._owner.lab}'"
         return self._api.patiently(
-            doing, lambda: self._api.listing(path, deadline, query).objects, deadline
+            action, lambda: self._api.listing(path, deadline, query).objects, deadline
         )
 
     def _make(
@@ -304,40 +308,42 @@ class ProbePods:
 
         What prevents one is added to ``refused``, by name, or raised if that is None.
         """
-        there = self._list(path, deadline, self._marked)
+        existing = self._list(path, deadline, self._marked)
         new = False
-        for one in wanted:
-            name = one["metadata"]["name"]
-            found = there.get(name)
-            going = found is not None and found["metadata"].get("deletionTimestamp")
-            if found is not None and (_is_same(one, found) or not (renew or going)):
+        for manifest in wanted:
+            name = manifest["metadata"]["name"]
+            current = existing.get(name)
+            going = current is not None and current["metadata"].get("deletionTimestamp")
+            if current is not None and (_is_same(manifest, current) or not (renew or going)):
                 continue
-            if found is not None:  # its address and ports are taken until it is gone
+            if current is not None:  # its address and ports are taken until it is gone
                 self._api.remove(f"{path}/{name}", deadline)
             new = True
             if refused is None:
-                self._creation.require(path, one, deadline)
-            elif obstacle := self._creation.create(path, one, deadline):
+                self._creation.require(path, manifest, deadline)
+            elif obstacle := self._creation.create(path, manifest, deadline):
                 refused[name] = obstacle
         return new
 
-    def _wait(self, kind: str, missing: Missing, doing: str, deadline: Deadline, hint: str) -> None:
-        wait_for(self._api, namespaced(kind, NAMESPACE), missing, doing, deadline, hint=hint)
+    def _wait(
+        self, kind: str, missing: Missing, action: str, deadline: Deadline, hint: str
+    ) -> None:
+        wait_for(self._api, namespaced(kind, NAMESPACE), missing, action, deadline, hint=hint)
 
 
-def _is_same(wanted: Object, found: Object) -> bool:
+def _is_same(wanted: Object, current: Object) -> bool:
     """Whether the object found was made from the same manifest and is not being deleted."""
-    if found["metadata"].get("deletionTimestamp"):
+    if current["metadata"].get("deletionTimestamp"):
         return False
-    return _holds(wanted["metadata"]["labels"], found["metadata"].get("labels") or {}) and (
-        "spec" not in wanted or _holds(_essence(wanted), _essence(found))
+    return _holds(wanted["metadata"]["labels"], current["metadata"].get("labels") or {}) and (
+        "spec" not in wanted or _holds(_essence(wanted), _essence(current))
     )
 
 
-def _essence(one: Object) -> Object:
+def _essence(resource: Object) -> Object:
     """The parts of a manifest that a comparison may use: the API server fills in the rest."""
-    spec = one["spec"]
-    if one.get("kind") == "Service":
+    spec = resource["spec"]
+    if resource.get("kind") == "Service":
         kept = ("type", "clusterIP", "selector", "sessionAffinity", "sessionAffinityConfig")
         policies = ("internalTrafficPolicy", "externalTrafficPolicy", "healthCheckNodePort")
         return {key: spec[key] for key in (*kept, *policies) if key in spec}
@@ -348,36 +354,36 @@ def _essence(one: Object) -> Object:
     }
 
 
-def _holds(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
-    return all(found.get(key) == value for key, value in wanted.items())
+def _holds(wanted: Mapping[str, object], actual: Mapping[str, object]) -> bool:
+    return all(actual.get(key) == value for key, value in wanted.items())
 
 
-def _what_holds(there: Objects) -> str:
+def _what_holds(namespaces: Objects) -> str:
     """Why a namespace is still there: its finalizers, and what its controller reports."""
-    if NAMESPACE not in there:
+    if NAMESPACE not in namespaces:
         return ""
-    one = there[NAMESPACE]
+    namespace = namespaces[NAMESPACE]
     names = [
-        *(one.get("spec", {}).get("finalizers") or ()),
-        *(one["metadata"].get("finalizers") or ()),
+        *(namespace.get("spec", {}).get("finalizers") or ()),
+        *(namespace["metadata"].get("finalizers") or ()),
     ]
-    said = [
+    conditions = [
         str(condition.get("message", ""))
-        for condition in one.get("status", {}).get("conditions") or ()
+        for condition in namespace.get("status", {}).get("conditions") or ()
         if condition.get("status") == "True" and condition.get("message")
     ]
-    phase = one.get("status", {}).get("phase", "Active")
+    phase = namespace.get("status", {}).get("phase", "Active")
     listed = ", ".join(names) or "none"
-    return "; ".join((f"it is {phase}, with finalizers: {listed}", *said))
+    return "; ".join((f"it is {phase}, with finalizers: {listed}", *conditions))
 
 
-def _not_ready(names: Sequence[str], there: Objects) -> str:
+def _not_ready(names: Sequence[str], pods: Objects) -> str:
     lacking = []
     for name in names:
-        if name not in there:
+        if name not in pods:
             lacking.append(f"pod '{name}' does not exist")
             continue
-        pod = read_pod(there[name])
+        pod = read_pod(pods[name])
         if not pod.ready:
             where = f" on '{pod.node}'" if pod.node else ""
             why = f" ({pod.trouble})" if pod.trouble else ""
@@ -385,13 +391,13 @@ def _not_ready(names: Sequence[str], there: Objects) -> str:
     return _few(lacking)
 
 
-def _no_backends(asked: Mapping[str, frozenset[str]], there: Objects) -> str:
-    ready = ready_endpoints(there.values())
+def _no_backends(expected: Mapping[str, frozenset[str]], slices: Objects) -> str:
+    ready = ready_endpoints(slices.values())
     lacking = []
-    for name, pods in asked.items():
-        found = ready.get(name, frozenset())
-        if found != pods:
-            has = ", ".join(sorted(found)) or "none"
+    for name, pods in expected.items():
+        actual = ready.get(name, frozenset())
+        if actual != pods:
+            has = ", ".join(sorted(actual)) or "none"
             lacking.append(f"Service '{name}' has backends {has}, not {', '.join(sorted(pods))}")
     return _few(lacking)
 
@@ -424,11 +430,13 @@ class Workloads:
         values = Values(secrets.token_hex(8), secrets.token_hex(8))
         try:
             refused = self._deploy(values, deadline)
-            said = self._await(deadline, refused)
+            results_by_machine = self._await(deadline, refused)
             return tuple(
                 result
                 for machine in self._nodes
-                for result in self._judged(machine, said[machine.name], values, deadline)
+                for result in self._judged(
+                    machine, results_by_machine[machine.name], values, deadline
+                )
             )
         except LabError as error:
             why = f"{error.doing}: {error.happened}"
@@ -443,51 +451,53 @@ class Workloads:
         """
         refused: dict[str, Obstacle] = {}
         made = zip(("secrets", "configmaps"), sources(self._owner, values), strict=True)
-        for kind, one in (*made, *(("pods", one) for one in self._pods().values())):
+        for kind, manifest in (*made, *(("pods", item) for item in self._pods().values())):
             path = namespaced(kind, NAMESPACE)
-            name = f"{path}/{one['metadata']['name']}"
+            name = f"{path}/{manifest['metadata']['name']}"
             self._api.patiently(
                 f"removing {name}", partial(self._api.remove, name, deadline), deadline
             )
             if kind != "pods":
-                self._creation.require(path, one, deadline)
-            elif obstacle := self._creation.create(path, one, deadline):
-                refused[one["metadata"]["name"]] = obstacle
+                self._creation.require(path, manifest, deadline)
+            elif obstacle := self._creation.create(path, manifest, deadline):
+                refused[manifest["metadata"]["name"]] = obstacle
         return refused
 
     def _pods(self) -> dict[str, Object]:
         """The manifests of the checks' pods, by name."""
         made = (pod(machine, self._owner, self._images) for machine in self._nodes)
-        return {one["metadata"]["name"]: one for one in made}
+        return {manifest["metadata"]["name"]: manifest for manifest in made}
 
-    def _await(self, deadline: Deadline, found: dict[str, Obstacle]) -> dict[str, Object | str]:
+    def _await(self, deadline: Deadline, obstacles: dict[str, Obstacle]) -> dict[str, Object | str]:
         """Each node's pod once it has ended, or a text that says what the pod waits for.
 
-        ``found``: why pods are refused; why others cannot run is added.
+        ``obstacles``: why pods are refused; why others cannot run is added.
         """
         names = {machine.name: pod_name(machine.name) for machine in self._nodes}
         wanted, patience = self._pods(), PodPatience.of(deadline)
-        seen: dict[str, Object] = {}
+        pods_seen: dict[str, Object] = {}
 
-        def missing(there: Objects) -> str:
-            seen.clear()
-            seen.update(there)
-            found.update(self._creation.find_obstacles(there, wanted, patience))
-            late = [name for name in names.values() if name not in there or not ended(there[name])]
-            return ", ".join(name for name in late if name not in found)
+        def missing(pods: Objects) -> str:
+            pods_seen.clear()
+            pods_seen.update(pods)
+            obstacles.update(self._creation.find_obstacles(pods, wanted, patience))
+            late = [name for name in names.values() if name not in pods or not ended(pods[name])]
+            return ", ".join(name for name in late if name not in obstacles)
 
         with suppress(BrokenError):  # late pods are looked at below
             wait_for(self._api, _PODS, missing, "waiting for the workload checks", deadline)
         return {
-            node: found[name].sentence if name in found else _ended_or_why(seen.get(name))
+            node: obstacles[name].sentence
+            if name in obstacles
+            else _ended_or_why(pods_seen.get(name))
             for node, name in names.items()
         }
 
     def _judged(
-        self, machine: MachineIntent, found: Object | str, values: Values, deadline: Deadline
+        self, machine: MachineIntent, created: Object | str, values: Values, deadline: Deadline
     ) -> tuple[WorkloadResult, ...]:
-        if isinstance(found, str):
-            return unmade(machine, found)
+        if isinstance(created, str):
+            return unmade(machine, created)
         path = f"{_PODS}/{pod_name(machine.name)}/log"
         summary: Mapping[str, Any] | str
         try:
@@ -500,7 +510,7 @@ class Workloads:
                 summary = f"the kubelet reports no metrics: {error.happened}"
         except LabError as error:
             return unmade(machine, f"{error.doing}: {error.happened}")
-        return judge(machine, found, str(log.get("message", "")), values, summary)
+        return judge(machine, created, str(log.get("message", "")), values, summary)
 
     def _remove(self) -> None:
         deadline = Deadline(_CLEAN_SECONDS)
@@ -511,13 +521,13 @@ class Workloads:
                 self._api.remove(path, deadline)
 
 
-def _ended_or_why(found: Object | None) -> Object | str:
-    if found is None:
+def _ended_or_why(created: Object | None) -> Object | str:
+    if created is None:
         return "its pod was never created"
-    if ended(found):
-        return found
-    one = read_pod(found)
-    return f"pod '{one.name}' is {one.phase}" + (f": {one.trouble}" if one.trouble else "")
+    if ended(created):
+        return created
+    state = read_pod(created)
+    return f"pod '{state.name}' is {state.phase}" + (f": {state.trouble}" if state.trouble else "")
 
 
 def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
@@ -528,4 +538,4 @@ def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
     listed = api.patiently(
         "reading the nodes' versions", lambda: api.listing(NODES, deadline), deadline
     )
-    return tuple(read_version(one) for _, one in sorted(listed.objects.items()))
+    return tuple(read_version(node) for _, node in sorted(listed.objects.items()))

@@ -94,15 +94,15 @@ def skew(control_plane: str, kubelet: str) -> str | None:
 
 def missing(manifest: Manifest, cluster: Cluster) -> tuple[str, ...]:
     """Names of what the bundle lacks for the nodes of a cluster."""
-    found: dict[str, None] = {}
+    lacking: dict[str, None] = {}
     for node in cluster.nodes:
-        found |= dict.fromkeys(_lacking(manifest, cluster, node))
+        lacking |= dict.fromkeys(_lacking(manifest, cluster, node))
         if node.os == "linux":
-            found |= dict.fromkeys(_lacking_of_add_on(manifest, cluster))
+            lacking |= dict.fromkeys(_lacking_of_add_on(manifest, cluster))
     oldest, own = _rules()["oldest-containerd"], dict(manifest.versions).get("containerd")
     if own and _parts(own) < _parts(oldest):
-        found[f"containerd {oldest} or newer (it has {own})"] = None
-    return tuple(found)
+        lacking[f"containerd {oldest} or newer (it has {own})"] = None
+    return tuple(lacking)
 
 
 def require(manifest: Manifest, cluster: Cluster) -> None:
@@ -110,8 +110,8 @@ def require(manifest: Manifest, cluster: Cluster) -> None:
 
     Raises PreflightError naming everything that is missing and every node of the wrong version.
     """
-    found = {node.name: skew(cluster.version, node.version) for node in cluster.nodes}
-    refused = {name: why for name, why in found.items() if why is not None}
+    reasons = {node.name: skew(cluster.version, node.version) for node in cluster.nodes}
+    refused = {name: why for name, why in reasons.items() if why is not None}
     if refused:
         nodes = " and ".join(f"'{name}'" for name in refused)
         raise PreflightError(
@@ -143,7 +143,7 @@ def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
 def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterator[str]:
     if node.version != manifest.kubernetes:
         yield f"kubelet {node.version} (node '{node.name}'; it has {manifest.kubernetes})"
-    there = {(program.os, program.name) for program in manifest.programs}
+    programs = {(program.os, program.name) for program in manifest.programs}
     images = {(image.os, image.name) for image in manifest.images}
     images |= {(os, name.rpartition(":")[0]) for os, name in images}
     pinned = {
@@ -151,15 +151,15 @@ def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterato
         for versions in add_on_versions().values()
         for component, version in versions.items()
     }
-    windows = any(one.os == "windows" for one in cluster.nodes)
+    windows = any(member.os == "windows" for member in cluster.nodes)
     for need in _rules()["needs"]:
-        asked = {"os": node.os, "how": cluster.how, "role": node.role, "windows": windows}
-        if any(need.get(key, value) != value for key, value in asked.items()):
+        facts = {"os": node.os, "how": cluster.how, "role": node.role, "windows": windows}
+        if any(need.get(key, value) != value for key, value in facts.items()):
             continue
         if cluster.topology not in need.get("topologies", [cluster.topology]):
             continue
         for program in need.get("programs", ()):
-            if (node.os, program) not in there:
+            if (node.os, program) not in programs:
                 yield f"program '{program}' for {node.os}"
         for template in need.get("images", ()):
             image = template.format(kubernetes=manifest.kubernetes, **pinned)
@@ -172,10 +172,10 @@ def _lacking_of_add_on(manifest: Manifest, cluster: Cluster) -> Iterator[str]:
     addon = addons()[cluster.topology]
     tagged = add_on_images(addon.bundled) if addon.pinned(cluster) else ()
     named = {image.rpartition(":")[0]: image for image in tagged}
-    there = {image.name for image in manifest.images if image.os == "linux"}
-    there |= {name.rpartition(":")[0] for name in there}
+    images = {image.name for image in manifest.images if image.os == "linux"}
+    images |= {name.rpartition(":")[0] for name in images}
     for image in addon.images(cluster):
-        if named.get(image, image) not in there:
+        if named.get(image, image) not in images:
             yield f"image '{named.get(image, image)}' for linux"
 
 

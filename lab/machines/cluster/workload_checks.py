@@ -92,37 +92,39 @@ def _variable(name: str, kind: str) -> Object:
     return {"name": name, "valueFrom": {kind: {"name": _SOURCE, "key": _KEY}}}
 
 
-def ended(found: Mapping[str, Any]) -> bool:
+def ended(created: Mapping[str, Any]) -> bool:
     """Whether all containers of a pod have ended."""
-    statuses = (found.get("status") or {}).get("containerStatuses") or ()
+    statuses = (created.get("status") or {}).get("containerStatuses") or ()
     states = [status.get("state") or {} for status in statuses]
     return len(states) == len(CONTAINERS) and all("terminated" in state for state in states)
 
 
 def judge(
     machine: MachineIntent,
-    found: Mapping[str, Any],
+    created: Mapping[str, Any],
     log: str,
     values: Values,
     summary: Mapping[str, Any] | str,
 ) -> tuple[WorkloadResult, ...]:
     """Judge every check of one node.
 
-    ``machine``: the node. ``found``: its pod from the API, all containers ended. ``log``: output of
-    the container ``environment``. ``values``: what that output should contain. ``summary``: the
+    ``machine``: the node. ``created``: its pod from the API, all containers ended. ``log``: output
+    of the container ``environment``. ``values``: what that output should contain. ``summary``: the
     kubelet's ``/stats/summary``, or why there is none.
     """
-    said: dict[Check, str] = {
-        "secret": _environment(found, log, f"s={values.secret}", "Secret"),
-        "config-map": _environment(found, log, f"c={values.config}", "ConfigMap"),
-        "host-path": _exit(found, HOST_PATH),
-        "empty-dirs": _exit(found, EMPTY_DIRS),
-        "node-selector": _place(machine, found),
+    complaints: dict[Check, str] = {
+        "secret": _environment(created, log, f"s={values.secret}", "Secret"),
+        "config-map": _environment(created, log, f"c={values.config}", "ConfigMap"),
+        "host-path": _exit(created, HOST_PATH),
+        "empty-dirs": _exit(created, EMPTY_DIRS),
+        "node-selector": _place(machine, created),
         "pod-metrics": summary if isinstance(summary, str) else _pod_metrics(summary),
         "node-metrics": summary if isinstance(summary, str) else _node_metrics(summary),
     }
     return tuple(
-        WorkloadResult(machine.name, check, "fail" if said[check] else "pass", said[check])
+        WorkloadResult(
+            machine.name, check, "fail" if complaints[check] else "pass", complaints[check]
+        )
         for check in CHECKS
     )
 
@@ -132,17 +134,17 @@ def unmade(machine: MachineIntent, why: str) -> tuple[WorkloadResult, ...]:
     return tuple(WorkloadResult(machine.name, check, "probe-error", why) for check in CHECKS)
 
 
-def _environment(found: Mapping[str, Any], log: str, word: str, source: str) -> str:
+def _environment(created: Mapping[str, Any], log: str, word: str, source: str) -> str:
     """Judge an environment variable; the reason never contains its value."""
-    failed = _exit(found, ENVIRONMENT)
+    failed = _exit(created, ENVIRONMENT)
     if failed:
         return failed
     words = log.replace("[", " ").replace("]", " ").split()
     return "" if word in words else f"the variable does not have the value of the {source}"
 
 
-def _exit(found: Mapping[str, Any], container: str) -> str:
-    for status in (found.get("status") or {}).get("containerStatuses") or ():
+def _exit(created: Mapping[str, Any], container: str) -> str:
+    for status in (created.get("status") or {}).get("containerStatuses") or ():
         if status["name"] == container:
             done = (status.get("state") or {}).get("terminated") or {}
             code, why = done.get("exitCode"), done.get("message") or done.get("reason") or ""
@@ -152,17 +154,17 @@ def _exit(found: Mapping[str, Any], container: str) -> str:
     return f"there is no container '{container}'"
 
 
-def _place(machine: MachineIntent, found: Mapping[str, Any]) -> str:
-    there = found.get("spec", {}).get("nodeName")
-    asked = f"kubernetes.io/hostname={machine.name}, kubernetes.io/os={machine.os}"
-    return "" if there == machine.name else f"the scheduler chose node '{there}' for {asked}"
+def _place(machine: MachineIntent, created: Mapping[str, Any]) -> str:
+    node = created.get("spec", {}).get("nodeName")
+    selector = f"kubernetes.io/hostname={machine.name}, kubernetes.io/os={machine.os}"
+    return "" if node == machine.name else f"the scheduler chose node '{node}' for {selector}"
 
 
 def _pod_metrics(summary: Mapping[str, Any]) -> str:
     own = [
-        one
-        for one in summary.get("pods") or ()
-        if (one.get("podRef") or {}).get("namespace") == NAMESPACE
+        metrics
+        for metrics in summary.get("pods") or ()
+        if (metrics.get("podRef") or {}).get("namespace") == NAMESPACE
     ]
     if not own:
         return "the kubelet has no metrics of any probe pod"
@@ -177,7 +179,7 @@ def _node_metrics(summary: Mapping[str, Any]) -> str:
     return "the kubelet's metrics of the node have neither CPU time nor memory"
 
 
-def _is_measured(one: Mapping[str, Any]) -> bool:
+def _is_measured(container: Mapping[str, Any]) -> bool:
     """Whether the metrics hold CPU time since the start and memory in use."""
-    cpu, memory = one.get("cpu") or {}, one.get("memory") or {}
+    cpu, memory = container.get("cpu") or {}, container.get("memory") or {}
     return "usageCoreNanoSeconds" in cpu and "workingSetBytes" in memory

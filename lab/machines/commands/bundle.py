@@ -71,17 +71,17 @@ def list_bundles(as_json: bool) -> None:
     """List every bundle on this machine."""
     from lab.machines.caches import store
 
-    found = store().list()
+    bundles = store().list()
     if as_json:
-        echo_json(found)
+        echo_json(bundles)
         return
     rows = [("BUNDLE", "KUBERNETES", "FOR", "PROGRAMS", "IMAGES", "SIZE", "")]
-    for one in found:
-        size = f"{one.bytes / 1e6:.0f} MB"
-        systems = " ".join(one.systems) or "-"
-        counts = (str(one.programs), str(one.images))
-        kubernetes = one.kubernetes or "unusable"
-        rows.append((one.digest, kubernetes, systems, *counts, size, one.detail))
+    for bundle in bundles:
+        size = f"{bundle.bytes / 1e6:.0f} MB"
+        systems = " ".join(bundle.systems) or "-"
+        counts = (str(bundle.programs), str(bundle.images))
+        kubernetes = bundle.kubernetes or "unusable"
+        rows.append((bundle.digest, kubernetes, systems, *counts, size, bundle.detail))
     echo_table(*rows)
 
 
@@ -96,20 +96,20 @@ def show(digest: str | None, as_json: bool) -> None:
     """
     from lab.machines import caches as images
 
-    found = images.chosen(digest)
+    manifest = images.chosen(digest)
     if as_json:
-        echo(found.encoded().decode(), nl=False)
+        echo(manifest.encoded().decode(), nl=False)
         return
-    name = found.digest
-    echo(f"bundle '{found.short}': Kubernetes {found.kubernetes}")
+    name = manifest.digest
+    echo(f"bundle '{manifest.short}': Kubernetes {manifest.kubernetes}")
     echo(f"digest   {name}")
-    echo(f"kept in  {images.store().directory(found)}")
-    for component, version in found.versions:
+    echo(f"kept in  {images.store().directory(manifest)}")
+    for component, version in manifest.versions:
         echo(f"version  {component} {version}")
-    for os in sorted({program.os for program in found.programs}):
-        names = [program.name for program in found.programs if program.os == os]
+    for os in sorted({program.os for program in manifest.programs}):
+        names = [program.name for program in manifest.programs if program.os == os]
         echo(f"programs for {os}: {' '.join(names)}")
-    for image in found.images:
+    for image in manifest.images:
         build = f" {image.os_version}" if image.os_version else ""
         size = sum(layer.blob.size for layer in image.layers) / 1e6
         echo(f"image    {image.name} ({image.os}{build}, {size:.0f} MB)")

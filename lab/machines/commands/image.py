@@ -71,8 +71,8 @@ def build(
     if as_json:
         echo_json(made)
         return
-    for one in made:
-        echo(one.disk)
+    for image in made:
+        echo(image.disk)
 
 
 @command.command("list")
@@ -81,14 +81,14 @@ def list_images(as_json: bool) -> None:
     """List every image recipe, and whether its image has been built."""
     from lab.machines.caches import image_store
 
-    found = image_store().list()
+    listed = image_store().list()
     if as_json:
-        echo_json(found)
+        echo_json(listed)
         return
     rows = [("IMAGE", "KIND", "STATE", "SIZE", "")]
-    for one in found:
-        size = f"{one.bytes / 1e6:.0f} MB" if one.bytes else "-"
-        rows.append((one.name, one.kind, one.state, size, one.detail))
+    for image in listed:
+        size = f"{image.bytes / 1e6:.0f} MB" if image.bytes else "-"
+        rows.append((image.name, image.kind, image.state, size, image.detail))
     echo_table(*rows)
 
 
@@ -156,8 +156,8 @@ def gc(yes: bool, as_json: bool) -> None:
         return
     left = [f"{copy.hypervisor}: {name}" for copy in copies for name in copy.names]
     left += [f"{site.hypervisor}: {name}" for site in sites for name in site.names]
-    found = [*result.found, *left]
-    for path in found:
+    paths = [*result.found, *left]
+    for path in paths:
         say(path)
     size = result.bytes + sum(copy.bytes for copy in copies)
-    echo_collected(len(found), size, "lab image gc", yes=yes)
+    echo_collected(len(paths), size, "lab image gc", yes=yes)

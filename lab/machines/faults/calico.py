@@ -105,8 +105,8 @@ def _wrong_encapsulation(intent: Intent, node: str, _: str) -> FaultChange:
     ways = [route for route in central.routes if route.destination == block and route.via]
     if not ways:
         return made
-    there = f"ip route show {block} | grep -q 'dev {ways[0].device}'"
-    wait = FaultCommand(central.name, until(there, _ROUTE_SECONDS))
+    test = f"ip route show {block} | grep -q 'dev {ways[0].device}'"
+    wait = FaultCommand(central.name, until(test, _ROUTE_SECONDS))
     return replace(made, undo=(*made.undo, wait))
 
 

@@ -34,7 +34,7 @@ KUBE_PROXY_STOPPED = Fault(
     name="kube-proxy-stopped",
     title="kube-proxy of a node is stopped (SIGSTOP): its rules are no longer updated",
     needs="kube-proxy, which clusters have",
-    sites=sites_on(kubelets, lambda _, one: one.translation and one.chassis is None),
+    sites=sites_on(kubelets, lambda _, machine: machine.translation and machine.chassis is None),
     change=lambda _, node, __: change(
         node, [_TELL.format(signal="STOP")], [f"{_TELL.format(signal='CONT')} || true"]
     ),

@@ -131,7 +131,7 @@ def mirror_sources(
     if own != distribution or not release:
         return []
     suites = {release + pocket: suite + pocket for pocket in _POCKETS}
-    found: dict[str, dict[AptSource, None]] = {one: {} for one in suites.values()}
+    by_suite: dict[str, dict[AptSource, None]] = {name: {} for name in suites.values()}
     for line in targets.splitlines():
         fields = line.split("|")
         if len(fields) != _FIELDS or fields[-2:] != ["main", "Packages"]:
@@ -139,8 +139,8 @@ def mirror_sources(
         origin, codename, written, uri, *_ = fields
         wanted = suites.get(codename or written)
         if wanted and origin.lower() in {"", distribution}:
-            found[wanted][AptSource(uri.rstrip("/"), wanted)] = None
-    return [one for of_suite in found.values() for one in of_suite]
+            by_suite[wanted][AptSource(uri.rstrip("/"), wanted)] = None
+    return [source for of_suite in by_suite.values() for source in of_suite]
 
 
 TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "tar", "setpriv")
@@ -256,8 +256,8 @@ def host_sources(distribution: str, suite: str) -> list[AptSource]:
 
 def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     source = job.inputs.inventory.images.get(job.recipe.name)
-    found = sources(job.recipe, source.url if source else None)
-    if not found:
+    apt_sources = sources(job.recipe, source.url if source else None)
+    if not apt_sources:
         raise PreflightError(
             job.doing,
             f"apt on this machine has no mirror for '{parts.distribution}'",
@@ -269,7 +269,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     job.tell(f"bootstrapping '{parts.suite}' with mmdebstrap")
     programs.run(
         job.doing,
-        [*command, *(one.line() for one in found)],
+        [*command, *(apt_source.line() for apt_source in apt_sources)],
         Deadline(_MINUTES * 60),
         on_line=lambda line: _heard(job, line),
         environment={**_proxies(job), **({"TMPDIR": str(packed.parent)} if _is_root() else {})},
@@ -407,13 +407,13 @@ def owners(tar: tarfile.TarFile) -> Iterator[str]:
 
 def _packages(tree: Path) -> tuple[str, ...]:
     """``name version`` of every package, from dpkg's status file."""
-    found = []
+    packages = []
     status = tree / "var/lib/dpkg/status"
     for record in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):
         fields = dict(line.split(": ", 1) for line in record.splitlines() if ": " in line)
         if "Package" in fields:
-            found.append(f"{fields['Package']} {fields.get('Version', '')}")
-    return tuple(sorted(found))
+            packages.append(f"{fields['Package']} {fields.get('Version', '')}")
+    return tuple(sorted(packages))
 
 
 def _is_root() -> bool:

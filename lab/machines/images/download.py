@@ -69,7 +69,7 @@ class Web:
     trusting: str = _OWN_DIGEST
     """Hint for unexpected content."""
 
-    def text(self, url: str, doing: str) -> str:
+    def text(self, url: str, action: str) -> str:
         """Download a small text file.
 
         Raises PreflightError when it cannot be downloaded.
@@ -79,21 +79,21 @@ class Web:
 
             def watch(_: Mapping[str, str]) -> None:
                 if (size := _size(body)) > _SMALL:  # older versions of curl read on
-                    raise _too_large(self, doing, size, _SMALL)
+                    raise _too_large(self, action, size, _SMALL)
 
-            answer = _run_curl(self, url, body, doing, options, watch)
+            answer = _run_curl(self, url, body, action, options, watch)
             if answer.code == _TOO_LARGE:  # newer versions also count what arrives
-                raise _too_large(self, doing, _size(body), _SMALL)
+                raise _too_large(self, action, _size(body), _SMALL)
             if answer.code:
-                raise self.refused(url, doing, answer.message)
+                raise self.refused(url, action, answer.message)
             content = body.read_bytes()
         return content[:_SMALL].decode("utf-8", errors="replace")
 
-    def refused(self, url: str, doing: str, message: str) -> PreflightError:
+    def refused(self, url: str, action: str, message: str) -> PreflightError:
         """The error for an address that does not answer or does not have the file."""
         address = rewritten(url, self.mirrors)
         through = f" (for {url})" if address != url else ""
-        return PreflightError(doing, f"{address}{through}: {message}", self.instead)
+        return PreflightError(action, f"{address}{through}: {message}", self.instead)
 
     def environment(self) -> dict[str, str]:
         """Proxy environment variables for a program; empty to keep the user's own."""
@@ -135,22 +135,22 @@ def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected cont
     resumed = part.exists() and part.stat().st_size > 0
     if not resumed or hashed(part, algorithm) != digest:
         _receive(web, url, part, tell, size)
-    found = hashed(part, algorithm)
-    if found != digest and resumed:
+    actual = hashed(part, algorithm)
+    if actual != digest and resumed:
         tell("the partial download belongs to another file; starting over")
         part.unlink()
         _receive(web, url, part, tell, size)
-        found = hashed(part, algorithm)
-    if found != digest:
+        actual = hashed(part, algorithm)
+    if actual != digest:
         part.unlink()
-        raise mismatch(f"downloading {url}", digest, found, web.trusting)
+        raise mismatch(f"downloading {url}", digest, actual, web.trusting)
     part.replace(target)
 
 
-def mismatch(doing: str, expected: str, actual: str, hint: str = _OWN_DIGEST) -> PreflightError:
+def mismatch(action: str, expected: str, actual: str, hint: str = _OWN_DIGEST) -> PreflightError:
     """The error for content that does not match its digest."""
     return PreflightError(
-        doing,
+        action,
         f"wrong content: expected {expected}, got {actual}",
         hint,
     )
@@ -180,15 +180,15 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
     web: Web,
     url: str,
     output: Path,
-    doing: str,
+    action: str,
     options: Mapping[str, object],
     watch: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> _Answer:
     """Run curl once; ``watch`` is called every second with the answer's header fields."""
     address = rewritten(url, web.mirrors)
     if not address.isprintable():
-        raise web.refused(url, doing, "the address contains control characters")
-    programs.need(doing, "curl", "setpriv")
+        raise web.refused(url, action, "the address contains control characters")
+    programs.need(action, "curl", "setpriv")
     ending: list[str] = []
 
     def on_line(line: str) -> None:
@@ -212,13 +212,15 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
             **options,
         }
         flags = ("fail", "globoff", "location", "netrc-optional", "no-buffer", "show-error")
-        text = "\n".join((*flags, *(f"{key} = {_quoted(str(one))}" for key, one in lines.items())))
+        text = "\n".join(
+            (*flags, *(f"{key} = {_quoted(str(value))}" for key, value in lines.items()))
+        )
         config.write_text(text + "\n")
         ends = Deadline(_LONGEST_SECONDS)
         command = ("curl", "--disable", "--config", "-")
         try:
             programs.run(
-                doing,
+                action,
                 command,
                 ends,
                 on_line=on_line,
@@ -259,7 +261,7 @@ def _phrase(status: int) -> str:
 
 def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: int | None) -> None:
     """Complete the partial file, over as many connections as necessary."""
-    doing = f"downloading {url}"
+    action = f"downloading {url}"
     limit = _LARGEST if size is None else size
     reported, began = time.monotonic(), 0
 
@@ -268,7 +270,7 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
         size = _size(part)
         if size > limit:
             part.unlink()
-            raise _too_large(web, doing, size, limit)
+            raise _too_large(web, action, size, limit)
         if time.monotonic() - reported >= _REPORT_SECONDS:
             reported = time.monotonic()
             length = _length(fields)
@@ -284,8 +286,8 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
             "speed-time": _WINDOW_SECONDS,
             "max-filesize": max(1, min(limit - began, free)),
         }
-        answer = _run_curl(web, url, part, doing, options, watch)
-        _check_size(web, doing, part, answer, limit)
+        answer = _run_curl(web, url, part, action, options, watch)
+        _check_size(web, action, part, answer, limit)
         return answer
 
     tries, most = 0, _size(part)
@@ -299,10 +301,10 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
         most = max(most, after)
         refused = after == 0 or answer.status >= HTTPStatus.BAD_REQUEST
         if refused and (not restart or tries == _TRIES):
-            raise web.refused(url, doing, answer.message)
+            raise web.refused(url, action, answer.message)
         if answer.code == _TOO_SLOW or tries == _TRIES:
             raise BrokenError(
-                doing,
+                action,
                 f"{answer.message}; {after:,} bytes were received",
                 "repeat the command: it continues from there; 'mirrors' in the inventory can name "
                 "another server",
@@ -311,14 +313,14 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
     part.touch()  # curl creates no file for an empty one
 
 
-def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -> None:
+def _check_size(web: Web, action: str, part: Path, answer: _Answer, limit: int) -> None:
     """Check that the partial file is not larger than the file, and that the disk has room."""
-    there = _size(part)
+    length_now = _size(part)
     length = _length(answer.fields)
-    whole = there + (_LARGEST + 1 if length is None else length)
-    if there > limit or (answer.code == _TOO_LARGE and whole > limit):
+    whole = length_now + (_LARGEST + 1 if length is None else length)
+    if length_now > limit or (answer.code == _TOO_LARGE and whole > limit):
         part.unlink(missing_ok=True)
-        raise _too_large(web, doing, max(there, whole), limit)
+        raise _too_large(web, action, max(length_now, whole), limit)
     if answer.code in {_WRITE_FAILED, _TOO_LARGE}:
         raise PreflightError(
             f"downloading to '{part.parent}'",
@@ -327,10 +329,10 @@ def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -
         )
 
 
-def _too_large(web: Web, doing: str, size: int, limit: int) -> PreflightError:
+def _too_large(web: Web, action: str, size: int, limit: int) -> PreflightError:
     """The error for a file that exceeds its limit."""
     happened = f"it has {size:,} bytes or more; the limit is {limit:,}"
-    return PreflightError(doing, happened, web.trusting)
+    return PreflightError(action, happened, web.trusting)
 
 
 def _length(fields: Mapping[str, str]) -> int | None:
@@ -360,10 +362,10 @@ def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
 def listed(checksums: str, name: str) -> str | None:
     """A file's digest in a vendor's list, in GNU's or BSD's format; None if not listed."""
     for line in checksums.splitlines():
-        if found := _GNU.match(line.strip()):
-            digest, file = found.groups()
-        elif found := _BSD.match(line.strip()):
-            file, digest = found.groups()
+        if match := _GNU.match(line.strip()):
+            digest, file = match.groups()
+        elif match := _BSD.match(line.strip()):
+            file, digest = match.groups()
         else:
             continue
         if file.rpartition("/")[2] == name and len(digest) in _LENGTHS:

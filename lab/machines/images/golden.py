@@ -128,10 +128,10 @@ def read_facts(directory: Path) -> ImageFacts:
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  most importers read no image
 
-    found: ImageFacts = TypeAdapter(ImageFacts).validate_json(read_regular(directory / FILE))
-    if not math.isfinite(found.built):
+    facts: ImageFacts = TypeAdapter(ImageFacts).validate_json(read_regular(directory / FILE))
+    if not math.isfinite(facts.built):
         raise ValueError("its date is not valid")
-    return found
+    return facts
 
 
 def damage(directory: Path) -> str | None:
@@ -142,11 +142,11 @@ def damage(directory: Path) -> str | None:
         return f"'{directory / FILE}' cannot be read"
     for name, size in sizes.items():
         try:
-            there = (directory / name).stat().st_size
+            length = (directory / name).stat().st_size
         except (OSError, ValueError):
             return f"'{directory / name}' is missing"
-        if there != size:
-            return f"'{directory / name}' has {there} of {size} bytes"
+        if length != size:
+            return f"'{directory / name}' has {length} of {size} bytes"
     return None
 
 
@@ -155,7 +155,7 @@ def load(directory: Path) -> GoldenImage:
     known = read_facts(directory)
     own_kernel = known.firmware == "kernel"
     return GoldenImage(
-        **{one.name: getattr(known, one.name) for one in fields(_Image)},
+        **{entry.name: getattr(known, entry.name) for entry in fields(_Image)},
         disk=directory / DISK,
         kernel=directory / KERNEL if own_kernel else None,
         initrd=directory / INITRD if own_kernel else None,
@@ -188,15 +188,15 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
-def guarded(doing: str) -> Iterator[None]:
+def guarded(action: str) -> Iterator[None]:
     """Turn an OSError into a LabError; for a full disk, with a hint about the cache."""
     try:
-        with guarded_files(doing, ELSEWHERE):
+        with guarded_files(action, ELSEWHERE):
             yield
     except PreflightError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _FULL:
-            raise PreflightError(doing, error.happened, MORE_ROOM) from cause
+            raise PreflightError(action, error.happened, MORE_ROOM) from cause
         raise
 
 
@@ -216,16 +216,16 @@ def cache_lock(
         yield
 
 
-def require_own(*directories: Path, there: bool = False) -> None:
+def require_own(*directories: Path, exists: bool = False) -> None:
     """As root, refuse to write where another user could redirect files through links.
 
-    ``directories``: directories of the cache that will be written, and the cache itself. ``there``:
-    whether they must exist: otherwise another user may still create them.
+    ``directories``: directories of the cache that will be written, and the cache itself.
+    ``exists``: whether they must exist: otherwise another user may still create them.
 
     Raises PreflightError with the directory and who may write it.
     """
     for path in directories if os.geteuid() == 0 else ():
-        if wrong := writer(path, exists=there):
+        if wrong := writer(path, exists=exists):
             raise PreflightError(
                 f"writing into '{path}'",
                 wrong[0],
@@ -242,16 +242,16 @@ def make_own(cache: Path, *directories: Path) -> None:
     require_own(cache, *directories)
     for path in (cache, *directories):
         path.mkdir(parents=True, exist_ok=True)
-    require_own(cache, *directories, there=True)
+    require_own(cache, *directories, exists=True)
 
 
 def read_json(path: Path) -> object:
     """The content of a small JSON file of the cache; None if it cannot be read."""
     try:
-        found: object = json.loads(read_regular(path))
+        document: object = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return None
-    return found
+    return document
 
 
 def read_line(path: Path) -> str:
@@ -288,10 +288,10 @@ def size(path: Path) -> int:
 
 def _blocks(path: Path) -> int:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:  # removed meanwhile, or not permitted
         return 0
-    return 0 if stat.S_ISDIR(found.st_mode) else found.st_blocks
+    return 0 if stat.S_ISDIR(status.st_mode) else status.st_blocks
 
 
 def remove(path: Path) -> None:

@@ -118,8 +118,8 @@ class ImageStore:
         made_from = self._inputs(name, say)
         made_from.check()
         digest = made_from.digest()
-        if found := self._stored(name, digest):
-            return found
+        if image := self._stored(name, digest):
+            return image
         with self._locked(name, digest, say):
             return self._stored(name, digest) or self._build(made_from, digest)
 
@@ -132,10 +132,13 @@ class ImageStore:
         needs is missing. Raises BrokenError when a step of the build fails, with its last output
         lines.
         """
-        made_from, doing = self._inputs(name, say), f"making the root file system of image '{name}'"
+        made_from, action = (
+            self._inputs(name, say),
+            f"making the root file system of image '{name}'",
+        )
         if made_from.recipe.bootstrap is None:
             raise PreflightError(
-                doing,
+                action,
                 f"its recipe is of kind '{made_from.recipe.kind}', and system containers boot "
                 "images that are made from packages",
                 "use image 'debian-12', or '--provider libvirt'",
@@ -145,7 +148,7 @@ class ImageStore:
         if not final.is_dir():
             with self._locked(name, digest, say):
                 if not final.is_dir():
-                    with guarded(doing):
+                    with guarded(action):
                         shutil.rmtree(_scratch_of(final), ignore_errors=True)
                         self._fill(made_from, digest, final, bootstrap.build_root)
                     say(f"image '{name}': root file system made")
@@ -180,8 +183,10 @@ class ImageStore:
         """
         recipe = recipes.load(name, self._folder)
         kept = self._kept(FIRMWARE).get(name)
-        found = next((one for one in get_args(Firmware) if one == kept), None)
-        return recipe if found is None or not recipe.windows else recipe.replace(firmware=found)
+        firmware = next((candidate for candidate in get_args(Firmware) if candidate == kept), None)
+        return (
+            recipe if firmware is None or not recipe.windows else recipe.replace(firmware=firmware)
+        )
 
     def choose(self, name: str, firmware: Firmware) -> None:
         """Make a recipe's image boot with this firmware from now on.
@@ -197,7 +202,7 @@ class ImageStore:
                 "leave the option out",
             )
         known = self._kept(FIRMWARE)
-        chosen = {one: kept for one, kept in known.items() if one != name}
+        chosen = {recipe_name: kept for recipe_name, kept in known.items() if recipe_name != name}
         if firmware != recipe.firmware:
             chosen[name] = firmware
         if chosen != known:
@@ -209,24 +214,24 @@ class ImageStore:
         Raises PreflightError when the recipe has no such input, or the file does not exist or is
         the wrong one. Raises UsageError when the inventory has another path.
         """
-        recipe, doing = self.recipe(name), f"building image '{name}'"
+        recipe, action = self.recipe(name), f"building image '{name}'"
         every = inputs.needs(recipe, self._said)
         needs = {need.name: need for need in every if need.name != inputs.FILE}
         kept = dict(self._kept(FILE))
         for option, path in given.items():
             if option not in needs:
-                options = ", ".join(f"--{one}" for one in needs)
+                options = ", ".join(f"--{known}" for known in needs)
                 hint = f"give it {options}" if options else "leave the option out"
-                raise PreflightError(doing, f"it is not made from '{option}'", hint)
+                raise PreflightError(action, f"it is not made from '{option}'", hint)
             need = needs[option]
             if not path.is_file():
                 happened = f"--{option}: '{path}' is not a file"
-                raise PreflightError(doing, happened, f"give the path of {need.what}")
+                raise PreflightError(action, happened, f"give the path of {need.what}")
             inputs.check_file(recipe, option, path)
             own = self._said.images.get(need.image)
             if own is not None and own.url is not None and not _is_same(own.url, path):
                 raise UsageError(
-                    doing,
+                    action,
                     f"--{option} is '{path}', but [images.{need.image}] of the inventory says "
                     f"'{own.url}'",
                     "leave the option out, or change the inventory, which 'lab up' reads",
@@ -239,21 +244,21 @@ class ImageStore:
         """The inventory, completed by the recorded paths of images without a source in it."""
         images = dict(self._said.images)
         for name, path in self._kept(FILE).items():
-            there = images.get(name)
-            if there is None or there.url is None:
-                images[name] = ImageSource(url=path, sha256=there.sha256 if there else None)
+            source = images.get(name)
+            if source is None or source.url is None:
+                images[name] = ImageSource(url=path, sha256=source.sha256 if source else None)
         return self._said.replace(images=images)
 
-    def _keep(self, doing: str, file: str, kept: Mapping[str, str]) -> None:
-        with guarded_files(doing):
+    def _keep(self, action: str, file: str, kept: Mapping[str, str]) -> None:
+        with guarded_files(action):
             make_own(self._cache)
             write_private(self._cache / file, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
     def _kept(self, file: str) -> Mapping[str, str]:
-        found = read_json(self._cache / file)
-        if not isinstance(found, dict):
+        document = read_json(self._cache / file)
+        if not isinstance(document, dict):
             return {}
-        return {str(name): str(value) for name, value in found.items()}
+        return {str(name): str(value) for name, value in document.items()}
 
     def is_building(self, scratch: Path) -> bool:
         """Whether a process is building in that directory, or keeps an unfinished build there."""
@@ -263,12 +268,12 @@ class ImageStore:
 
     def media(self) -> frozenset[str]:
         """Hex SHA-256 of all inputs of all recipes, as far as they are known."""
-        found: set[str] = set()
+        digests: set[str] = set()
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
-                there = self._inputs(name).known_digests() or {}
-                found |= {digest.rpartition(":")[2] for digest in there.values()}
-        return frozenset(found)
+                known = self._inputs(name).known_digests() or {}
+                digests |= {digest.rpartition(":")[2] for digest in known.values()}
+        return frozenset(digests)
 
     def digest(self, name: str) -> str:
         """Hex SHA-256 of everything that goes into the image.
@@ -286,12 +291,12 @@ class ImageStore:
 
         Raises UsageError when it is not built.
         """
-        found = self.peek(name)
-        if found is None:
+        image = self.peek(name)
+        if image is None:
             raise UsageError(
                 f"looking at image '{name}'", "it has not been built", f"lab image build {name}"
             )
-        return golden.read_facts(found.disk.parent)
+        return golden.read_facts(image.disk.parent)
 
     def gc(self, in_use: Collection[str], yes: bool) -> CollectedEntries:
         """Find, and with ``yes`` remove, what no recipe uses any more.
@@ -301,13 +306,13 @@ class ImageStore:
 
         ``in_use``: digests of images that labs have cloned. ``yes``: remove; False only reports.
         """
-        found = [*self._old_images(in_use), *self._dead_scratch(), *self._old_downloads()]
-        total = sum(size(path) for path in found)
+        paths = [*self._old_images(in_use), *self._dead_scratch(), *self._old_downloads()]
+        total = sum(size(path) for path in paths)
         if yes:
             require_own(self._cache, self._images, self._roots, self._downloads)
-            for path in found:
+            for path in paths:
                 remove(path)
-        names = tuple(str(path.relative_to(self._cache)) for path in found)
+        names = tuple(str(path.relative_to(self._cache)) for path in paths)
         return CollectedEntries(names, total, yes)
 
     def _inputs(self, name: str, say: Say = lambda _: None) -> ImageInputs:
@@ -357,7 +362,7 @@ class ImageStore:
     def _others_left(self, name: str, scratch: Path) -> bool:
         """Whether another build of this name continues although no process waits for it."""
         every = self._images.glob(f".{name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
-        places = {found.parent for found in every} - {scratch}
+        places = {path.parent for path in every} - {scratch}
         return any(not self._is_held(place) for place in places)
 
     def _is_held(self, scratch: Path) -> bool:
@@ -386,13 +391,13 @@ class ImageStore:
         try:
             recipe = self.recipe(name)
             kind = recipe.kind
-            found = self.peek(name)
+            image = self.peek(name)
         except LabError as error:
             return ListedImage(name, kind, "unusable", None, 0, error.happened)
-        if found is None:
+        if image is None:
             return ListedImage(name, kind, "absent", None, 0, recipe.summary)
-        taken = size(found.disk.parent)
-        return ListedImage(name, kind, "built", found.digest, taken, recipe.summary)
+        taken = size(image.disk.parent)
+        return ListedImage(name, kind, "built", image.digest, taken, recipe.summary)
 
     def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
         current = {digest[:_SHORT] for digest in (*self._current(), *in_use)}
@@ -420,10 +425,10 @@ class ImageStore:
                 yield path
 
 
-def _is_same(said: str, path: Path) -> bool:
+def _is_same(kept: str, path: Path) -> bool:
     """Whether the inventory's path is that file, after resolving links."""
     try:
-        return Path(said).samefile(path)
+        return Path(kept).samefile(path)
     except (OSError, ValueError):  # a web address, or no such file
         return False
 

@@ -65,50 +65,50 @@ class ImageInput:
 def needs(recipe: Recipe, inventory: Inventory) -> tuple[ImageInput, ...]:
     """All inputs of an image; the inventory takes precedence over the recipe."""
     return tuple(
-        _located(one, inventory.images.get(one.image)) for one in _inputs_of_recipe(recipe)
+        _located(needed, inventory.images.get(needed.image)) for needed in _inputs_of_recipe(recipe)
     )
 
 
 def _inputs_of_recipe(recipe: Recipe) -> Iterator[ImageInput]:
     if cloud := recipe.cloud:
-        one = ImageInput(FILE, recipe.name, f"the disk at {cloud.url}", url=cloud.url)
-        yield replace(one, digest=_sha256(cloud.sha256), checksums=cloud.checksums)
+        disk = ImageInput(FILE, recipe.name, f"the disk at {cloud.url}", url=cloud.url)
+        yield replace(disk, digest=_sha256(cloud.sha256), checksums=cloud.checksums)
     elif iso := recipe.iso:
         yield ImageInput(FILE, recipe.name, iso.medium, digest=_sha256(iso.sha256))
     elif windows := recipe.windows:
         yield ImageInput(ISO, recipe.name, windows.medium)
         if windows.virtio:
-            what = "the virtio-win ISO, with the drivers of disk and card"
-            yield ImageInput(VIRTIO, VIRTIO, what)
+            purpose = "the virtio-win ISO, with the drivers of disk and card"
+            yield ImageInput(VIRTIO, VIRTIO, purpose)
         archive = "Win32-OpenSSH's OpenSSH-Win64.zip"
         yield ImageInput(OPENSSH, OPENSSH_IMAGE, archive, optional=True)
 
 
-def _located(one: ImageInput, source: ImageSource | None) -> ImageInput:
+def _located(need: ImageInput, source: ImageSource | None) -> ImageInput:
     if source is None:
-        return one
-    one = replace(one, digest=_sha256(source.sha256) or one.digest)
+        return need
+    need = replace(need, digest=_sha256(source.sha256) or need.digest)
     if source.url is None:
-        return one
+        return need
     split = urlsplit(source.url)
     if split.scheme in {"http", "https"}:
-        return replace(one, url=source.url, checksums=None)
+        return replace(need, url=source.url, checksums=None)
     path = Path(unquote(split.path) if split.scheme == "file" else source.url)
-    return replace(one, url=None, path=path, checksums=None)
+    return replace(need, url=None, path=path, checksums=None)
 
 
 def _sha256(digits: str | None) -> str | None:
     return f"sha256:{digits}" if digits else None
 
 
-def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
-    """Hex SHA-256 of everything that goes into an image; ``there``: its inputs' digests by name."""
+def digest_of(recipe: Recipe, digests: Mapping[str, str]) -> str:
+    """Hex SHA-256 of everything that goes into an image; ``digests``: its inputs', by name."""
     hashed = {name: sha256(content).hexdigest() for name, content in recipe.files.items()}
     parts = {
         "format": FORMAT,
         "recipe": recipe.described(),
         "templates": hashed,
-        "inputs": dict(there),
+        "inputs": dict(digests),
     }
     text = json.dumps(parts, separators=(",", ":"), sort_keys=True)
     return sha256(text.encode()).hexdigest()
@@ -140,8 +140,8 @@ class ImageInputs:
 
     def known_digest(self) -> str | None:
         """:meth:`digest`, or None if that needs the network, or an input is missing."""
-        there = self.known_digests()
-        return None if there is None else digest_of(self.recipe, there)
+        digests = self.known_digests()
+        return None if digests is None else digest_of(self.recipe, digests)
 
     def digests(self) -> Mapping[str, str]:
         """Digest of every input by name; looks up unknown ones.
@@ -149,18 +149,18 @@ class ImageInputs:
         Raises PreflightError when an input is missing (what it is, and how to get it), cannot be
         looked up, or is not as expected.
         """
-        return {one.name: self._digest(one) for one in self._configured()}
+        return {need.name: self._digest(need) for need in self._configured()}
 
     def known_digests(self) -> Mapping[str, str] | None:
         """:meth:`digests` without the network or reading large files; None if not enough."""
         digests: dict[str, str] = {}
-        for one in self._needs:
-            if one.optional and one.path is None and one.url is None:
+        for need in self._needs:
+            if need.optional and need.path is None and need.url is None:
                 continue
-            digest = self._known(one)
+            digest = self._known(need)
             if not digest:
                 return None
-            digests[one.name] = digest
+            digests[need.name] = digest
         return digests
 
     def check(self) -> None:
@@ -170,9 +170,9 @@ class ImageInputs:
 
         Raises PreflightError with the first that is missing, and how to get it.
         """
-        for one in self._configured():
-            if one.path is not None:
-                check_file(self.recipe, one.name, one.path)
+        for need in self._configured():
+            if need.path is not None:
+                check_file(self.recipe, need.name, need.path)
 
     def find(self, name: str) -> Path | None:
         """An input as a file on this machine; downloads it if necessary.
@@ -181,14 +181,14 @@ class ImageInputs:
 
         Raises PreflightError, BrokenError like :func:`lab.machines.images.download.fetch`.
         """
-        one = next((one for one in self._needs if one.name == name), None)
-        if one is None or one.url is None:
-            return one.path if one else None
-        digest = self._digest(one)
+        need = next((candidate for candidate in self._needs if candidate.name == name), None)
+        if need is None or need.url is None:
+            return need.path if need else None
+        digest = self._digest(need)
         target = self._download(digest)
-        self.tell(f"downloading {one.url}")
-        with guarded(f"downloading {one.url}"):
-            download.fetch(self._web, one.url, target, digest, self.tell)
+        self.tell(f"downloading {need.url}")
+        with guarded(f"downloading {need.url}"):
+            download.fetch(self._web, need.url, target, digest, self.tell)
         return target
 
     def fetch_file(self) -> Path:
@@ -219,27 +219,27 @@ class ImageInputs:
 
         Raises PreflightError when another is not configured, or its file does not exist.
         """
-        for one in self._needs:
-            if one.path is not None and not one.path.is_file():
-                raise self._gone(one, one.path)
-            if one.path is not None or one.url is not None:
-                yield one
-            elif not one.optional:
-                raise self._missing(one)
+        for need in self._needs:
+            if need.path is not None and not need.path.is_file():
+                raise self._gone(need, need.path)
+            if need.path is not None or need.url is not None:
+                yield need
+            elif not need.optional:
+                raise self._missing(need)
 
-    def _digest(self, one: ImageInput) -> str:
-        found = self._known(one)
-        if found is None:
-            found = self._read(one.path) if one.path is not None else self._look_up(one)
-        if one.digest not in {None, found}:
-            raise download.mismatch(f"{self._doing}, '{one.path}'", str(one.digest), found)
-        return found
+    def _digest(self, need: ImageInput) -> str:
+        digest = self._known(need)
+        if digest is None:
+            digest = self._read(need.path) if need.path is not None else self._look_up(need)
+        if need.digest not in {None, digest}:
+            raise download.mismatch(f"{self._doing}, '{need.path}'", str(need.digest), digest)
+        return digest
 
-    def _known(self, one: ImageInput) -> str | None:
-        if one.path is not None:
-            return self._seen(one.path)
-        if one.url is not None:
-            return one.digest or read_line(self._kept(one.url, "pin")) or None
+    def _known(self, need: ImageInput) -> str | None:
+        if need.path is not None:
+            return self._seen(need.path)
+        if need.url is not None:
+            return need.digest or read_line(self._kept(need.url, "pin")) or None
         return None
 
     def _seen(self, path: Path) -> str | None:
@@ -263,18 +263,18 @@ class ImageInputs:
         self._keep(self._kept(path, "seen"), json.dumps({"stamp": stamp, "digest": digest}))
         return digest
 
-    def _look_up(self, one: ImageInput) -> str:
+    def _look_up(self, need: ImageInput) -> str:
         """The digest that the vendor lists for an address; it is kept."""
-        assert one.url is not None, "the caller has checked"
-        digest, happened = None, f"no digest is known for {one.url}"
-        if one.checksums is not None:
-            name = one.url.rpartition("/")[2]
-            digest = download.listed(self._web.text(one.checksums, self._doing), name)
-            happened = f"{one.checksums} does not list '{name}'"
+        assert need.url is not None, "the caller has checked"
+        digest, happened = None, f"no digest is known for {need.url}"
+        if need.checksums is not None:
+            name = need.url.rpartition("/")[2]
+            digest = download.listed(self._web.text(need.checksums, self._doing), name)
+            happened = f"{need.checksums} does not list '{name}'"
         if digest is None:
-            hint = f"write its digest into the inventory: [images.{one.image}] sha256 = ..."
+            hint = f"write its digest into the inventory: [images.{need.image}] sha256 = ..."
             raise PreflightError(self._doing, happened, hint)
-        self._keep(self._kept(one.url, "pin"), f"{digest}\n")
+        self._keep(self._kept(need.url, "pin"), f"{digest}\n")
         return digest
 
     def _keep(self, path: Path, text: str) -> None:
@@ -288,24 +288,24 @@ class ImageInputs:
     def _download(self, digest: str) -> Path:
         return self.downloads / f"{_short(digest)}.file"
 
-    def _missing(self, one: ImageInput) -> PreflightError:
-        option = "" if one.name == FILE else f", or give it: {self._by_option(one)}"
+    def _missing(self, need: ImageInput) -> PreflightError:
+        option = "" if need.name == FILE else f", or give it: {self._by_option(need)}"
         return PreflightError(
             self._doing,
-            f"it needs {one.what}, which cannot be downloaded",
-            f"get it from its vendor and give its path in the inventory: [images.{one.image}] "
+            f"it needs {need.what}, which cannot be downloaded",
+            f"get it from its vendor and give its path in the inventory: [images.{need.image}] "
             f'path = "/where/it/is.iso"{option}',
         )
 
-    def _gone(self, one: ImageInput, path: Path) -> PreflightError:
+    def _gone(self, need: ImageInput, path: Path) -> PreflightError:
         hint = "correct 'path' in the inventory"
-        if one.name != FILE:
-            hint = f"give its path: {self._by_option(one)}, or set 'path' in the inventory"
+        if need.name != FILE:
+            hint = f"give its path: {self._by_option(need)}, or set 'path' in the inventory"
         why = "it is not a file" if path.exists() else "No such file or directory"
         return PreflightError(self._doing, f"'{path}': {why}", hint)
 
-    def _by_option(self, one: ImageInput) -> str:
-        return f"'lab image build {self.recipe.name} --{one.name} PATH'"
+    def _by_option(self, need: ImageInput) -> str:
+        return f"'lab image build {self.recipe.name} --{need.name} PATH'"
 
 
 class MediaSystem(System):
@@ -340,9 +340,9 @@ def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str
     names: set[str] = set()
     for name in recipes.shipped(folder):
         with suppress(LabError):
-            for one in needs(recipes.load(name, folder), inventory):
-                names |= {_key(place) for place in (one.url, one.path) if place}
-                names |= {_short(one.digest)} if one.digest else set()
+            for need in needs(recipes.load(name, folder), inventory):
+                names |= {_key(place) for place in (need.url, need.path) if place}
+                names |= {_short(need.digest)} if need.digest else set()
     return frozenset(names)
 
 

@@ -72,8 +72,8 @@ def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
     job.tell(f"its console is written to '{log}'")
     with log.open("wb", buffering=0) as out:
 
-        def keep(said: bytes) -> None:
-            out.write(said)
+        def keep(content: bytes) -> None:
+            out.write(content)
 
         job.installer.install(installation, disk, job.tell, keep)
 
@@ -97,7 +97,7 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
     """
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         "label": label,
         "user": recipe.user,
         "packages": parts.packages,
@@ -105,29 +105,33 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
         "proxy": job.inputs.inventory.proxies.http or "",
     }
     if parts.mirror:
-        there = host_sources(parts.mirror, parts.suite or "")
-        if not there:
+        apt_sources = host_sources(parts.mirror, parts.suite or "")
+        if not apt_sources:
             raise PreflightError(
                 job.doing,
                 f"its installer needs a package mirror, and apt on this machine has none for "
                 f"'{parts.mirror}'",
                 "build it on a machine that has one",
             )
-        split = urlsplit(there[0].uri)
-        found |= {"mirror": there[0].uri, "mirror_host": split.netloc, "mirror_path": split.path}
-    return found
+        split = urlsplit(apt_sources[0].uri)
+        values |= {
+            "mirror": apt_sources[0].uri,
+            "mirror_host": split.netloc,
+            "mirror_path": split.path,
+        }
+    return values
 
 
 def answers(recipe: Recipe, values: Mapping[str, object]) -> dict[str, bytes]:
     """The answer files: rendered templates without ``.j2``, other files unchanged."""
-    found = {}
+    answers_by_name = {}
     for name, content in recipe.files.items():
         if name.endswith(_ENDING):
             filled = rendered(content.decode(), values)
-            found[name.removesuffix(_ENDING)] = filled.encode()
+            answers_by_name[name.removesuffix(_ENDING)] = filled.encode()
         else:
-            found[name] = content
-    return found
+            answers_by_name[name] = content
+    return answers_by_name
 
 
 def rendered(template: str, values: Mapping[str, object]) -> str:

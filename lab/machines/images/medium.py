@@ -110,11 +110,13 @@ def write(
     folders = {"": ""}
     for number, (path, (content, length)) in enumerate(sorted(files.items())):
         folder, _, name = path.rpartition("/")
-        for one in (*map(str, reversed(PurePosixPath(folder).parents)), folder)[1:]:
-            if one not in folders:
-                above, _, own = one.rpartition("/")
-                folders[one] = f"{folders[above]}/D{len(folders):07}"
-                iso.add_directory(folders[one], rr_name=own, joliet_path=f"/{one}")
+        for above_folder in (*map(str, reversed(PurePosixPath(folder).parents)), folder)[1:]:
+            if above_folder not in folders:
+                above, _, own = above_folder.rpartition("/")
+                folders[above_folder] = f"{folders[above]}/D{len(folders):07}"
+                iso.add_directory(
+                    folders[above_folder], rr_name=own, joliet_path=f"/{above_folder}"
+                )
         iso.add_fp(
             content,
             length,
@@ -132,10 +134,10 @@ def write(
 
 
 @contextmanager
-def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
+def opened(path: Path, action: str, hint: str) -> Iterator[Medium]:
     """Open a medium for reading.
 
-    ``doing``: for messages: ``"reading the medium 'x.iso'"``. ``hint``: what to try if the file is
+    ``action``: for messages: ``"reading the medium 'x.iso'"``. ``hint``: what to try if the file is
     something else.
 
     Raises PreflightError when it cannot be read, is truncated, damaged or something else; also for
@@ -146,22 +148,22 @@ def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode) or stat.S_ISDIR(mode)):
-            raise PreflightError(doing, "it is not a file", hint)
+            raise PreflightError(action, "it is not a file", hint)
         with path.open("rb") as file:
-            label, size = _volume(doing, file, hint)
+            label, size = _volume(action, file, hint)
             iso = library.PyCdlib()
             try:
                 iso.open_fp(file)
             except Exception as error:  # pycdlib raises many types on a damaged medium
-                raise PreflightError(doing, f"it is damaged: {_said(error)}", _AGAIN) from error
+                raise PreflightError(action, f"it is damaged: {_said(error)}", _AGAIN) from error
             try:
-                yield Medium(path, label, size, doing, iso, file)
+                yield Medium(path, label, size, action, iso, file)
             except (library.pycdlibexception.PyCdlibException, *_BROKEN) as error:
-                raise PreflightError(doing, f"it is damaged: {_said(error)}", _AGAIN) from error
+                raise PreflightError(action, f"it is damaged: {_said(error)}", _AGAIN) from error
             finally:
                 iso.close()
     except OSError as error:
-        raise PreflightError(doing, f"{error.strerror}", "check the path") from error
+        raise PreflightError(action, f"{error.strerror}", "check the path") from error
 
 
 @dataclass
@@ -210,10 +212,10 @@ class Medium:
         folder, _, name = path.rpartition("/")
         record = self._children(folder or "/").get(name.lower())
         if record is None:
-            there = ", ".join(sorted(self.names(folder or "/")))
+            names = ", ".join(sorted(self.names(folder or "/")))
             raise PreflightError(
                 self.doing,
-                f"there is no such file, '{path}'; its folder holds {there or 'nothing'}",
+                f"there is no such file, '{path}'; its folder holds {names or 'nothing'}",
                 "give the medium that the recipe names",
             )
         pieces = self._pieces(record)
@@ -254,8 +256,12 @@ class Medium:
             return pieces
         base = self.iso.udf_main_descs.partitions[0].part_start_location
         if record.icb_tag.flags & 7 == _INLINE:
-            (one,) = record.alloc_descs
-            return [Extent(one.log_block_num * SECTOR + one.offset, one.extent_length)]
+            (descriptor,) = record.alloc_descs
+            return [
+                Extent(
+                    descriptor.log_block_num * SECTOR + descriptor.offset, descriptor.extent_length
+                )
+            ]
         return [
             Extent((base + desc.log_block_num) * SECTOR, desc.extent_length)
             for desc in record.alloc_descs
@@ -287,21 +293,21 @@ class Medium:
         return name.rstrip(".") if self._volume == "iso_path" else name
 
 
-def _volume(doing: str, file: BinaryIO, hint: str) -> tuple[str, int]:
+def _volume(action: str, file: BinaryIO, hint: str) -> tuple[str, int]:
     """The volume's label and the file's size, after checking that the volume is complete."""
     size = file.seek(0, 2)
     file.seek(0)
     first = file.read(_BEGINNING)
     descriptor = first[_FIRST:]
     if descriptor[:6] != b"\x01CD001" or len(first) < _BEGINNING:
-        raise PreflightError(doing, kind_of(first), hint)
+        raise PreflightError(action, kind_of(first), hint)
     label = descriptor[_LABEL].decode("ascii", errors="replace").strip(" \0")
     (blocks,) = struct.unpack_from("<I", descriptor, _BLOCKS)
     (block,) = struct.unpack_from("<H", descriptor, _BLOCK)
     whole = blocks * block
     if size < whole:
         raise PreflightError(
-            doing,
+            action,
             f"it is cut off: the medium '{label}' has {whole:,} bytes, and the file {size:,} "
             f"({size / whole:.0%})",
             _AGAIN,
@@ -312,8 +318,8 @@ def _volume(doing: str, file: BinaryIO, hint: str) -> tuple[str, int]:
 def kind_of(first: bytes) -> str:
     """What a file without an ISO 9660 volume is, from its first 34 KiB or fewer."""
     beginning = first[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    known = [what for magic, what in _MAGIC.items() if first.startswith(magic)]
-    known += [what for words, what in _WORDS.items() if beginning.startswith(words)]
+    known = [kind for magic, kind in _MAGIC.items() if first.startswith(magic)]
+    known += [kind for words, kind in _WORDS.items() if beginning.startswith(words)]
     if known:
         return f"it is {known[0]}"
     if first[_FIRST + 1 : _FIRST + 6] == b"BEA01":

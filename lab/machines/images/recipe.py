@@ -66,9 +66,9 @@ def _expression(value: object) -> str:
     try:
         re.compile(written)
     except re.error as error:
-        what = f"{quoted(written)} is not a regular expression: {error}"
+        problem = f"{quoted(written)} is not a regular expression: {error}"
         raise values.wrong(
-            what, "correct it, or put a backslash before characters that are meant literally"
+            problem, "correct it, or put a backslash before characters that are meant literally"
         ) from None
     return written
 
@@ -270,9 +270,9 @@ class Windows(Section):
     @property
     def minutes(self) -> Mapping[WindowsPhase, int]:
         """Minutes that each phase may take."""
-        found = self.deadlines.model_dump(by_alias=True)
-        found["starting"] += found["winpe"]  # the transition cannot be seen from outside
-        return {phase: found[phase.replace("-", "_")] for phase in get_args(WindowsPhase)}
+        minutes = self.deadlines.model_dump(by_alias=True)
+        minutes["starting"] += minutes["winpe"]  # the transition cannot be seen from outside
+        return {phase: minutes[phase.replace("-", "_")] for phase in get_args(WindowsPhase)}
 
 
 class Recipe(Section):

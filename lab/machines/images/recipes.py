@@ -106,8 +106,8 @@ def require_own(recipe: Recipe) -> None:
     folder = _template_folder(recipe, path)
     for file in (path, *(folder / name for name in recipe.files)):
         if wrong := writer(file):
-            doing = f"building image {quoted(recipe.name)}"
-            raise UsageError(doing, f"{wrong[0]}, and a recipe has commands", wrong[1])
+            action = f"building image {quoted(recipe.name)}"
+            raise UsageError(action, f"{wrong[0]}, and a recipe has commands", wrong[1])
 
 
 def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
@@ -130,24 +130,24 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
 
 def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem]:
     """Errors between values that are valid alone."""
-    there = [kind for kind in _KINDS if kind in document.value]
-    if not there:
+    kinds = [kind for kind in _KINDS if kind in document.value]
+    if not kinds:
         yield Problem(
             (), ("the recipe does not say how the image is made"), f"add one of {', '.join(_KINDS)}"
         )
-    for kind in there[1:]:
-        what = f'"{kind}" conflicts with "{there[0]}"'
-        yield Problem((kind,), what, "keep one of the two", at_key=True)
+    for kind in kinds[1:]:
+        problem = f'"{kind}" conflicts with "{kinds[0]}"'
+        yield Problem((kind,), problem, "keep one of the two", at_key=True)
     if document.at(("name",)) == model.name != path.parent.name:  # else reported already
-        what = f"{quoted(model.name)} is not the name of the folder"
-        yield Problem(("name",), what, f"write {quoted(path.parent.name)}, or rename the folder")
+        problem = f"{quoted(model.name)} is not the name of the folder"
+        yield Problem(("name",), problem, f"write {quoted(path.parent.name)}, or rename the folder")
     if model.templates is not None and not (path.parent.parent / model.templates).is_dir():
-        what = f"there is no folder {quoted(model.templates)} beside the recipe's"
-        yield Problem(("templates",), what, "make it, or leave the key out")
-    if (model.firmware == "kernel") != (model.bootstrap is not None) and there:
+        problem = f"there is no folder {quoted(model.templates)} beside the recipe's"
+        yield Problem(("templates",), problem, "make it, or leave the key out")
+    if (model.firmware == "kernel") != (model.bootstrap is not None) and kinds:
         hint = 'write "kernel" for bootstrap, "bios" or "uefi" for the others'
-        what = f'"{there[0]}" images do not boot with firmware {quoted(model.firmware)}'
-        yield Problem(("firmware",), what, hint)
+        problem = f'"{kinds[0]}" images do not boot with firmware {quoted(model.firmware)}'
+        yield Problem(("firmware",), problem, hint)
     if model.iso is not None and model.iso.mirror and not model.iso.suite:
         yield Problem(("iso", "mirror"), "the mirror has no release", 'add "suite"')
     if model.windows is not None:
@@ -161,36 +161,36 @@ def _windows_together(model: Recipe, windows: Windows) -> Iterator[Problem]:
     for key, needed in needs.items():
         written = getattr(model, key)
         if written != needed:
-            what = f"{quoted(written)} does not fit Windows"
-            yield Problem((key,), what, f"write {key}: {needed}")
+            problem = f"{quoted(written)} does not fit Windows"
+            yield Problem((key,), problem, f"write {key}: {needed}")
     if model.disk_gib < _WINDOWS_DISK_GIB:
-        what = f"a disk of {model.disk_gib} GiB is too small for Windows Server"
-        yield Problem(("disk",), what, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
+        problem = f"a disk of {model.disk_gib} GiB is too small for Windows Server"
+        yield Problem(("disk",), problem, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
     least = _WINDOWS_MEMORY_MIB[windows.surface]
     if windows.memory_mib < least:
-        what = f"{windows.memory_mib} MiB of memory is too little for Setup ({windows.surface})"
-        yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
+        problem = f"{windows.memory_mib} MiB of memory is too little for Setup ({windows.surface})"
+        yield Problem(("windows", "memory"), problem, f"write memory: {least}MiB or more")
     zone = windows.time_zone
     if zone not in TIME_ZONES:
         hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
         yield Problem(("windows", "time_zone"), f"Windows has no time zone {quoted(zone)}", hint)
     if model.user != "Administrator":
-        what = f"{quoted(model.user)} does not exist after Windows is installed"
-        yield Problem(("user",), what, "write user: Administrator")
+        problem = f"{quoted(model.user)} does not exist after Windows is installed"
+        yield Problem(("user",), problem, "write user: Administrator")
 
 
 def _windows_templates(model: Recipe, path: Path) -> Iterator[Problem]:
     """Files that every Windows image needs and this recipe's folder lacks."""
     folder = _template_folder(model, path)
-    every = (found.name for found in (directory() / WINDOWS).iterdir())
+    every = (entry.name for entry in (directory() / WINDOWS).iterdir())
     needed = sorted(name for name in every if name.endswith(_WINDOWS_FILES))
     lacking = [name for name in needed if not (folder / name).is_file()]
     if folder.is_dir() and lacking:
-        what = f"folder {quoted(folder.name)} has no {quoted(lacking[0])}"
+        problem = f"folder {quoted(folder.name)} has no {quoted(lacking[0])}"
         more = f" and lacks {len(lacking) - 1} more" if lacking[1:] else ""
         hint = "write templates: windows, or copy that folder and change the copy"
         key = ("templates",) if model.templates else ("windows",)
-        yield Problem(key, what + more, hint, at_key=not model.templates)
+        yield Problem(key, problem + more, hint, at_key=not model.templates)
 
 
 def _template_folder(model: Recipe, path: Path) -> Path:
@@ -200,6 +200,6 @@ def _template_folder(model: Recipe, path: Path) -> Path:
 def _templates(folder: Path) -> dict[str, bytes]:
     if not folder.is_dir():
         return {}
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    named = {path.relative_to(folder).as_posix(): path for path in found}
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    named = {path.relative_to(folder).as_posix(): path for path in paths}
     return {name: path.read_bytes() for name, path in named.items() if name not in _OWN}

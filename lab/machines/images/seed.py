@@ -103,7 +103,7 @@ def _network(identity: Identity) -> dict[str, object]:
 
 
 def _ethernet(card: SeedCard) -> dict[str, object]:
-    found: dict[str, object] = {
+    config: dict[str, object] = {
         "match": {"macaddress": card.mac.lower()},
         "set-name": card.name,
         "dhcp4": False,
@@ -111,10 +111,10 @@ def _ethernet(card: SeedCard) -> dict[str, object]:
         "optional": True,
     }
     if card.address:
-        found["addresses"] = [str(card.address)]
+        config["addresses"] = [str(card.address)]
     if card.mtu:
-        found["mtu"] = card.mtu
-    return found
+        config["mtu"] = card.mtu
+    return config
 
 
 def light_tree(identity: Identity) -> bytes:

@@ -129,8 +129,8 @@ class LibvirtBringUp:
     def _copy_media(self, bundled: Bundled) -> None:
         """Copy the bundle's media to the nodes' hypervisors."""
         for host in self._used():
-            there = map(self.intent.machine, self._layout.on(host.name))
-            for system in dict.fromkeys(one.os for one in there if one.kubelet):
+            members = map(self.intent.machine, self._layout.on(host.name))
+            for system in dict.fromkeys(machine.os for machine in members if machine.kubelet):
                 with (
                     copy_lock(self.lab, host.name, f"bundle-{bundled.digest[:16]}-{system}"),
                     host.explain_errors(f"copying the bundle for {system}"),
@@ -138,8 +138,8 @@ class LibvirtBringUp:
                     file = medium.medium(bundled.store, bundled.manifest, system, say)
                     shared = images.images_pool(host.connected, host.hypervisor.storage)
                     storage.refresh(shared)
-                    what = f"medium of Kubernetes {bundled.manifest.kubernetes} for {system}"
-                    images.ensure_copy(shared, _medium_file(bundled, system), file, what, say)
+                    title = f"medium of Kubernetes {bundled.manifest.kubernetes} for {system}"
+                    images.ensure_copy(shared, _medium_file(bundled, system), file, title, say)
 
     def _make_networks(self) -> None:
         systems = {machine.name: machine.os for machine in self.intent.machines}
@@ -161,8 +161,8 @@ class LibvirtBringUp:
                     storage.lab_path(host.hypervisor.storage, self.lab.token),
                 )
         underlay = VxlanUnderlay(self.lab, self.intent, self._layout.machines, self.hosts)
-        for what in underlay.make(owner):
-            say(what)
+        for event in underlay.make(owner):
+            say(event)
 
     def _boot_all(self) -> None:
         guests = self._guests()
@@ -255,12 +255,12 @@ class LibvirtBringUp:
         )
 
 
-def copy_lock(lab: LabHandle, host: str, what: str) -> AbstractContextManager[None]:
-    """Lock: only one lab of this controller at a time copies ``what`` to a hypervisor.
+def copy_lock(lab: LabHandle, host: str, suffix: str) -> AbstractContextManager[None]:
+    """Lock: only one lab of this controller at a time copies the file ``suffix`` to a hypervisor.
 
     Others print whom they wait for; they wait at most ``ALL_SECONDS``.
     """
-    place = lab.directory.parent.parent / "copying" / f"{host}-{what}"
+    place = lab.directory.parent.parent / "copying" / f"{host}-{suffix}"
     return lab_lock(place, f"lab up {lab.name}", wait=ALL_SECONDS, say=say)
 
 

@@ -158,23 +158,23 @@ def reason(error: Exception) -> str:
     return text.removeprefix("internal error: ").removeprefix("operation failed: ")
 
 
-def _connection_hint(said: str, hypervisor: Hypervisor) -> str:
-    if is_forbidden(said, hypervisor):
+def _connection_hint(message: str, hypervisor: Hypervisor) -> str:
+    if is_forbidden(message, hypervisor):
         return _ADMIT
     for sign, hint in _HINTS:
-        if sign.lower() in said.lower():
+        if sign.lower() in message.lower():
             return hint
     return f"try 'virsh -c \"{hypervisor.uri}\" version', or 'lab doctor'"
 
 
-def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
+def is_forbidden(message: str, hypervisor: Hypervisor) -> bool:
     """True if the error means that the user has no access to this machine's libvirt."""
     local = hypervisor.uri.partition(":")[0] in {"qemu", "qemu+unix"}
-    return local and any(sign in said.lower() for sign in _FORBIDDEN)
+    return local and any(sign in message.lower() for sign in _FORBIDDEN)
 
 
 @contextmanager
-def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
+def explain_errors(action: str, hypervisor: str, hint: str = "") -> Iterator[None]:
     """Convert libvirt's errors.
 
     Raises BrokenError with what was being done and on which hypervisor.
@@ -193,13 +193,13 @@ def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None
             or error.get_error_domain() == library.VIR_FROM_RPC
         )
         raise BrokenError(
-            f"{doing} on hypervisor '{hypervisor}'",
+            f"{action} on hypervisor '{hypervisor}'",
             reason(error),
             hint or _error_hint(reason(error), lost=lost),
         ) from error
 
 
-def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
+def each(objects: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
     """Yield every object with the result of ``look``, skipping objects removed meanwhile."""
     library = load()
     gone = {
@@ -208,21 +208,21 @@ def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
         library.VIR_ERR_NO_STORAGE_POOL,
         library.VIR_ERR_NO_STORAGE_VOL,
     }
-    for one in found:
+    for item in objects:
         try:
-            seen = look(one)
+            result = look(item)
         except library.libvirtError as error:
             if error.get_error_code() in gone:
                 continue
             raise
-        yield one, seen
+        yield item, result
 
 
 def owned(objects: Iterable[Any]) -> Iterator[tuple[Any, Owner]]:
     """Those of some domains or networks that have a lab's ownership mark, of any owner."""
-    for one, owner in each(objects, lambda one: read_owner(one.XMLDesc())):
+    for item, owner in each(objects, lambda item: read_owner(item.XMLDesc())):
         if owner is not None:
-            yield one, owner
+            yield item, owner
 
 
 def find(lookup: Callable[[str], T], name: str, absent: str) -> T | None:
@@ -259,8 +259,8 @@ def ignore(*codes: str) -> Iterator[None]:
             raise
 
 
-def _error_hint(said: str, *, lost: bool) -> str:
-    if "No space left on device" in said:
+def _error_hint(message: str, *, lost: bool) -> str:
+    if "No space left on device" in message:
         return ROOM
     return "check that its libvirtd runs, then repeat" if lost else ""
 
@@ -273,8 +273,8 @@ def controller_id(machine_id: str | None = None) -> str:
     """
     from hashlib import sha256  # noqa: PLC0415  only real machines need it
 
-    found = machine_id or _machine_id()
-    known = f"hybridlab {found} {os.uname().nodename} {os.getuid()}"
+    identity = machine_id or _machine_id()
+    known = f"hybridlab {identity} {os.uname().nodename} {os.getuid()}"
     return sha256(known.encode()).hexdigest()[:16]
 
 

@@ -65,19 +65,19 @@ def read_survey(printed: str) -> Survey:
         uplink=next((str(way["dev"]) for way in ways if way.get("dst") == "default"), None),
         mtus={str(card["ifname"]): int(card["mtu"]) for card in cards},
         devices={
-            IPv4Address(one["local"]): str(card["ifname"])
+            IPv4Address(address["local"]): str(card["ifname"])
             for card in cards
-            for one in card.get("addr_info", ())
-            if one.get("family") == "inet"
+            for address in card.get("addr_info", ())
+            if address.get("family") == "inet"
         },
     )
 
 
 def _list(text: str) -> list[dict[str, Any]]:
-    found = json.loads(text or "[]")
-    if not isinstance(found, list):
+    document = json.loads(text or "[]")
+    if not isinstance(document, list):
         raise ValueError("the output of ip is not a list")  # noqa: TRY004  about the text, not a type
-    return [one for one in found if isinstance(one, dict) and one]
+    return [entry for entry in document if isinstance(entry, dict) and entry]
 
 
 _SHELL_SECONDS = 30.0
@@ -173,14 +173,14 @@ def _capabilities(connected: libvirt.virConnect, kind: str) -> ET.Element | None
 
 
 def _values(element: ET.Element | None, path: str) -> list[str]:
-    return [] if element is None else [one.text or "" for one in element.iterfind(path)]
+    return [] if element is None else [item.text or "" for item in element.iterfind(path)]
 
 
 def _is_nested(capabilities: ET.Element | None) -> bool:
     if capabilities is None or capabilities.findtext("domain") != "kvm":
         return False
     shown = capabilities.iterfind("cpu/mode[@name='host-model']/feature[@policy='require']")
-    return any(one.get("name") in {"vmx", "svm"} for one in shown)
+    return any(flag.get("name") in {"vmx", "svm"} for flag in shown)
 
 
 def _libvirt_networks(
@@ -204,17 +204,19 @@ def _shell_facts(host: Host, peers: tuple[Hypervisor, ...]) -> ShellFacts:
         before = time.time()
         done = shell.run(("sh", "-c", SURVEY_SCRIPT), Deadline(_SHELL_SECONDS))
         after = time.time()
-        found = read_survey(done.stdout)
+        survey = read_survey(done.stdout)
     except LabError as error:
         return ShellFacts(None, error.happened, error.hint, None)
     except ValueError:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        output = (done.stderr or done.stdout).strip().splitlines()
         hint = "install iproute2 there"
-        return ShellFacts(None, f"unexpected answer: {said[-1:]}", hint, None)
+        return ShellFacts(None, f"unexpected answer: {output[-1:]}", hint, None)
     is_here = uri.parse(host.hypervisor.uri).host is None
-    offset = None if is_here else found.clock - (before + after) / 2
+    offset = None if is_here else survey.clock - (before + after) / 2
     unreached = _unreachable_peers(host, peers)
-    return ShellFacts(found, "", "", offset, tuple(unreached or ()), has_ping=unreached is not None)
+    return ShellFacts(
+        survey, "", "", offset, tuple(unreached or ()), has_ping=unreached is not None
+    )
 
 
 def _unreachable_peers(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[str, str]] | None:
@@ -233,8 +235,8 @@ def _unreachable_peers(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[
         if done.code == _NO_SUCH_COMMAND:
             return None
         if done.code != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            failed.append((peer.name, said[-1] if said else f"ping exited with {done.code}"))
+            output = (done.stderr or done.stdout).strip().splitlines()
+            failed.append((peer.name, output[-1] if output else f"ping exited with {done.code}"))
     return failed
 
 
@@ -261,12 +263,12 @@ class ExaminedHypervisor:
     """Seconds since 1970."""
 
 
-def check_facts(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Iterator[Diagnosis]:
+def check_facts(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Iterator[Diagnosis]:
     """Check the facts of one reachable hypervisor."""
-    subject = f"hypervisor '{asked.hypervisor.name}'"
+    subject = f"hypervisor '{examined.hypervisor.name}'"
     for check, judge in _CHECKS.items():
-        for level, seen, hint in judge(asked, facts):
-            yield Diagnosis(subject, check, level, seen, hint)
+        for level, finding, hint in judge(examined, facts):
+            yield Diagnosis(subject, check, level, finding, hint)
 
 
 Findings = Iterator[tuple[Level, str, str]]
@@ -274,34 +276,34 @@ Findings = Iterator[tuple[Level, str, str]]
 
 
 def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    seen = f"libvirt {dotted(facts.libvirt)}, QEMU {dotted(facts.qemu)} on {facts.architecture}"
+    finding = f"libvirt {dotted(facts.libvirt)}, QEMU {dotted(facts.qemu)} on {facts.architecture}"
     if facts.architecture != "x86_64":
-        yield "fail", seen, "use a hypervisor with x86_64 processors"
+        yield "fail", finding, "use a hypervisor with x86_64 processors"
     elif facts.libvirt < TESTED_LIBVIRT or facts.qemu < TESTED_QEMU:
         least = f"libvirt {dotted(TESTED_LIBVIRT)} and QEMU {dotted(TESTED_QEMU)}"
-        yield "warn", f"{seen}: older than tested", f"upgrade it to at least {least}"
+        yield "warn", f"{finding}: older than tested", f"upgrade it to at least {least}"
     else:
-        yield "ok", seen, ""
+        yield "ok", finding, ""
 
 
-def _acceleration(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    wanted = asked.hypervisor.acceleration
+def _acceleration(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+    wanted = examined.hypervisor.acceleration
     works = next((trial.kind for trial in facts.trials if trial.works), None)
-    seen = "; ".join(trial.detail for trial in facts.trials)
+    finding = "; ".join(trial.detail for trial in facts.trials)
     if works is None:
-        yield "fail", seen, f"see QEMU's log there, in /var/log/libvirt/qemu; {KVM_HINT}"
+        yield "fail", finding, f"see QEMU's log there, in /var/log/libvirt/qemu; {KVM_HINT}"
     elif works == "kvm" and wanted == "tcg":
         yield (
             "warn",
-            f"{seen}, but the inventory asks for TCG",
-            _in_inventory(asked.hypervisor, 'acceleration = "auto"'),
+            f"{finding}, but the inventory asks for TCG",
+            _in_inventory(examined.hypervisor, 'acceleration = "auto"'),
         )
     elif works == "kvm" or wanted == "tcg":
-        yield "ok", seen, ""
+        yield "ok", finding, ""
     elif wanted == "kvm":
-        yield "fail", f"{seen}, but the inventory asks for KVM", KVM_HINT
+        yield "fail", f"{finding}, but the inventory asks for KVM", KVM_HINT
     else:
-        yield "warn", f"{seen}, ten times slower", KVM_HINT
+        yield "warn", f"{finding}, ten times slower", KVM_HINT
 
 
 def _nested(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -309,54 +311,54 @@ def _nested(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         yield "ok", "on" if facts.nested else "off, which matters only to guests with Hyper-V", ""
 
 
-def _processors(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    limit = asked.hypervisor.vcpus
-    seen = f"{facts.threads} threads"
+def _processors(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+    limit = examined.hypervisor.vcpus
+    finding = f"{facts.threads} threads"
     if limit is None:
-        yield "ok", f"{seen}; the inventory sets no limit", ""
+        yield "ok", f"{finding}; the inventory sets no limit", ""
     elif limit > _MOST_A_THREAD * facts.threads:
         most = _MOST_A_THREAD * facts.threads
         yield (
             "warn",
-            f"{seen}, but labs may have {limit} vCPUs",
-            _in_inventory(asked.hypervisor, f"vcpus = {most}"),
+            f"{finding}, but labs may have {limit} vCPUs",
+            _in_inventory(examined.hypervisor, f"vcpus = {most}"),
         )
     else:
-        yield "ok", f"{seen}; labs may have {limit} vCPUs", ""
+        yield "ok", f"{finding}; labs may have {limit} vCPUs", ""
 
 
 _MOST_A_THREAD = 16
 """vCPUs per thread, the former default of OpenStack Nova; with more, guests miss deadlines."""
 
 
-def _memory(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    limit = asked.hypervisor.memory_mib
+def _memory(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+    limit = examined.hypervisor.memory_mib
     given = limit or share_for_labs(facts.memory_mib)
-    seen = (
+    finding = (
         f"{_gib(facts.available_mib)} GiB of {_gib(facts.memory_mib)} are available; labs may "
         f"have {_gib(given)}"
     )
     if given > facts.memory_mib:
         most = share_for_labs(facts.memory_mib) // 1024
-        yield "fail", seen, _in_inventory(asked.hypervisor, f'memory = "{most}GiB"')
+        yield "fail", finding, _in_inventory(examined.hypervisor, f'memory = "{most}GiB"')
     elif facts.available_mib < min(SMALL_LAB_MIB, given):
-        yield "warn", seen, "stop other programs there, or take old labs down: lab gc"
+        yield "warn", finding, "stop other programs there, or take old labs down: lab gc"
     else:
-        yield "ok", seen, ""
+        yield "ok", finding, ""
 
 
-def _storage(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    place = f"'{asked.hypervisor.storage}'"
-    free, limit = facts.storage, asked.hypervisor.disk_gib
+def _storage(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+    place = f"'{examined.hypervisor.storage}'"
+    free, limit = facts.storage, examined.hypervisor.disk_gib
     if isinstance(free, str):
         hint = "set another [storage] path: a directory in which libvirt may create pools"
         yield "fail", f"{place}: {free}", hint
     elif free < SMALL_LAB_GIB:
-        seen = f"{free} GiB are free in {place}, at least {SMALL_LAB_GIB} are needed"
-        yield "fail", seen, "free some space, or set another [storage] path"
+        finding = f"{free} GiB are free in {place}, at least {SMALL_LAB_GIB} are needed"
+        yield "fail", finding, "free some space, or set another [storage] path"
     elif limit is not None and free < limit:
-        seen = f"{free} GiB are free in {place}, labs may have {limit}"
-        yield "warn", seen, _in_inventory(asked.hypervisor, f'disk = "{free}GiB"')
+        finding = f"{free} GiB are free in {place}, labs may have {limit}"
+        yield "warn", finding, _in_inventory(examined.hypervisor, f'disk = "{free}GiB"')
     else:
         yield "ok", f"{free} GiB are free in {place}", ""
 
@@ -365,19 +367,19 @@ def _firmware(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if facts.uefi:
         yield "ok", "UEFI is available", ""
     else:
-        seen = "no UEFI: Windows and images that need UEFI cannot run"
-        yield "warn", seen, "sudo apt-get install ovmf   (with dnf: edk2-ovmf)"
+        finding = "no UEFI: Windows and images that need UEFI cannot run"
+        yield "warn", finding, "sudo apt-get install ovmf   (with dnf: edk2-ovmf)"
 
 
-def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+def _management(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     used = {f"network '{name}'": subnet for name, subnet in facts.networks}
     survey = facts.inside.survey
     for network, device in survey.routes if survey else ():
         if device not in facts.bridges and network not in used.values():
             used[f"the route by {device}"] = network
-    hits = {name: one for name, one in used.items() if one.overlaps(asked.management)}
+    hits = {name: subnet for name, subnet in used.items() if subnet.overlaps(examined.management)}
     if not hits:
-        yield "ok", f"{asked.management} is not used by anything else", ""
+        yield "ok", f"{examined.management} is not used by anything else", ""
         return
     spare = next(
         (
@@ -387,26 +389,26 @@ def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         ),
         None,
     )
-    seen = "; ".join(f"{name} overlaps it: {subnet}" for name, subnet in hits.items())
-    whole = any(asked.management.subnet_of(subnet) for subnet in hits.values())
+    finding = "; ".join(f"{name} overlaps it: {subnet}" for name, subnet in hits.items())
+    whole = any(examined.management.subnet_of(subnet) for subnet in hits.values())
     hint = f'set cidr = "{spare or "another range"}" in [management]'
-    yield "fail" if whole else "warn", f"{asked.management}: {seen}", hint
+    yield "fail" if whole else "warn", f"{examined.management}: {finding}", hint
 
 
-def _mtu(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    survey, wanted = facts.inside.survey, asked.hypervisor.mtu
+def _mtu(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+    survey, wanted = facts.inside.survey, examined.hypervisor.mtu
     if survey is None:
         return
-    device = survey.device_of(asked.hypervisor.address) or survey.uplink
-    found = survey.mtus.get(device) if device else None
-    if found is None:
+    device = survey.device_of(examined.hypervisor.address) or survey.uplink
+    actual = survey.mtus.get(device) if device else None
+    if actual is None:
         return
-    seen = f"packets of {found} bytes fit on '{device}', the inventory says {wanted}"
-    if found >= wanted:
-        yield "ok", seen, ""
+    finding = f"packets of {actual} bytes fit on '{device}', the inventory says {wanted}"
+    if actual >= wanted:
+        yield "ok", finding, ""
     else:
-        level: Level = "fail" if asked.several else "warn"
-        yield level, seen, _in_inventory(asked.hypervisor, f"mtu = {found}")
+        level: Level = "fail" if examined.several else "warn"
+        yield level, finding, _in_inventory(examined.hypervisor, f"mtu = {actual}")
 
 
 def _in_inventory(hypervisor: Hypervisor, line: str) -> str:
@@ -421,47 +423,49 @@ def _clock(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     offset = facts.inside.offset
     if offset is None:
         return
-    seen = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
+    finding = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
     if abs(offset) <= CLOCK_SECONDS:
-        yield "ok", seen, ""
+        yield "ok", finding, ""
     else:
-        yield "warn", seen, "timedatectl set-ntp true   (on both)"
+        yield "warn", finding, "timedatectl set-ntp true   (on both)"
 
 
-def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+def _tunnels(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     """Check the requirements of tunnels between hypervisors: a shell, addresses, reachability."""
-    inside, address = facts.inside, asked.hypervisor.address
+    inside, address = facts.inside, examined.hypervisor.address
     if inside.survey is None:
-        level: Level = "fail" if asked.several else "warn"
-        seen = f"no shell there: {inside.refusal}"
+        level: Level = "fail" if examined.several else "warn"
+        finding = f"no shell there: {inside.refusal}"
         hint = inside.hint or "allow this user to log in over SSH"
-        yield level, f"{seen}; {_WITHOUT_SHELL}", hint
-    elif asked.several and address and inside.survey.device_of(address) is None:
+        yield level, f"{finding}; {_WITHOUT_SHELL}", hint
+    elif examined.several and address and inside.survey.device_of(address) is None:
         listed = ", ".join(map(str, inside.survey.devices))
         yield "fail", f"it does not have the address {address}", f"write one of {listed}"
-    elif asked.several and not inside.has_ping:
-        seen = "no ping there: whether the other hypervisors are reachable is unknown"
-        yield "warn", seen, "sudo apt-get install iputils-ping   (with dnf: iputils)"
-    elif asked.several and inside.unreached:
+    elif examined.several and not inside.has_ping:
+        finding = "no ping there: whether the other hypervisors are reachable is unknown"
+        yield "warn", finding, "sudo apt-get install iputils-ping   (with dnf: iputils)"
+    elif examined.several and inside.unreached:
         for name, why in inside.unreached:
-            size = asked.hypervisor.mtu
-            seen = f"a packet of {size} bytes does not reach '{name}': {why}"
-            yield "fail", seen, "fix the network between the two, or set a smaller mtu for both"
+            size = examined.hypervisor.mtu
+            finding = f"a packet of {size} bytes does not reach '{name}': {why}"
+            yield "fail", finding, "fix the network between the two, or set a smaller mtu for both"
     else:
-        reached = "; the other hypervisors are reachable" if asked.several else ""
+        reached = "; the other hypervisors are reachable" if examined.several else ""
         yield "ok", f"a shell works{reached}", ""
 
 
 _WITHOUT_SHELL = "clock, MTU and routes are unknown, and networks cannot span hypervisors"
 
 
-def _leftovers(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+def _leftovers(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     labs = sorted({owner.lab for owner in facts.owners})
     old = [
-        owner for owner in facts.owners if owner.expires is not None and owner.expires < asked.now
+        owner
+        for owner in facts.owners
+        if owner.expires is not None and owner.expires < examined.now
     ]
     if old:
-        listed = ", ".join(f"'{name}'" for name in sorted({one.lab for one in old}))
+        listed = ", ".join(f"'{name}'" for name in sorted({owner.lab for owner in old}))
         yield (
             "warn",
             f"{quantity(len(old), 'object')} of labs that have expired: {listed}",
@@ -504,24 +508,26 @@ _AT_ONCE = 8
 def examine(inventory: Inventory) -> tuple[Diagnosis, ...]:
     """Examine every hypervisor; results in the inventory's order."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        found = threads.map(lambda one: _examine(one, inventory), inventory.hypervisors.values())
-        return tuple(diagnosis for several in found for diagnosis in several)
+        diagnoses = threads.map(
+            lambda hypervisor: _examine(hypervisor, inventory), inventory.hypervisors.values()
+        )
+        return tuple(diagnosis for several in diagnoses for diagnosis in several)
 
 
 def _examine(hypervisor: Hypervisor, inventory: Inventory) -> tuple[Diagnosis, ...]:
     subject = f"hypervisor '{hypervisor.name}'"
-    others = tuple(one for one in inventory.hypervisors.values() if one != hypervisor)
+    others = tuple(other for other in inventory.hypervisors.values() if other != hypervisor)
     host = Host(hypervisor)
     try:
         began = time.monotonic()
         _ = host.connected
-        seen = f"{hypervisor.uri}, in {time.monotonic() - began:.1f} s"
+        finding = f"{hypervisor.uri}, in {time.monotonic() - began:.1f} s"
         with host.explain_errors("examining it", "see its log: journalctl -u libvirtd"):
             known = gather_facts(host, others)
     except LabError as error:
         return (Diagnosis(subject, "connection", "fail", error.happened, error.hint),)
-    asked = ExaminedHypervisor(hypervisor, inventory.management.cidr, bool(others), time.time())
-    return (Diagnosis(subject, "connection", "ok", seen), *check_facts(asked, known))
+    examined = ExaminedHypervisor(hypervisor, inventory.management.cidr, bool(others), time.time())
+    return (Diagnosis(subject, "connection", "ok", finding), *check_facts(examined, known))
 
 
 def is_installed() -> Diagnosis | None:

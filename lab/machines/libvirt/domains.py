@@ -140,12 +140,12 @@ def discard_volume(domain: libvirt.virDomain, pool: libvirt.virStoragePool, name
 
 def drives_with(document: str, ending: str) -> tuple[str, ...]:
     """The CD drives with a file whose path ends with ``ending``. Pure."""
-    found: list[str] = []
+    drives: list[str] = []
     for disk in ET.fromstring(document).iterfind("devices/disk[@device='cdrom']"):  # noqa: S314  libvirt's own
         source, target = disk.find("source"), disk.find("target")
         if source is not None and target is not None and source.get("file", "").endswith(ending):
-            found.append(target.get("dev", ""))
-    return tuple(found)
+            drives.append(target.get("dev", ""))
+    return tuple(drives)
 
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -264,22 +264,22 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\
 
 def boot_phase(text: str) -> str:
     """How far a guest with this console output has booted. Pure."""
-    said = _last_boot(clean_console(text))
+    text_of_boot = _last_boot(clean_console(text))
     for words, pattern in _PHASES:
-        if re.search(pattern, said, re.MULTILINE):
+        if re.search(pattern, text_of_boot, re.MULTILINE):
             return words
-    return "its console is empty" if not said.strip() else "its phase is unknown"
+    return "its console is empty" if not text_of_boot.strip() else "its phase is unknown"
 
 
 def has_given_up(text: str) -> bool:
     """True if a guest with this console output has stopped for good. Pure."""
-    said = _last_boot(clean_console(text))
-    return any(re.search(pattern, said, re.MULTILINE) for _, pattern in _ENDS)
+    text_of_boot = _last_boot(clean_console(text))
+    return any(re.search(pattern, text_of_boot, re.MULTILINE) for _, pattern in _ENDS)
 
 
-def _last_boot(said: str) -> str:
+def _last_boot(console: str) -> str:
     """The output since the last kernel started, or since our images' first own message."""
-    return said[max(0, *(said.rfind(sign) for sign in _BEGINNINGS)) :]
+    return console[max(0, *(console.rfind(sign) for sign in _BEGINNINGS)) :]
 
 
 def console_tail(text: str, lines: int = 12) -> str:

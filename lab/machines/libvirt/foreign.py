@@ -86,7 +86,7 @@ def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome
         for address in (*_own(machine), *(pod.address for pod in machine.pods))
     }
     services = dict(_services(intent, sources))
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     for probe in probes:
         machine = (
             sources.get(probe.source)
@@ -95,8 +95,8 @@ def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome
         )
         if machine is not None:
             detail = f"cannot probe from or to '{machine}': {WHY}"
-            found[probe.key] = Outcome.failed(probe.key, "error", detail)
-    return found
+            outcomes[probe.key] = Outcome.failed(probe.key, "error", detail)
+    return outcomes
 
 
 def _own(machine: MachineIntent) -> list[str]:

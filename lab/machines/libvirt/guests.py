@@ -48,14 +48,14 @@ class LibvirtGuests(Guests):
 
     @cached_property
     def _addresses(self) -> Mapping[str, str]:
-        found: dict[str, str] = {}
+        addresses: dict[str, str] = {}
         for name in self._layout.hypervisors():
             host = self._hosts[name]
             with host.explain_errors(f"reading the addresses of lab '{self._lab.name}'"):
                 network = networks.find(host.connected, self._lab, ownership.MANAGEMENT)
                 if network is not None:
-                    found |= networks.addresses_of(network.XMLDesc())
-        return found
+                    addresses |= networks.addresses_of(network.XMLDesc())
+        return addresses
 
     def address(self, machine: str) -> str:
         """The machine's management address.
@@ -122,13 +122,13 @@ class LibvirtGuests(Guests):
 
     def silent(self) -> Mapping[str, str]:
         """Windows machines that do not run commands, with the error."""
-        found: dict[str, str] = {}
+        silent_machines: dict[str, str] = {}
         for name in self._layout.windows:
             try:
                 self.shell(name).run(("hostname",), Deadline(LOOK_SECONDS * self.patience))
             except LabError as error:
-                found[name] = error.happened
-        return found
+                silent_machines[name] = error.happened
+        return silent_machines
 
     @contextmanager
     def forward(self, machine: str, port: int, seconds: float) -> Iterator[str]:
@@ -163,14 +163,14 @@ class LibvirtGuests(Guests):
         return super().machine(intent, name)
 
     def observe(
-        self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
+        self, intent: Intent, places: Mapping[str, Collection[str]], deadline: Deadline
     ) -> dict[str, NodeFacts | LabError]:
         """Observe Linux machines; for others, an error that they were not observed."""
-        linux = {name: pods for name, pods in asked.items() if name not in self._layout.windows}
-        doing = "looking at a machine that runs Windows"
-        strange = BrokenError(doing, "without a cluster, the lab has nothing on it")
-        seen = super().observe(intent, linux, deadline)
-        return {name: seen.get(name, strange) for name in asked}
+        linux = {name: pods for name, pods in places.items() if name not in self._layout.windows}
+        action = "looking at a machine that runs Windows"
+        strange = BrokenError(action, "without a cluster, the lab has nothing on it")
+        facts = super().observe(intent, linux, deadline)
+        return {name: facts.get(name, strange) for name in places}
 
     @property
     def patience(self) -> int:

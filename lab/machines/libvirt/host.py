@@ -125,9 +125,9 @@ class Host:
         """
         return self.hypervisor.parallel_boots or 2 * self.threads
 
-    def explain_errors(self, doing: str, hint: str = "") -> AbstractContextManager[None]:
+    def explain_errors(self, action: str, hint: str = "") -> AbstractContextManager[None]:
         """Convert libvirt's errors; see :func:`connection.explain_errors`."""
-        return connection.explain_errors(doing, self.name, hint)
+        return connection.explain_errors(action, self.name, hint)
 
     def lab_pool(self, token: str) -> libvirt.virStoragePool | None:
         """The storage pool of the lab with that token; None if there is none."""
@@ -141,8 +141,8 @@ class Host:
 def offered_enlightenments(document: str) -> tuple[str, ...]:
     """The enlightenments in :data:`documents.HYPERV` that domain capabilities' XML offers. Pure."""
     path = "features/hyperv[@supported='yes']/enum[@name='features']/value"
-    there = {one.text for one in ET.fromstring(document).iterfind(path)}  # noqa: S314  libvirt's own
-    return tuple(name for name in documents.HYPERV if name in there)
+    names = {feature.text for feature in ET.fromstring(document).iterfind(path)}  # noqa: S314  libvirt's own
+    return tuple(name for name in documents.HYPERV if name in names)
 
 
 def jump_of(uri: Uri, configured: Mapping[str, str]) -> Jump:
@@ -172,10 +172,10 @@ def jump_to(hypervisor: Hypervisor) -> Jump | None:
     uri = parse(hypervisor.uri)
     if uri.host is None:
         return None
-    doing = f"getting a shell on hypervisor '{hypervisor.name}'"
+    action = f"getting a shell on hypervisor '{hypervisor.name}'"
     if uri.scheme != "qemu+ssh":
         raise UsageError(
-            doing,
+            action,
             f"'{hypervisor.uri}' is reached over {uri.scheme}, which provides no shell: tunnels "
             "between hypervisors and jumps to guests need one",
             f"use qemu+ssh://root@{uri.host}/system in the inventory",
@@ -184,7 +184,7 @@ def jump_to(hypervisor: Hypervisor) -> Jump | None:
     for key in ("proxyjump", "proxycommand"):
         if configured.get(key, "none").lower() != "none":
             raise UsageError(
-                doing,
+                action,
                 f"{SSH_CONFIG} has '{key}' for host '{uri.host}', which is not supported here",
                 "give the inventory an address that this machine reaches directly",
             )
@@ -212,8 +212,8 @@ def _ssh_config(host: str) -> dict[str, str]:
     text = path.read_text(encoding="utf-8", errors="replace")
     for sign in ("~/", "%d/"):  # paramiko would expand them with HOME
         text = text.replace(sign, f"{ssh_path('~/')}/")
-    found = SSHConfig.from_text(text).lookup(host)
-    return {key: value if isinstance(value, str) else value[0] for key, value in found.items()}
+    settings = SSHConfig.from_text(text).lookup(host)
+    return {key: value if isinstance(value, str) else value[0] for key, value in settings.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +233,14 @@ def probe_acceleration(connected: libvirt.virConnect, hypervisor: Hypervisor) ->
     no guest runs at all.
     """
     if hypervisor.acceleration != "auto":
-        said = "as the inventory says"
-        return AccelerationTrial(hypervisor.acceleration, works=True, detail=said)
+        detail = "as the inventory says"
+        return AccelerationTrial(hypervisor.acceleration, works=True, detail=detail)
     tried = try_acceleration(connected)
     if tried[-1].works:
         return tried[-1]
     raise PreflightError(
         f"starting a tiny guest on hypervisor '{hypervisor.name}'",
-        "; ".join(one.detail for one in tried),
+        "; ".join(trial.detail for trial in tried),
         f"see its QEMU's log there, in /var/log/libvirt/qemu; {KVM_HINT}",
     )
 
@@ -259,10 +259,8 @@ def _try(connected: libvirt.virConnect, kind: Acceleration) -> AccelerationTrial
     try:
         guest = connected.createXML(document, flags)
     except library.libvirtError as error:
-        said = connection.reason(error)
-        return AccelerationTrial(
-            kind, works=False, detail=f"{kind.upper()} starts no guest: {said}"
-        )
+        why = connection.reason(error)
+        return AccelerationTrial(kind, works=False, detail=f"{kind.upper()} starts no guest: {why}")
     try:
         return judge_trial(kind, *_listen(connected, guest, kind))
     finally:
@@ -275,14 +273,14 @@ def _listen(
 ) -> tuple[bytes, str]:
     library = connection.load()
     stream = connected.newStream(library.VIR_STREAM_NONBLOCK)
-    said = bytearray()
+    console = bytearray()
 
     def ended() -> bool:
         """True if the guest has finished; calling state() makes libvirt read the stream."""
         runs = guest.state()[0] == library.VIR_DOMAIN_RUNNING
         for heard in _chunks(stream):
-            said.extend(heard)
-        return not runs or _LAST in said
+            console.extend(heard)
+        return not runs or _LAST in console
 
     how = "and then stops"
     try:
@@ -298,7 +296,7 @@ def _listen(
     finally:
         with suppress(library.libvirtError):  # the stream ends with the guest
             stream.abort()
-    return bytes(said), how
+    return bytes(console), how
 
 
 def _chunks(stream: libvirt.virStream) -> Iterator[bytes]:
@@ -306,10 +304,10 @@ def _chunks(stream: libvirt.virStream) -> Iterator[bytes]:
         yield heard
 
 
-def judge_trial(kind: Acceleration, said: bytes, how: str) -> AccelerationTrial:
-    """Judge the firmware output ``said``; ``how`` tells how it ended if incomplete. Pure."""
-    if _LAST in said:
+def judge_trial(kind: Acceleration, console: bytes, how: str) -> AccelerationTrial:
+    """Judge the firmware output ``console``; ``how`` tells how it ended if incomplete. Pure."""
+    if _LAST in console:
         return AccelerationTrial(kind, works=True, detail=f"a tiny guest runs with {kind.upper()}")
-    where = "its firmware begins" if _FIRST in said else "it does not start to boot"
+    where = "its firmware begins" if _FIRST in console else "it does not start to boot"
     detail = f"no guest runs with {kind.upper()}: {where}, {how}"
     return AccelerationTrial(kind, works=False, detail=detail)

@@ -50,14 +50,14 @@ def ensure_image(
     """
     shared = images_pool(connected, directory)
     storage.refresh(shared)
-    for file, what, ending in (
+    for file, title, ending in (
         (image.disk, "disk", "qcow2"),
         (image.kernel, "kernel", "kernel"),
         (image.initrd, "initrd", "initrd"),
     ):
         if file is not None:
             ensure_copy(
-                shared, _copy_name(image, ending), file, f"{what} of image '{image.name}'", say
+                shared, _copy_name(image, ending), file, f"{title} of image '{image.name}'", say
             )
 
 
@@ -74,40 +74,40 @@ def ensure_copy(
     shared: libvirt.virStoragePool,
     name: str,
     file: Path,
-    what: str,
+    title: str,
     say: Callable[[str], None],
 ) -> str:
     """Copy one file unless a complete copy exists or another controller makes it; the path."""
     deadline = Deadline(_COPY_SECONDS)
-    while (path := _complete_copy(shared, name, what, say)) is None:
+    while (path := _complete_copy(shared, name, title, say)) is None:
         if storage.find(shared, name) is None:
-            path = _copy(shared, name, file, what, say)
+            path = _copy(shared, name, file, title, say)
             if path is not None:
                 return path
         say(
-            f"the {what} on the hypervisor is incomplete: checking whether another command is "
+            f"the {title} on the hypervisor is incomplete: checking whether another command is "
             "copying it"
         )
-        if not _others_copy(shared, name, what, deadline):
+        if not _others_copy(shared, name, title, deadline):
             storage.remove(shared, name)
     return path
 
 
 def _complete_copy(
-    shared: libvirt.virStoragePool, name: str, what: str, say: Callable[[str], None]
+    shared: libvirt.virStoragePool, name: str, title: str, say: Callable[[str], None]
 ) -> str | None:
     """The path of a complete copy, which a second volume marks; None if there is none.
 
     A copy whose size has changed since is removed.
     """
-    found = storage.find(shared, name)
+    volume = storage.find(shared, name)
     wanted = _recorded_size(shared, name)
-    if found is None or wanted is None:
+    if volume is None or wanted is None:
         return None
-    size = storage.file_size(found)
+    size = storage.file_size(volume)
     if wanted in {size, _ANY}:
-        return str(found.path())
-    say(f"the {what} on the hypervisor is {size} bytes long instead of {wanted}: copying it again")
+        return str(volume.path())
+    say(f"the {title} on the hypervisor is {size} bytes long instead of {wanted}: copying it again")
     storage.remove(shared, name + _DONE)
     storage.remove(shared, name)
     return None
@@ -115,34 +115,34 @@ def _complete_copy(
 
 def _recorded_size(shared: libvirt.virStoragePool, name: str) -> int | None:
     """The recorded size of a complete copy; None if it is not marked complete."""
-    said = storage.read(shared, name + _DONE)
-    if said is None or said.startswith(b"\0"):  # its writer was killed before writing
+    record = storage.read(shared, name + _DONE)
+    if record is None or record.startswith(b"\0"):  # its writer was killed before writing
         return None
-    return int(said) if said.strip() else _ANY
+    return int(record) if record.strip() else _ANY
 
 
 def _copy(
-    shared: libvirt.virStoragePool, name: str, file: Path, what: str, say: Callable[[str], None]
+    shared: libvirt.virStoragePool, name: str, file: Path, title: str, say: Callable[[str], None]
 ) -> str | None:
     """Copy the file; None if another controller has started to copy it."""
     size = file.stat().st_size
     free = int(shared.info()[3])
     if size > free:
         raise BrokenError(
-            f"copying the {what} to the hypervisor",
+            f"copying the {title} to the hypervisor",
             f"it needs {size >> 20} MiB and pool '{shared.name()}' has {free >> 20} MiB free",
             connection.ROOM,
         )
-    say(f"copying the {what} to the hypervisor: {size >> 20} MiB")
+    say(f"copying the {title} to the hypervisor: {size >> 20} MiB")
     path = storage.copy_in(shared, name, file)
     if path is not None:
         storage.write(shared, name + _DONE, f"{size}\n".encode())
     return path
 
 
-def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline: Deadline) -> bool:
+def _others_copy(shared: libvirt.virStoragePool, name: str, title: str, deadline: Deadline) -> bool:
     """Wait while another controller writes a copy; False if it is abandoned."""
-    seen: list[object] = [None]
+    states: list[object] = [None]
     still = [Deadline(_STALL_SECONDS)]
 
     def settled() -> str:
@@ -151,13 +151,13 @@ def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline:
         if volume is None or _recorded_size(shared, name) is not None:
             return "done"
         changed = storage.modified_at(volume)
-        if changed != seen[0]:
-            seen[0] = changed
+        if changed != states[0]:
+            states[0] = changed
             still[0] = Deadline(_STALL_SECONDS)
         return "given up" if still[0].left() == 0.0 else ""
 
-    doing = f"waiting for another controller to copy the {what}"
-    return deadline.wait(doing, settled, every=0.5) == "done"
+    action = f"waiting for another controller to copy the {title}"
+    return deadline.wait(action, settled, every=0.5) == "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +186,16 @@ def collect_copies(
             return Leftovers(host.name, ())
         storage.refresh(pool)
         used = set(_used(host.connected))
-        found = [
+        volumes = [
             volume
             for volume in pool.listAllVolumes()
             if not any(f"-{digest[:16]}." in volume.name() for digest in current)
             and not is_current_medium(volume.name(), discs)
             and volume.path().removesuffix(".ok") not in used
         ]
-        listed = tuple(sorted(volume.name() for volume in found))
-        size = sum(int(volume.info()[2]) for volume in found)
-        for volume in found if yes else ():
+        listed = tuple(sorted(volume.name() for volume in volumes))
+        size = sum(int(volume.info()[2]) for volume in volumes)
+        for volume in volumes if yes else ():
             volume.delete()
     return Leftovers(host.name, listed, size)
 
@@ -218,8 +218,8 @@ def _used(connected: libvirt.virConnect) -> Iterator[str]:
             yield document.findtext("backingStore/path") or ""
 
 
-def _document(one: libvirt.virDomain | libvirt.virStorageVol) -> str:
-    return str(one.XMLDesc())
+def _document(item: libvirt.virDomain | libvirt.virStorageVol) -> str:
+    return str(item.XMLDesc())
 
 
 _DIGITS = 16
@@ -234,7 +234,7 @@ class QemuUser:
     groups: frozenset[int]
 
 
-def place_medium(host: Host, disc: VendorMedium, what: str, say: Callable[[str], None]) -> Disc:
+def place_medium(host: Host, disc: VendorMedium, title: str, say: Callable[[str], None]) -> Disc:
     """Make a medium readable for the hypervisor, copying it to a remote one; returns its drive.
 
     Raises PreflightError when QEMU may not read a local file. Raises BrokenError when there is too
@@ -242,10 +242,10 @@ def place_medium(host: Host, disc: VendorMedium, what: str, say: Callable[[str],
     """
     if uri.parse(host.hypervisor.uri).host is None:  # this machine, which sees its own files
         path = disc.path.resolve()
-        require_readable(path, qemu_user(host.connected), what)
+        require_readable(path, qemu_user(host.connected), title)
         return Disc(str(path), foreign=True)
     shared = images_pool(host.connected, host.hypervisor.storage)
-    return Disc(ensure_copy(shared, medium_name(disc), disc.path, what, say))
+    return Disc(ensure_copy(shared, medium_name(disc), disc.path, title, say))
 
 
 def medium_name(disc: VendorMedium) -> str:
@@ -273,26 +273,26 @@ def _with_groups(user: int, group: int) -> QemuUser:
     return QemuUser(user, frozenset(os.getgrouplist(name, group)))
 
 
-def require_readable(path: Path, who: QemuUser, what: str) -> None:
+def require_readable(path: Path, who: QemuUser, title: str) -> None:
     """Check by the modes of a file and its directories that ``who`` can read it.
 
     Raises PreflightError naming the obstacle and the command that fixes it.
     """
-    doing = f"attaching the {what}, '{path}'"
+    action = f"attaching the {title}, '{path}'"
     if not path.is_file():
         raise PreflightError(
-            doing, "there is no such file", ("give its path again: 'lab image build'")
+            action, "there is no such file", ("give its path again: 'lab image build'")
         )
     for folder in reversed(path.parents):
         if not permits(folder.stat(), who, stat.S_IXOTH):
             raise PreflightError(
-                doing,
+                action,
                 f"QEMU (user {who.user}) may not enter '{folder}'",
                 f"put the file below /var/lib/libvirt/images, or 'chmod o+x {folder}'",
             )
     if not permits(path.stat(), who, stat.S_IROTH):
         raise PreflightError(
-            doing, f"QEMU (user {who.user}) may not read it", f"'chmod o+r {path}'"
+            action, f"QEMU (user {who.user}) may not read it", f"'chmod o+r {path}'"
         )
 
 

@@ -107,27 +107,27 @@ def read_site(document: str) -> SiteMark | None:
     element = ET.fromstring(document).find(f"metadata/{_TAG}")  # noqa: S314  libvirt's own document
     if element is None:
         return None
-    found = element.attrib
+    attributes = element.attrib
     try:
-        return SiteMark(found["image"], Path(found["site"]), found["controller"])
+        return SiteMark(attributes["image"], Path(attributes["site"]), attributes["controller"])
     except KeyError:
         return None
 
 
-def _mark_of(one: libvirt.virDomain | libvirt.virNetwork) -> SiteMark | None:
-    return read_site(one.XMLDesc())
+def _mark_of(item: libvirt.virDomain | libvirt.virNetwork) -> SiteMark | None:
+    return read_site(item.XMLDesc())
 
 
 def remove_site(connected: libvirt.virConnect, site: Path) -> None:
     """Remove all objects of a site, even of an incomplete one."""
     ending = site_token(site)
-    _remove(connected, lambda found: found["token"] == ending)
+    _remove(connected, lambda match: match["token"] == ending)
 
 
 def _remove_abandoned(connected: libvirt.virConnect) -> None:
     now = time.time()
     with suppress(connection.load().libvirtError):  # another command may be removing them too
-        _remove(connected, lambda found: now - int(found["made"]) > _ABANDONED_SECONDS)
+        _remove(connected, lambda match: now - int(match["made"]) > _ABANDONED_SECONDS)
 
 
 def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> Leftovers:
@@ -146,8 +146,8 @@ def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> Le
         }
         endings = {site_token(site) for site in dead}
 
-        def is_dead(found: re.Match[str]) -> bool:
-            return found["token"] in endings
+        def is_dead(match: re.Match[str]) -> bool:
+            return match["token"] in endings
 
         names = {name for name, _, _ in _site_objects(connected, is_dead)}
         if yes:
@@ -156,8 +156,8 @@ def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> Le
 
 
 def _remove(connected: libvirt.virConnect, wanted: Callable[[re.Match[str]], bool]) -> None:
-    for _, remove, one in _site_objects(connected, wanted):
-        remove(one)
+    for _, remove, item in _site_objects(connected, wanted):
+        remove(item)
 
 
 def _site_objects(
@@ -169,10 +169,10 @@ def _site_objects(
         (connected.listAllNetworks, networks.remove),
         (connected.listAllStoragePools, storage.remove_pool),
     ):
-        for one in kind():
-            found = _SITE_NAME.fullmatch(one.name())
-            if found is not None and wanted(found):
-                yield one.name(), remove, one
+        for item in kind():
+            match = _SITE_NAME.fullmatch(item.name())
+            if match is not None and wanted(match):
+                yield item.name(), remove, item
 
 
 class WindowsInstaller:
@@ -193,8 +193,8 @@ class WindowsInstaller:
         """The machine that an earlier command left for that directory; None if there is none."""
         connection.hear_events()  # before connecting
         with self._host.explain_errors("looking for an interrupted installation"):
-            found = self._host.connected.listAllDomains()
-            for domain, mark in connection.each(found, _mark_of):
+            domain_list = self._host.connected.listAllDomains()
+            for domain, mark in connection.each(domain_list, _mark_of):
                 if mark and (mark.site, mark.controller) == (site, controller_id()):
                     return WindowsInstallation(self._host, site, domain)
         return None
@@ -207,21 +207,21 @@ class WindowsInstaller:
     def begin(self, machine: InstallationMachine) -> Building:
         """Create the machine and start it; see the protocol."""
         connection.hear_events()  # before connecting
-        doing = f"installing image '{machine.recipe.name}'"
-        with self._host.explain_errors(doing):
-            _require_architecture(self._host, machine.recipe.architecture, doing)
+        action = f"installing image '{machine.recipe.name}'"
+        with self._host.explain_errors(action):
+            _require_architecture(self._host, machine.recipe.architecture, action)
             connected = self._host.connected
             _remove_abandoned(connected)
             remove_site(connected, machine.site)
             try:
                 domain = self._make(machine, new_site_name(machine.site))
-                found = WindowsInstallation(self._host, machine.site, domain)
+                installation = WindowsInstallation(self._host, machine.site, domain)
                 domain.create()
             except BaseException:
                 with suppress(connection.load().libvirtError):  # the next command finds it by name
                     remove_site(connected, machine.site)
                 raise
-        return found
+        return installation
 
     def _make(self, machine: InstallationMachine, name: str) -> libvirt.virDomain:
         """Create pool, media and network, and define the domain without starting it."""
@@ -263,9 +263,9 @@ class WindowsInstaller:
             host = Reservation(_MACHINE_NAME, _mac(name), address)
             return documents.nat_network(name, mark, bridge, subnet, (host,), mtu=1500)
 
-        doing = f"finding a range for the installation of image '{machine.recipe.name}'"
+        action = f"finding a range for the installation of image '{machine.recipe.name}'"
         token = site_token(machine.site)
-        networks.take_range(self._host.connected, self._management, token, document, doing)
+        networks.take_range(self._host.connected, self._management, token, document, action)
 
     def _discs(
         self, pool: libvirt.virStoragePool, machine: InstallationMachine
@@ -274,8 +274,8 @@ class WindowsInstaller:
         placed = images.place_medium(self._host, machine.setup, "installation medium", say)
         if machine.overlay is not None:
             assert placed.path is not None, "a medium has a path"
-            there = self._overlay(pool, machine.overlay, placed.path)
-            placed = replace(placed, path=there, below=placed.path)
+            overlay = self._overlay(pool, machine.overlay, placed.path)
+            placed = replace(placed, path=overlay, below=placed.path)
         discs = [replace(placed, boots=True)]
         discs.append(Disc(storage.write(pool, _ANSWERS, machine.answers)))
         if machine.virtio is not None:
@@ -286,8 +286,8 @@ class WindowsInstaller:
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:
         """Copy an overlay to the pool, rebased on the medium's path on the hypervisor."""
         command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", below]
-        doing = "rebasing the overlay on its medium"
-        programs.run(doing, [*command, str(overlay)], Deadline(_REBASE_SECONDS))
+        action = "rebasing the overlay on its medium"
+        programs.run(action, [*command, str(overlay)], Deadline(_REBASE_SECONDS))
         path = storage.copy_in(pool, "setup", overlay)
         assert path is not None, "the pool is new"
         return path
@@ -299,24 +299,24 @@ def _mac(name: str) -> str:
     return "52:56:" + ":".join(digits[at : at + 2] for at in range(0, 8, 2))
 
 
-def _require_architecture(host: Host, wanted: str, doing: str) -> None:
+def _require_architecture(host: Host, wanted: str, action: str) -> None:
     own = str(host.connected.getInfo()[0])
     if own != wanted:
         raise PreflightError(
-            doing,
+            action,
             f"it is for {wanted}, but hypervisor '{host.name}' is {own}",
             f"put a {wanted} hypervisor first in the inventory",
         )
 
 
 def _require_room(
-    host: Host, pool: libvirt.virStoragePool, image: str, what: str, size: int
+    host: Host, pool: libvirt.virStoragePool, image: str, subject: str, size: int
 ) -> None:
     free = int(pool.info()[3])
     if free < size:
         raise PreflightError(
             f"installing image '{image}'",
-            f"{what} {size / _GIB:.1f} GiB, and '{host.hypervisor.storage}' on hypervisor "
+            f"{subject} {size / _GIB:.1f} GiB, and '{host.hypervisor.storage}' on hypervisor "
             f"'{host.name}' has {free / _GIB:.1f} GiB free",
             "free some space there, or set another 'storage' in the inventory",
         )
@@ -354,10 +354,10 @@ class WindowsInstallation:
         """Its state, with the console output after ``heard`` bytes."""
         with self._explain_errors("looking at"):
             runs = bool(self._domain.isActive())  # first, so that its last output is read below
-            said = storage.read(self._pool, _CONSOLE, heard) or b""
+            console = storage.read(self._pool, _CONSOLE, heard) or b""
             disk = storage.find(self._pool, _DISK)
             return InstallationState(
-                said, 0 if disk is None else int(disk.info()[2]), self._resets, runs
+                console, 0 if disk is None else int(disk.info()[2]), self._resets, runs
             )
 
     def picture(self) -> bytes:
@@ -369,8 +369,8 @@ class WindowsInstallation:
         """The address that its network reserves for it."""
         with self._explain_errors("finding the address of"):
             network = self._host.connected.networkLookupByName(self._name)
-            found = networks.addresses_of(network.XMLDesc())
-        return Address(found[_MACHINE_NAME], jump_to(self._host.hypervisor))
+            addresses = networks.addresses_of(network.XMLDesc())
+        return Address(addresses[_MACHINE_NAME], jump_to(self._host.hypervisor))
 
     def take_answers(self) -> None:
         """Eject the answer medium, even if the guest has locked it, and delete it."""
@@ -400,8 +400,8 @@ class WindowsInstallation:
                 self._callback = None
             remove_site(connected, self._site)
 
-    def _explain_errors(self, doing: str) -> AbstractContextManager[None]:
-        return self._host.explain_errors(f"{doing} {self._name}")
+    def _explain_errors(self, action: str) -> AbstractContextManager[None]:
+        return self._host.explain_errors(f"{action} {self._name}")
 
     @property
     def _domain(self) -> libvirt.virDomain:
@@ -425,12 +425,12 @@ class InstallationConsole:
         self._next = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def hear(self, said: bytes) -> list[str]:
+    def hear(self, content: bytes) -> list[str]:
         """Process new output; returns the phases that started, in order.
 
         A phase starts once; patterns of earlier phases are then ignored.
         """
-        text = self._decoder.decode(said)
+        text = self._decoder.decode(content)
         self.tail = (self.tail + text)[-_KEPT:]
         *lines, self._line = (self._line + text).replace("\r", "\n").split("\n")
         begun = []
@@ -475,34 +475,34 @@ class LibvirtInstaller:
     ) -> None:
         """Run the installation and download the finished disk; see the protocol."""
         recipe, parts = installation.recipe, installation.parts
-        doing = f"installing image '{recipe.name}'"
-        with self._host.explain_errors(doing):
-            _require_architecture(self._host, recipe.architecture, doing)
+        action = f"installing image '{recipe.name}'"
+        with self._host.explain_errors(action):
+            _require_architecture(self._host, recipe.architecture, action)
         with (
-            self._host.explain_errors(doing),
+            self._host.explain_errors(action),
             storage.scratch_pool(self._host.connected, self._host.hypervisor, "install") as pool,
         ):
             self._upload(pool, installation, tell)
-            said = InstallationConsole(parts.phases, parts.done)
+            screen = InstallationConsole(parts.phases, parts.done)
             tell(f"starting the installer on hypervisor '{self._host.name}'")
             domain = self._start(pool, installation)
 
             def hear(text: bytes) -> None:
                 console(text)
-                for phase in said.hear(text):
+                for phase in screen.hear(text):
                     tell(phase)
 
             try:
-                _follow(pool, domain, installation, said, hear)
+                _follow(pool, domain, installation, screen, hear)
             finally:
                 if _is_running(domain):
                     with connection.ignore("VIR_ERR_NO_DOMAIN", "VIR_ERR_OPERATION_INVALID"):
                         domain.destroy()
-            if not said.is_done:
+            if not screen.is_done:
                 raise BrokenError(
-                    doing,
-                    f"the machine stopped while {said.phase}, without printing "
-                    f"'{parts.done}'; the end of its console:{said.end}",
+                    action,
+                    f"the machine stopped while {screen.phase}, without printing "
+                    f"'{parts.done}'; the end of its console:{screen.end}",
                 )
             tell("downloading the finished disk")
             storage.copy_out(pool, _DISK, disk)
@@ -560,18 +560,18 @@ def _follow(
     def look() -> bool:
         nonlocal read
         gone = not _is_running(domain)  # first, so that its last output is read below
-        said = storage.read(pool, _CONSOLE, read) or b""
-        read += len(said)
-        if said:
-            hear(said)
+        content = storage.read(pool, _CONSOLE, read) or b""
+        read += len(content)
+        if content:
+            hear(content)
         return gone
 
-    doing = f"waiting for the installation of image '{installation.recipe.name}'"
+    action = f"waiting for the installation of image '{installation.recipe.name}'"
     try:
-        installation.deadline.wait(doing, look, every=_LOOK_SECONDS)
+        installation.deadline.wait(action, look, every=_LOOK_SECONDS)
     except DeadlineError as error:
         raise DeadlineError(
-            doing,
+            action,
             f"not done within {installation.deadline.seconds:g} s; last phase: {console.phase}; "
             f"the end of its console:{console.end}",
             "check whether the installer asks a question that its answer file does not cover",

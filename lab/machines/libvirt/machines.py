@@ -133,15 +133,15 @@ def ensure_machine(
     """
     name = recipe.machine.name
     with host.explain_errors(f"bringing machine '{name}' up"):
-        found = domains.find(host.connected, recipe.lab, name)
-        if found is not None and found[1].made_from == owner.made_from:
-            if _has_given_up(host, recipe, found[0]):
+        existing = domains.find(host.connected, recipe.lab, name)
+        if existing is not None and existing[1].made_from == owner.made_from:
+            if _has_given_up(host, recipe, existing[0]):
                 say(f"{name}: restarted, its system had halted")
-                _power_off(host, recipe, found[0])
-            return domains.start(found[0])
-        if found is not None:
+                _power_off(host, recipe, existing[0])
+            return domains.start(existing[0])
+        if existing is not None:
             say(f"{name}: rebuilt, its input has changed")
-            domains.remove(found[0])
+            domains.remove(existing[0])
         _create(host, recipe, owner, define).create()
     return "new"
 
@@ -150,8 +150,8 @@ def _has_given_up(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) 
     """True if it runs but its boot has failed for good, so that it would never answer."""
     if recipe.is_windows or domains.state(domain) != "running":
         return False
-    said = console_text(host, recipe.lab, recipe.machine.name, _TAIL_BYTES)
-    return domains.has_given_up(said)
+    console = console_text(host, recipe.lab, recipe.machine.name, _TAIL_BYTES)
+    return domains.has_given_up(console)
 
 
 def _power_off(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> None:
@@ -167,8 +167,8 @@ def _create(host: Host, recipe: MachineRecipe, owner: Owner, define: Define) -> 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     pool = host.lab_pool(lab.token)
     if pool is None:
-        doing = f"making machine '{machine.name}'"
-        raise BrokenError(doing, "the lab's storage pool is missing", "'lab up'")
+        action = f"making machine '{machine.name}'"
+        raise BrokenError(action, "the lab's storage pool is missing", "'lab up'")
     golden = images.image_path(host.hypervisor.storage, image, "qcow2")
     size = max(machine.hardware.disk_gib, image.virtual_gib) * _GIB
     storage.remove(pool, recipe.console_volume)
@@ -235,37 +235,37 @@ def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
             last = error.happened
         else:
             return
-        said = console_text(host, recipe.lab, name, _TAIL_BYTES)
-        why = _why_hopeless(host, recipe.lab, name, said)
+        console = console_text(host, recipe.lab, name, _TAIL_BYTES)
+        why = _why_hopeless(host, recipe.lab, name, console)
         if why is not None:
             break
-    doing = f"waiting for machine '{name}' to answer over SSH"
-    story = f"{domains.boot_phase(said)}; the end of its console:{domains.console_tail(said)}"
+    action = f"waiting for machine '{name}' to answer over SSH"
+    story = f"{domains.boot_phase(console)}; the end of its console:{domains.console_tail(console)}"
     hint = f"'lab console {recipe.lab.name} {name}'; 'lab gather {recipe.lab.name}'"
     if why is not None:
-        raise BrokenError(doing, f"{why}; {story}", hint)
+        raise BrokenError(action, f"{why}; {story}", hint)
     late = f"no answer within {deadline.seconds:g} s; {last}; {story}"
-    raise DeadlineError(doing, late, hint)
+    raise DeadlineError(action, late, hint)
 
 
-def _why_hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
+def _why_hopeless(host: Host, lab: LabHandle, name: str, console: str) -> str | None:
     """Why waiting is pointless; None if it is not."""
     with host.explain_errors(f"looking at machine '{name}'"):
-        found = domains.find(host.connected, lab, name)
-        state = domains.state(found[0]) if found else None
+        existing = domains.find(host.connected, lab, name)
+        state = domains.state(existing[0]) if existing else None
     if state is None:
         return "its domain is gone"
     if state != "running":
         return f"its domain is {domains.WORDS[state]}"
-    return "it is running but will never answer" if domains.has_given_up(said) else None
+    return "it is running but will never answer" if domains.has_given_up(console) else None
 
 
 def set_clock(shell: Shell) -> None:
     """Set the clock of a resumed guest, which stopped while it was suspended."""
     deadline = Deadline(60.0)
-    said = shell.run(("date", "+%s.%N"), deadline).stdout
+    output = shell.run(("date", "+%s.%N"), deadline).stdout
     now = time.time()
-    if abs(float(said) - now) > _CLOCK_SLACK:
+    if abs(float(output) - now) > _CLOCK_SLACK:
         shell.run(("date", "--utc", "--set", f"@{now:.3f}"), deadline)
 
 

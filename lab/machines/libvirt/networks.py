@@ -40,10 +40,10 @@ def ensure_management(  # noqa: PLR0913  the network's owner and its settings
     range; a new one takes the first /24 of ``pool`` that overlaps no other network or route of the
     hypervisor. Raises PreflightError if the whole pool is in use, libvirtError if libvirt refuses.
     """
-    found = find(connected, lab, ownership.MANAGEMENT)
-    if found is not None:
-        _start(found)
-        return subnet_of(found.XMLDesc())
+    network = find(connected, lab, ownership.MANAGEMENT)
+    if network is not None:
+        _start(network)
+        return subnet_of(network.XMLDesc())
 
     def document(subnet: IPv4Network) -> str:
         hosts = tuple(
@@ -64,8 +64,8 @@ def ensure_management(  # noqa: PLR0913  the network's owner and its settings
             uuid=ownership.object_uuid(lab, "network", ownership.MANAGEMENT),
         )
 
-    doing = f"finding a management range for lab '{lab.name}'"
-    return take_range(connected, pool, lab.token, document, doing)
+    action = f"finding a management range for lab '{lab.name}'"
+    return take_range(connected, pool, lab.token, document, action)
 
 
 def take_range(
@@ -73,12 +73,12 @@ def take_range(
     pool: IPv4Network,
     token: str,
     document: Callable[[IPv4Network], str],
-    doing: str,
+    action: str,
 ) -> IPv4Network:
     """Create a network with the first free range of the pool; returns the range.
 
     ``token``: hex digits that determine where in the pool to start. ``document``: returns the
-    network's XML for a range. ``doing``: for the error.
+    network's XML for a range. ``action``: for the error.
 
     Raises PreflightError when the whole pool is in use. Raises libvirt.libvirtError.
     """
@@ -89,7 +89,7 @@ def take_range(
             return subnet
         last = f"{subnet}: {refusal}"
     raise PreflightError(
-        doing,
+        action,
         f"every /{SUBNET_BITS} of {pool} is in use on host '{connected.getHostname()}'; {last}",
         "take unneeded labs down ('lab gc'), or give [management] another 'cidr'",
     )
@@ -102,12 +102,12 @@ def ensure_segment(
 
     Raises BrokenError when another object has its name. Raises libvirt.libvirtError.
     """
-    found = find(connected, lab, segment.name)
-    if found is not None and mtu_of(found.XMLDesc()) != segment.mtu:
-        remove(found)
-        found = None
-    if found is not None:
-        _start(found)
+    network = find(connected, lab, segment.name)
+    if network is not None and mtu_of(network.XMLDesc()) != segment.mtu:
+        remove(network)
+        network = None
+    if network is not None:
+        _start(network)
         return
     document = documents.segment(
         ownership.network_name(lab, segment.name),
@@ -178,7 +178,7 @@ def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Itera
     others = connected.listAllNetworks()
     taken = [
         subnet
-        for _, document in connection.each(others, lambda one: str(one.XMLDesc()))
+        for _, document in connection.each(others, lambda network: str(network.XMLDesc()))
         for subnet in subnets(document)
     ]
     for subnet in management.ranges(pool, token):

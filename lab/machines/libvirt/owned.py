@@ -82,7 +82,7 @@ def _tunnels(host: Host, token: str) -> tuple[str, ...]:
 
 def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]:
     """The controller's objects; with ``all_users`` also those of others' expired labs."""
-    found: list[Mark] = []
+    marks_found: list[Mark] = []
     now, this = time.time(), controller_id()
     for host in hosts:
         unlisted = host.hypervisor.line == 0
@@ -96,15 +96,15 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
                 continue  # a user without access to libvirt has no labs there
             say(f"note: {error.doing}: {error.happened}; labs there are not listed")
             continue
-        for what, owner in owners:
+        for title, owner in owners:
             expired = owner.expires is not None and owner.expires < now
             whose = "" if owner.controller == this else owner.name()
             if not whose or (all_users and expired):
                 age = max(0.0, now - owner.created)
-                found.append(
-                    Mark(owner.lab, owner.token, owner.directory, what, age, whose, expired)
+                marks_found.append(
+                    Mark(owner.lab, owner.token, owner.directory, title, age, whose, expired)
                 )
-    return tuple(found)
+    return tuple(marks_found)
 
 
 def destroy(
@@ -118,10 +118,10 @@ def destroy(
     """
     this = controller_id()
 
-    def is_whose(found: Owner) -> bool:
+    def is_whose(mark: Owner) -> bool:
         if owner:
-            return found.controller != this and found.name() == owner
-        return found.controller == this or found.directory == lab.directory
+            return mark.controller != this and mark.name() == owner
+        return mark.controller == this or mark.directory == lab.directory
 
     removed: list[str] = []
     failed: list[str] = []
@@ -134,13 +134,13 @@ def destroy(
                 say(f"note: {error.doing}: {error.happened}; the lab has nothing there")
                 continue
             machines = layout.on(name) if layout else ()
-            what = (
+            title = (
                 f"its networks, disks and machines ({', '.join(machines)})" if machines else "all"
             )
-            failed.append(f"{what} that may be on hypervisor '{name}' remain there: {error}")
+            failed.append(f"{title} that may be on hypervisor '{name}' remain there: {error}")
     if failed:
-        for what in removed:
-            say(f"removed {what}")
+        for line in removed:
+            say(f"removed {line}")
         raise BrokenError(
             f"taking lab '{lab.name}' down",
             "\n  ".join(failed),

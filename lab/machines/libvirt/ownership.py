@@ -125,40 +125,40 @@ def read_owner(document: str) -> Owner | None:
     return None if element is None else read_facts(element.attrib)
 
 
-def read_facts(found: Mapping[str, str]) -> Owner | None:
+def read_facts(facts: Mapping[str, str]) -> Owner | None:
     """The ownership mark with these attributes; None if some are missing or wrong."""
     try:
         return Owner(
-            lab=found["name"],
-            token=found["token"],
-            directory=Path(found["directory"]),
-            controller=found["controller"],
-            owner=found["owner"],
-            created=_moment(found["created"]),
-            expires=_moment(found["expires"]) if "expires" in found else None,
-            machine=found.get("machine", ""),
-            made_from=found.get("made-from", ""),
+            lab=facts["name"],
+            token=facts["token"],
+            directory=Path(facts["directory"]),
+            controller=facts["controller"],
+            owner=facts["owner"],
+            created=_moment(facts["created"]),
+            expires=_moment(facts["expires"]) if "expires" in facts else None,
+            machine=facts.get("machine", ""),
+            made_from=facts.get("made-from", ""),
         )
     except (KeyError, ValueError):
         return None
 
 
 def _moment(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):  # not a mark that a lab writes
+    moment = float(text)
+    if not math.isfinite(moment):  # not a mark that a lab writes
         raise ValueError(text)
-    return found
+    return moment
 
 
-def require_owner(document: str, lab: LabHandle, what: str) -> Owner:
-    """The ownership mark of an object that must belong to the lab; ``what`` names it.
+def require_owner(document: str, lab: LabHandle, title: str) -> Owner:
+    """The ownership mark of an object that must belong to the lab; ``title`` names it.
 
     Raises BrokenError when it is foreign or another lab's.
     """
     owner = read_owner(document)
     if owner is None or owner.token != lab.token:
         raise BrokenError(
-            f"looking for {what}",
+            f"looking for {title}",
             "it exists, but does not belong to this lab",
             "give the lab another name with --name",
         )

@@ -71,21 +71,21 @@ _READER = TypeAdapter(LibvirtLayout)
 def load_layout(lab: LabHandle) -> LibvirtLayout | None:
     """The lab's layout; None if it is not decided yet or cannot be read."""
     try:
-        found = _READER.validate_json(read_private(lab.directory / LAYOUT_FILE))
+        layout = _READER.validate_json(read_private(lab.directory / LAYOUT_FILE))
         homes = {
-            name: one.replace(uri=check(_without_local_parameters(one.uri)))
-            for name, one in found.homes.items()
+            name: hypervisor.replace(uri=check(_without_local_parameters(hypervisor.uri)))
+            for name, hypervisor in layout.homes.items()
         }
     except (OSError, ValueError):  # pydantic's errors are ValueErrors
         return None
-    return replace(found, homes=homes)
+    return replace(layout, homes=homes)
 
 
 def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
     """Store the layout; call before creating machines."""
     homes = {
-        name: one.replace(uri=_without_local_parameters(one.uri))
-        for name, one in layout.homes.items()
+        name: hypervisor.replace(uri=_without_local_parameters(hypervisor.uri))
+        for name, hypervisor in layout.homes.items()
     }
     content = json.dumps(plain(replace(layout, homes=homes)), indent=1)
     write_private(lab.directory / LAYOUT_FILE, content + "\n")
@@ -94,7 +94,11 @@ def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
 def _without_local_parameters(uri: str) -> str:
     place, _, query = uri.partition("?")
     written = re.split("[&;]", query)  # libvirt accepts both separators, and names in any case
-    kept = [one for one in written if unquote(one.partition("=")[0]).lower() not in _FROM_INVENTORY]
+    kept = [
+        parameter
+        for parameter in written
+        if unquote(parameter.partition("=")[0]).lower() not in _FROM_INVENTORY
+    ]
     return "?".join(filter(None, (place, "&".join(kept))))
 
 
@@ -147,13 +151,13 @@ class _FreeRoom:
         return sorted(hosts, key=lambda host: self._crowd(machine, host))
 
     def _crowd(self, machine: MachineIntent, host: str) -> tuple[object, ...]:
-        there = self.there[host]
+        machines = self.there[host]
         if machine.kind == "node":
-            nodes = [one for one in there if one.kind == "node"]
+            nodes = [neighbour for neighbour in machines if neighbour.kind == "node"]
             crowd = (sum(node.os == machine.os for node in nodes), len(nodes))
         else:
-            apart = not any(one.kind in {"router", "client"} for one in there)
-            crowd = (int(apart), len(there))
+            apart = not any(neighbour.kind in {"router", "client"} for neighbour in machines)
+            crowd = (int(apart), len(machines))
         parts = zip(_amounts(machine.hardware), self.free(host), strict=True)
         return (*crowd, max(need / max(free, 1) for need, free in parts))
 
@@ -193,8 +197,8 @@ def place(
     return {machine.name: placed[machine.name] for machine in machines}
 
 
-def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
-    """The end-to-end MTU of the node network in bytes, at most ``asked``.
+def fitting_mtu(inventory: Inventory, hosts: Sequence[str], wanted: int) -> int:
+    """The end-to-end MTU of the node network in bytes, at most ``wanted``.
 
     One hypervisor imposes no limit. Between several, the limit is the smallest uplink MTU minus the
     tunnel's overhead.
@@ -203,9 +207,9 @@ def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
     """
     used = [inventory.hypervisors[name] for name in dict.fromkeys(hosts)]
     if len(used) < 2:  # noqa: PLR2004  one hypervisor has no network between
-        return asked
-    narrowest = min(used, key=lambda one: one.mtu)
-    fits = min(asked, narrowest.mtu - CARRIER_OVERHEAD)
+        return wanted
+    narrowest = min(used, key=lambda hypervisor: hypervisor.mtu)
+    fits = min(wanted, narrowest.mtu - CARRIER_OVERHEAD)
     if fits < MINIMUM_MTU:
         raise PreflightError(
             "finding the MTU of the node network",
@@ -218,8 +222,8 @@ def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
     return fits
 
 
-def _amounts(one: Capacity | Hardware) -> tuple[int, ...]:
-    return one.vcpus, one.memory_mib, one.disk_gib
+def _amounts(capacity: Capacity | Hardware) -> tuple[int, ...]:
+    return capacity.vcpus, capacity.memory_mib, capacity.disk_gib
 
 
 def _describe(amounts: tuple[int, ...]) -> str:
@@ -314,15 +318,19 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
 def _reasons(
     order: Sequence[MachineIntent], allowed: Mapping[str, tuple[str, ...]], room: _FreeRoom
 ) -> Iterator[str]:
-    homeless = [one for one in order if not any(room.fits(one, host) for host in allowed[one.name])]
+    homeless = [
+        machine
+        for machine in order
+        if not any(room.fits(machine, host) for host in allowed[machine.name])
+    ]
     if homeless:
         yield f"no hypervisor has room for {quantity(len(homeless), 'machine')} of {len(order)}"
     else:
         yield "each machine would fit by itself, but not all together"
-    for one in homeless or order:
-        wanted = one.hardware.hypervisor
+    for machine in homeless or order:
+        wanted = machine.hardware.hypervisor
         where = f" on '{wanted}', as the scenario asks" if wanted else ""
-        yield f"  '{one.name}' asks for {_describe(_amounts(one.hardware))}{where}"
+        yield f"  '{machine.name}' asks for {_describe(_amounts(machine.hardware))}{where}"
     for host in room.hosts:
         yield f"  '{host}' has free: {_describe(room.free(host))}"
 
@@ -372,8 +380,8 @@ def labs_at_once(
     ``own_mib``: this machine's memory in MiB; None to ask the kernel.
     """
     own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
-    there = sum(_expected_memory(hypervisor, own, lab_mib) for hypervisor in hypervisors)
-    return max(1, there // lab_mib)
+    count = sum(_expected_memory(hypervisor, own, lab_mib) for hypervisor in hypervisors)
+    return max(1, count // lab_mib)
 
 
 def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
@@ -396,15 +404,18 @@ def _require_networks(
             continue
         with host.explain_errors(f"looking for the networks of machine '{machine.name}'"):
             listed = host.connected.listAllNetworks()
-            seen = connection.each(listed, lambda one: one.isActive())
-            there = {one.name(): active for one, active in seen}
+            states = connection.each(listed, lambda defined: defined.isActive())
+            active_networks = {defined.name(): active for defined, active in states}
         for network in wanted:
-            if there.get(network):
+            if active_networks.get(network):
                 continue
-            running = ", ".join(f"'{name}'" for name, active in there.items() if active) or "none"
+            running = (
+                ", ".join(f"'{name}'" for name, active in active_networks.items() if active)
+                or "none"
+            )
             happened = f"hypervisor '{host.name}' has none of that name"
             hint = f"define it there ('virsh net-define'), or name one of those that run: {running}"
-            if network in there:
+            if network in active_networks:
                 happened = f"it is not running on hypervisor '{host.name}'"
                 hint = f"'virsh net-start {network}' there"
             raise PreflightError(
@@ -450,13 +461,13 @@ def _free_bytes(host: Host) -> int | None:
     directory = host.hypervisor.storage
     pools = host.connected.listAllStoragePools()
     for _, (path, active, info) in connection.each(
-        pools, lambda one: (storage.directory_of(one), one.isActive(), one.info())
+        pools, lambda pool: (storage.directory_of(pool), pool.isActive(), pool.info())
     ):
         if active and path.startswith(directory):
             return int(info[3])
     if host.hypervisor.uri == "qemu:///system" and Path(directory).is_dir():
-        found = os.statvfs(directory)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
     return None
 
 

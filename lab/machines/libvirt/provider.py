@@ -112,12 +112,12 @@ class LibvirtProvider(MachinesProvider):
         few = "hypervisor" if len(self._hosts) == 1 else "hypervisors"
         return f"{self.name}: virtual machines on {few} {listed}"
 
-    def node_mtu(self, asked: int) -> int:
+    def node_mtu(self, wanted: int) -> int:
         """The MTU that fits between all hypervisors, because any of them may get a machine.
 
         Raises PreflightError if it is too small for a cluster.
         """
-        return placement.fitting_mtu(self._inventory, [*self._inventory.hypervisors], asked)
+        return placement.fitting_mtu(self._inventory, [*self._inventory.hypervisors], wanted)
 
     def cost(self, intent: Intent) -> Cost:
         """Predicted cost of bringing the lab up from scratch; connects to no hypervisor.
@@ -204,10 +204,10 @@ class LibvirtProvider(MachinesProvider):
     def _without_layout(self, lab: LabHandle) -> Liveness:
         for host in self._hosts.values():
             with host.explain_errors(f"looking for lab '{lab.name}'"):
-                found = list(owned.find_owned(host))
-            for what, owner in found:
+                objects = list(owned.find_owned(host))
+            for title, owner in objects:
                 if owner.token == lab.token:
-                    detail = f"{what} exists, but the record of the lab's other objects is missing"
+                    detail = f"{title} exists, but the record of the lab's other objects is missing"
                     return Liveness("broken", detail)
         return Liveness("absent", "no hypervisor has any of its objects")
 
@@ -280,11 +280,11 @@ class LibvirtProvider(MachinesProvider):
     def _domain(self, lab: LabHandle, name: str) -> libvirt.virDomain:
         host = self._home(lab, name)
         with host.explain_errors(f"looking for machine '{name}'"):
-            found = domains.find(host.connected, lab, name)
-        if found is None:
-            doing = f"looking for machine '{name}'"
-            raise BrokenError(doing, "its domain is gone", f"lab up {lab.name}")
-        return found[0]
+            domain = domains.find(host.connected, lab, name)
+        if domain is None:
+            action = f"looking for machine '{name}'"
+            raise BrokenError(action, "its domain is gone", f"lab up {lab.name}")
+        return domain[0]
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""
@@ -329,8 +329,8 @@ def machine_states(
     for machine, where in layout.machines.items():
         host = hosts[where]
         with host.explain_errors(f"looking at machine '{machine}'"):
-            found = domains.find(host.connected, lab, machine)
-            states[machine] = domains.state(found[0]) if found else MISSING
+            domain = domains.find(host.connected, lab, machine)
+            states[machine] = domains.state(domain[0]) if domain else MISSING
     return states
 
 
@@ -367,15 +367,17 @@ def foreign_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> It
 
 def _hypervisor_evidence(lab: LabHandle, host: Host) -> Iterator[Evidence]:
     def version() -> str:
-        found = host.connected
+        connected = host.connected
         return (
-            f"libvirt {found.getLibVersion()}, {found.getType()} {found.getVersion()}\n"
-            f"{found.getCapabilities()}"
+            f"libvirt {connected.getLibVersion()}, {connected.getType()} {connected.getVersion()}\n"
+            f"{connected.getCapabilities()}"
         )
 
     def documents() -> str:
-        there = connection.owned(host.connected.listAllNetworks())
-        return "\n".join(network.XMLDesc() for network, owner in there if owner.token == lab.token)
+        owned_networks = connection.owned(host.connected.listAllNetworks())
+        return "\n".join(
+            network.XMLDesc() for network, owner in owned_networks if owner.token == lab.token
+        )
 
     yield piece(f"hypervisors/{host.name}/capabilities.xml", version)
     yield piece(f"hypervisors/{host.name}/networks.xml", documents)
@@ -383,17 +385,17 @@ def _hypervisor_evidence(lab: LabHandle, host: Host) -> Iterator[Evidence]:
 
 def _machine_evidence(lab: LabHandle, name: str, host: Host) -> Iterator[Evidence]:
     def document() -> str:
-        found = domains.find(host.connected, lab, name)
-        if found is None:
+        domain = domains.find(host.connected, lab, name)
+        if domain is None:
             return "there is no domain\n"
-        return f"<!-- {domains.state(found[0])} -->\n{found[0].XMLDesc()}"
+        return f"<!-- {domains.state(domain[0])} -->\n{domain[0].XMLDesc()}"
 
     def console() -> str:
         return domains.clean_console(machines.console_text(host, lab, name))
 
     def screen() -> bytes:
-        found = domains.find(host.connected, lab, name)
-        return domains.screenshot(found[0]) if found else b""
+        domain = domains.find(host.connected, lab, name)
+        return domains.screenshot(domain[0]) if domain else b""
 
     yield piece(f"{name}/domain.xml", document)
     yield piece(f"{name}/console.log", console)

@@ -124,8 +124,8 @@ def _retry_while_busy(act: Callable[[], object]) -> None:
             return connection.reason(error)
         return ""
 
-    doing = "waiting for other commands to finish with a storage pool"
-    Deadline(_BUSY_SECONDS).wait(doing, met, until=lambda said: not said, every=0.1)
+    action = "waiting for other commands to finish with a storage pool"
+    Deadline(_BUSY_SECONDS).wait(action, met, until=lambda why: not why, every=0.1)
 
 
 def find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | None:
@@ -255,8 +255,8 @@ def scratch_name(now: float, purpose: Purpose = "trial") -> str:
 
 def is_abandoned(name: str, now: float) -> bool:
     """True if a pool of that name was left behind by a dead process."""
-    found = _SCRATCH_NAME.fullmatch(name)
-    return found is not None and now - int(found["made"]) > _ABANDONED_SECONDS[found["purpose"]]
+    match = _SCRATCH_NAME.fullmatch(name)
+    return match is not None and now - int(match["made"]) > _ABANDONED_SECONDS[match["purpose"]]
 
 
 @contextmanager

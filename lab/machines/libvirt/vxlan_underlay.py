@@ -118,30 +118,30 @@ class VxlanDevices:
     def _find(self, device: str) -> VxlanDevice | None:
         return next((vxlan for vxlan in self.vxlans() if vxlan.device == device), None)
 
-    def _differences(self, end: TunnelEnd, found: VxlanDevice | None) -> Iterator[str]:
-        what = f"tunnel end '{end.device}' on hypervisor '{end.host}'"
-        if found is None:
-            yield f"{what} is gone"
+    def _differences(self, end: TunnelEnd, device: VxlanDevice | None) -> Iterator[str]:
+        title = f"tunnel end '{end.device}' on hypervisor '{end.host}'"
+        if device is None:
+            yield f"{title} is gone"
             return
         for facet, value, wanted in (
-            ("VNI", found.vni, end.vni),
-            ("port", found.port, PORT),
-            ("local address", found.local, end.local),
-            ("learning", found.learning, True),
-            ("MTU", found.mtu, end.mtu),
-            ("bridge", found.bridge or "none", end.bridge),
-            ("up", found.up, True),
+            ("VNI", device.vni, end.vni),
+            ("port", device.port, PORT),
+            ("local address", device.local, end.local),
+            ("learning", device.learning, True),
+            ("MTU", device.mtu, end.mtu),
+            ("bridge", device.bridge or "none", end.bridge),
+            ("up", device.up, True),
         ):
             if value != wanted:
-                yield f"{what} has {facet} {value} instead of {wanted}"
-        if found.owner is None:
-            yield f"{what} has no ownership mark"
+                yield f"{title} has {facet} {value} instead of {wanted}"
+        if device.owner is None:
+            yield f"{title} has no ownership mark"
         entries = self._asked("bridge", "fdb", "show", "dev", end.device)
         remotes = {
             entry["dst"] for entry in entries if entry.get("mac") == FLOOD and "dst" in entry
         }
         if remotes != set(end.remotes):
-            yield f"{what} has remotes {sorted(remotes)} instead of {sorted(end.remotes)}"
+            yield f"{title} has remotes {sorted(remotes)} instead of {sorted(end.remotes)}"
 
     def ensure(self, end: TunnelEnd, owner: Owner) -> bool:
         """Create or repair the tunnel end; returns True if anything was changed.
@@ -149,21 +149,21 @@ class VxlanDevices:
         Raises PreflightError when this user may not create it, or the kernel lacks VXLAN. Raises
         BrokenError when a foreign device has its name, or the network's bridge does not exist.
         """
-        doing = f"extending network '{end.segment}' to hypervisor '{end.host}'"
-        found = self._find(end.device)
-        if not list(self._differences(end, found)):
+        action = f"extending network '{end.segment}' to hypervisor '{end.host}'"
+        device = self._find(end.device)
+        if not list(self._differences(end, device)):
             return False
-        if found is not None:
-            if not found.is_of(owner.token, end.vni):
+        if device is not None:
+            if not device.is_of(owner.token, end.vni):
                 raise BrokenError(
-                    doing,
+                    action,
                     f"device '{end.device}' exists, but does not belong to this lab",
                     f"find out whose it is: 'ip -details link show {end.device}'",
                 )
-            self._delete(end.device, doing)
-        self._changed(doing, "ip", "-batch", "-", lines=_commands(end, owner))
+            self._delete(end.device, action)
+        self._changed(action, "ip", "-batch", "-", lines=_commands(end, owner))
         flood = [f"fdb append {FLOOD} dev {end.device} dst {remote}" for remote in end.remotes]
-        self._changed(doing, "bridge", "-batch", "-", lines=flood)
+        self._changed(action, "bridge", "-batch", "-", lines=flood)
         return True
 
     def remove(self, token: str, keep: Collection[str] = ()) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ class VxlanDevices:
         add = ("ip", "link", "add", "probe", "type", "vxlan", "id", "1", "dstport", "4789")
         self._changed("trying a VXLAN device", "unshare", "--net", *add)
         address = tunnel_address(hypervisor)
-        doing = f"looking for the uplink of hypervisor '{hypervisor.name}'"
+        action = f"looking for the uplink of hypervisor '{hypervisor.name}'"
         held = [
             link
             for link in self._asked("ip", "address", "show", "to", f"{address}/32")
@@ -194,7 +194,7 @@ class VxlanDevices:
         ]
         if not held:
             raise PreflightError(
-                doing,
+                action,
                 f"none of its devices has the address {address}",
                 f"set the 'address' of '{hypervisor.name}' in the inventory to one that the other "
                 "hypervisors reach",
@@ -202,17 +202,17 @@ class VxlanDevices:
         device, mtu = held[0]["ifname"], int(held[0]["mtu"])
         if mtu < hypervisor.mtu:
             raise PreflightError(
-                doing,
+                action,
                 f"its device '{device}' has an MTU of {mtu}, but the inventory says "
                 f"{hypervisor.mtu}",
                 f"write 'mtu = {mtu}' for '{hypervisor.name}' in the inventory",
             )
 
-    def _delete(self, device: str, doing: str) -> None:
+    def _delete(self, device: str, action: str) -> None:
         """Remove a device; no error if it is already gone."""
         done = self._run(*self._as_root, "ip", "link", "delete", "dev", device)
         if done.code != 0 and "Cannot find device" not in done.stderr:
-            _raise_refusal(doing, done)
+            _raise_refusal(action, done)
 
     @cached_property
     def _as_root(self) -> tuple[str, ...]:
@@ -224,20 +224,20 @@ class VxlanDevices:
 
     def _asked(self, program: str, *words: str) -> list[dict[str, Any]]:
         done = self._run(program, "-json", *words)
-        doing = f"running {command_words((program, *words))} on a hypervisor"
+        action = f"running {command_words((program, *words))} on a hypervisor"
         if done.code != 0:
-            _raise_refusal(doing, done)
+            _raise_refusal(action, done)
         try:
-            return [one for one in json.loads(done.stdout or "[]") if one]
+            return [entry for entry in json.loads(done.stdout or "[]") if entry]
         except ValueError as error:
             raise PreflightError(
-                doing, f"not JSON: {done.stdout[:80]!r}", "install iproute2 4.13 or newer there"
+                action, f"not JSON: {done.stdout[:80]!r}", "install iproute2 4.13 or newer there"
             ) from error
 
-    def _changed(self, doing: str, *command: str, lines: Sequence[str] = ()) -> None:
+    def _changed(self, action: str, *command: str, lines: Sequence[str] = ()) -> None:
         done = self._run(*self._as_root, *command, lines=lines)
         if done.code != 0:
-            _raise_refusal(doing, done)
+            _raise_refusal(action, done)
 
 
 def write_alias(owner: Owner) -> str:
@@ -261,9 +261,9 @@ def read_alias(alias: str) -> Owner | None:
     """The ownership mark in an alias; None if it has none."""
     if not alias.startswith(_MARK):
         return None
-    found = dict(parse_qsl(alias.removeprefix(_MARK)))
-    named = {"name": found["lab"]} if "lab" in found else {}
-    return read_facts({"directory": "", "owner": "", **named, **found})
+    facts = dict(parse_qsl(alias.removeprefix(_MARK)))
+    named = {"name": facts["lab"]} if "lab" in facts else {}
+    return read_facts({"directory": "", "owner": "", **named, **facts})
 
 
 def _read_vxlans(links: Sequence[dict[str, Any]]) -> Iterator[VxlanDevice]:
@@ -285,12 +285,12 @@ def _read_vxlans(links: Sequence[dict[str, Any]]) -> Iterator[VxlanDevice]:
         )
 
 
-def _raise_refusal(doing: str, done: Completed) -> NoReturn:
-    said = " ".join(done.stderr.split()) or f"exit {done.code}"
+def _raise_refusal(action: str, done: Completed) -> NoReturn:
+    message = " ".join(done.stderr.split()) or f"exit {done.code}"
     for signs, why, hint in _REFUSALS:
-        if any(sign in said for sign in signs):
-            raise PreflightError(doing, f"{why}: {said}", hint)
-    raise BrokenError(doing, said)
+        if any(sign in message for sign in signs):
+            raise PreflightError(action, f"{why}: {message}", hint)
+    raise BrokenError(action, message)
 
 
 PORT = 14789
@@ -321,7 +321,7 @@ def joined_hypervisors(
     intent: Intent, machines: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]]:
     """The segments with machines on several hypervisors, with those hypervisors in order."""
-    found: dict[str, tuple[str, ...]] = {}
+    hosts_by_segment: dict[str, tuple[str, ...]] = {}
     for segment in intent.segments:
         hosts = dict.fromkeys(
             machines[machine.name]
@@ -329,8 +329,8 @@ def joined_hypervisors(
             if any(card.segment == segment.name for card in machine.interfaces)
         )
         if len(hosts) > 1:
-            found[segment.name] = tuple(hosts)
-    return found
+            hosts_by_segment[segment.name] = tuple(hosts)
+    return hosts_by_segment
 
 
 def plan_tunnels(
@@ -398,15 +398,15 @@ def tunnel_address(hypervisor: Hypervisor) -> str:
     if hypervisor.address is not None:
         return hypervisor.address
     host = uri.parse(hypervisor.uri).host
-    doing = f"finding the address of hypervisor '{hypervisor.name}'"
+    action = f"finding the address of hypervisor '{hypervisor.name}'"
     hint = f"give '{hypervisor.name}' an 'address' in the inventory"
     if host is None:
-        raise PreflightError(doing, "its URI names no host", hint)
+        raise PreflightError(action, "its URI names no host", hint)
     try:
-        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
+        addresses = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
     except OSError as error:
-        raise PreflightError(doing, f"cannot resolve '{host}': {error}", hint) from error
-    return str(found[0][4][0])
+        raise PreflightError(action, f"cannot resolve '{host}': {error}", hint) from error
+    return str(addresses[0][4][0])
 
 
 _T = TypeVar("_T")
@@ -443,15 +443,15 @@ class VxlanUnderlay:
     def differences(self) -> tuple[str, ...]:
         """How tunnel ends differ from the plan; empty if they do not, or none is needed."""
         wanted = self._planned()
-        found = self._on_each(
+        lines_by_host = self._on_each(
             lambda host: [
                 line
-                for one in wanted
-                if one.host == host.name
-                for line in self._devices(host).differences(one)
+                for end in wanted
+                if end.host == host.name
+                for line in self._devices(host).differences(end)
             ]
         )
-        return tuple(line for lines in found.values() for line in lines)
+        return tuple(line for lines in lines_by_host.values() for line in lines)
 
     def _joined(self) -> tuple[str, ...]:
         spans = joined_hypervisors(self.intent, self.machines)
@@ -465,9 +465,9 @@ class VxlanUnderlay:
 
     def _make(self, host: Host, wanted: tuple[TunnelEnd, ...], owner: Owner) -> list[str]:
         devices = self._devices(host)
-        here = [one for one in wanted if one.host == host.name]
-        removed = devices.remove(self.lab.token, {one.device for one in here})
-        made = [one.device for one in here if devices.ensure(one, owner)]
+        here = [end for end in wanted if end.host == host.name]
+        removed = devices.remove(self.lab.token, {end.device for end in here})
+        made = [end.device for end in here if devices.ensure(end, owner)]
         return [
             *(f"tunnel end '{device}' on '{host.name}' removed" for device in removed),
             *(f"tunnel end '{device}' on '{host.name}' created" for device in made),

@@ -109,7 +109,9 @@ class NspawnBringUp:
 
     def _containers(self) -> tuple[Container, ...]:
         every = enumerate(self.intent.machines)
-        return tuple(Container(self.lab, one, self._layout, number) for number, one in every)
+        return tuple(
+            Container(self.lab, machine, self._layout, number) for number, machine in every
+        )
 
     def _machines(self) -> None:
         containers.require_own_disks(self.lab)
@@ -124,22 +126,22 @@ class NspawnBringUp:
             job.result()
         began = time.monotonic()
         started = []
-        there = containers.leaders(entry.pid)
-        for one in ours:
-            if one.name not in there:
-                containers.switch_on(entry, one, hierarchies, named)
-                started.append(one.name)
-            elif cgroups.is_frozen(hierarchies, self.lab.token, one.name):
-                cgroups.freeze(hierarchies, self.lab.token, one.name, frozen=False)
-                say(f"{one.name}: resumed")
+        leaders = containers.leaders(entry.pid)
+        for container in ours:
+            if container.name not in leaders:
+                containers.switch_on(entry, container, hierarchies, named)
+                started.append(container.name)
+            elif cgroups.is_frozen(hierarchies, self.lab.token, container.name):
+                cgroups.freeze(hierarchies, self.lab.token, container.name, frozen=False)
+                say(f"{container.name}: resumed")
         with self._guests() as guests:
             deadline = Deadline(_BOOT_SECONDS * guests.patience)
-            for at, one in enumerate(ours):
+            for at, container in enumerate(ours):
                 try:
-                    self._wait(guests, entry, one.name, deadline)
+                    self._wait(guests, entry, container.name, deadline)
                 except LabError:  # it, and who was to boot beside it, boot anew by the next 'up'
                     for other in ours[at:]:
-                        if other is one or other.name in started:
+                        if other is container or other.name in started:
                             containers.switch_off(hierarchies, self.lab, other.name)
                     raise
         if started:
@@ -152,10 +154,10 @@ class NspawnBringUp:
             if name not in wanted or not containers.made_from(wanted[name]):
                 containers.remove(entry, hierarchies, self.lab, name)
 
-    def _prepare(self, one: Container, entry: HolderEntry, hierarchies: Hierarchies) -> None:
-        if not containers.made_from(one):
-            containers.remove(entry, hierarchies, self.lab, one.name)
-            containers.write_disk(one)
+    def _prepare(self, container: Container, entry: HolderEntry, hierarchies: Hierarchies) -> None:
+        if not containers.made_from(container):
+            containers.remove(entry, hierarchies, self.lab, container.name)
+            containers.write_disk(container)
 
     def _wait(
         self, guests: ContainerGuests, entry: HolderEntry, name: str, deadline: Deadline
@@ -166,9 +168,9 @@ class NspawnBringUp:
                 shell = guests.shell(name)
                 return shell.run(("systemctl", "is-system-running"), within).stdout.strip()
             except BrokenError as error:  # it is off briefly during a reboot
-                said = containers.log(entry, name)
-                if containers.has_ended(said):
-                    raise containers.failure(name, said) from error
+                log = containers.log(entry, name)
+                if containers.has_ended(log):
+                    raise containers.failure(name, log) from error
                 if isinstance(error, DeadlineError) and preflight.exhausted(preflight.room()):
                     raise  # systemd that has found none hangs for good
                 return error.happened
@@ -178,8 +180,8 @@ class NspawnBringUp:
                 f"booting machine '{name}'", look, until=lambda state: state in _UP, every=0.05
             )
         except DeadlineError as error:
-            said = containers.log(entry, name).rpartition(containers.SWITCHED_ON)[2]
-            raise containers.failure(name, said) if said.strip() else error from error
+            log = containers.log(entry, name).rpartition(containers.SWITCHED_ON)[2]
+            raise containers.failure(name, log) if log.strip() else error from error
 
     def _guests(self) -> ContainerGuests:
         return ContainerGuests(self.lab, self._layout, holder.find(self.lab))

@@ -75,24 +75,24 @@ def hierarchies() -> Hierarchies:
     """
     if unified():
         return Hierarchies(True, (ROOT,))
-    found = sorted(path for path in ROOT.iterdir() if (path / "cgroup.procs").exists())
-    return Hierarchies(False, tuple(one for one in found if not one.is_symlink()))
+    paths = sorted(path for path in ROOT.iterdir() if (path / "cgroup.procs").exists())
+    return Hierarchies(False, tuple(path for path in paths if not path.is_symlink()))
 
 
-def make(there: Hierarchies, token: str, machine: str, limits: Hardware) -> tuple[Path, ...]:
+def make(trees: Hierarchies, token: str, machine: str, limits: Hardware) -> tuple[Path, ...]:
     """Create a machine's group in each hierarchy, with limits and subgroups; returns the groups.
 
     Raises OSError when the kernel refuses one.
     """
     made = []
-    for parent, group in zip(there.parents, there.groups(token), strict=True):
+    for parent, group in zip(trees.parents, trees.groups(token), strict=True):
         own = group / machine
         group.mkdir(exist_ok=True)
-        if not there.unified:
+        if not trees.unified:
             _limit_devices(group)
         for below in (own / OUTSIDE, own / INSIDE):
             below.mkdir(parents=True, exist_ok=True)
-        if there.unified:
+        if trees.unified:
             _hand_controllers_down(parent, group, own)
         else:
             _inherit_cpuset(parent, group, own, own / OUTSIDE, own / INSIDE)
@@ -132,12 +132,12 @@ def _hand_controllers_down(*groups: Path) -> None:
 
 
 def _inherit_cpuset(parent: Path, *below: Path) -> None:
-    for one in below:
+    for group in below:
         for name in _OF_CPUSET:
-            if (one / name).exists():
-                _write(one / name, (parent / name).read_text(encoding="ascii"))
-        if (one / "cgroup.clone_children").exists() and (one / _OF_CPUSET[0]).exists():
-            _write(one / "cgroup.clone_children", "1")
+            if (group / name).exists():
+                _write(group / name, (parent / name).read_text(encoding="ascii"))
+        if (group / "cgroup.clone_children").exists() and (group / _OF_CPUSET[0]).exists():
+            _write(group / "cgroup.clone_children", "1")
 
 
 def _limit(own: Path, limits: Hardware) -> None:
@@ -153,25 +153,25 @@ def _limit(own: Path, limits: Hardware) -> None:
             _write(own / name, value)
 
 
-def freeze(there: Hierarchies, token: str, machine: str, *, frozen: bool) -> None:
+def freeze(trees: Hierarchies, token: str, machine: str, *, frozen: bool) -> None:
     """Freeze or thaw every process of a machine."""
-    for group in there.groups(token):
+    for group in trees.groups(token):
         v1, v2 = group / machine / "freezer.state", group / machine / "cgroup.freeze"
         if v1.exists():
             _write(v1, "FROZEN" if frozen else "THAWED")
             return
-        if there.unified and v2.exists():
+        if trees.unified and v2.exists():
             _write(v2, str(int(frozen)))
 
 
-def is_frozen(there: Hierarchies, token: str, machine: str) -> bool:
+def is_frozen(trees: Hierarchies, token: str, machine: str) -> bool:
     """True if a machine's processes are frozen or being frozen."""
-    for group in there.groups(token):
+    for group in trees.groups(token):
         own = group / machine
         with suppress(OSError):
             if (own / "freezer.state").exists():
                 return (own / "freezer.state").read_text(encoding="ascii").strip() != "THAWED"
-            if there.unified:
+            if trees.unified:
                 return (own / "cgroup.freeze").read_text(encoding="ascii").strip() == "1"
     return False
 
@@ -184,16 +184,16 @@ def thaw(token: str) -> None:
                 _write(state, "THAWED")
 
 
-def end(there: Hierarchies, token: str, machine: str) -> bool:
+def end(trees: Hierarchies, token: str, machine: str) -> bool:
     """Kill every process of a machine, frozen or not; returns True if there was none."""
-    groups = (group / machine for group in there.groups(token))
-    found = {process for group in groups for process in members(group)}
-    for process in found:
+    groups = (group / machine for group in trees.groups(token))
+    processes = {process for group in groups for process in members(group)}
+    for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    if found:
-        freeze(there, token, machine, frozen=False)
-    return not found
+    if processes:
+        freeze(trees, token, machine, frozen=False)
+    return not processes
 
 
 def members(group: Path) -> Iterator[int]:
@@ -209,13 +209,13 @@ def remove(token: str) -> bool:
 
     A group with a process stays until that has exited. The lab's holder need not run.
     """
-    found = [group for group in _groups() if group.name == f"{_PREFIX}{token}"]
-    for group in found:
+    groups = [group for group in _groups() if group.name == f"{_PREFIX}{token}"]
+    for group in groups:
         for directory, _, _ in os.walk(group, topdown=False):
             _remove_empty(Path(directory))
         if unified():
             _remove_empty(group.with_name(HOLDER))
-    return not any(group.exists() for group in found)
+    return not any(group.exists() for group in groups)
 
 
 def _remove_empty(group: Path) -> None:
@@ -233,13 +233,13 @@ def _groups() -> Iterator[Path]:
 
     With only v2, other users can create groups of any name below their own, so owners are checked.
     """
-    there = hierarchies()
-    for parent in there.parents:
+    trees = hierarchies()
+    for parent in trees.parents:
         for directory, below, _ in os.walk(parent):
-            found = (Path(directory, name) for name in below if _GROUP.fullmatch(name))
-            yield from (group for group in found if _is_own(group))
+            paths = (Path(directory, name) for name in below if _GROUP.fullmatch(name))
+            yield from (group for group in paths if _is_own(group))
             deeper = [name for name in below if not _GROUP.fullmatch(name)]
-            below[:] = deeper if there.unified else []
+            below[:] = deeper if trees.unified else []
 
 
 def _is_own(group: Path) -> bool:

@@ -200,12 +200,12 @@ echo "{ENDED} $code"
 def _links(
     machine: str, cards: Mapping[str, Interface], bridges: Mapping[str, str]
 ) -> Iterator[str]:
-    for there, card in cards.items():
+    for device, card in cards.items():
         yield (
-            f"link add {there} mtu {card.mtu} type veth peer name {card.card or card.name} "
+            f"link add {device} mtu {card.mtu} type veth peer name {card.card or card.name} "
             f"address {card.mac} mtu {card.mtu} netns {machine}"
         )
-        yield f"link set {there} master {bridges[card.segment]} up"
+        yield f"link set {device} master {bridges[card.segment]} up"
 
 
 def port(machine: int, card: int) -> str:

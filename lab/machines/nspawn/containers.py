@@ -51,21 +51,21 @@ def require_own_disks(lab: LabHandle) -> None:
         )
 
 
-def write_disk(one: Container) -> None:
+def write_disk(instance: Container) -> None:
     """Write the machine's disk; an earlier one must have been removed.
 
     Raises OSError when the disk is full.
     """
-    own = disk(one.lab, one.name)
+    own = disk(instance.lab, instance.name)
     upper = own / "upper"
     for path in (upper, own / "work"):
         path.mkdir(parents=True)
         path.chmod(0o755)
-    with tarfile.open(fileobj=io.BytesIO(light_tree(one.identity()))) as tree:
+    with tarfile.open(fileobj=io.BytesIO(light_tree(instance.identity()))) as tree:
         # not the argument 'filter', which Debian 12's Python 3.11.2 lacks
         tree.extraction_filter = lambda member, _: member
         tree.extractall(upper)  # noqa: S202  written here, owned by root
-    limits = one.machine.hardware
+    limits = instance.machine.hardware
     files = container.first_process(
         limits.memory_mib, min(limits.vcpus, os.cpu_count() or limits.vcpus)
     )
@@ -74,7 +74,9 @@ def write_disk(one: Container) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
         path.chmod(0o755 if content.startswith("#!") else 0o444)
-    if not one.is_node:  # nothing there uses D-Bus, which takes one of the few inotify instances
+    if (
+        not instance.is_node
+    ):  # nothing there uses D-Bus, which takes one of the few inotify instances
         masked = upper / "etc/systemd/system/dbus.service"
         masked.parent.mkdir(parents=True, exist_ok=True)
         masked.symlink_to("/dev/null")
@@ -82,22 +84,24 @@ def write_disk(one: Container) -> None:
         for at in container.BOUND:
             if at != "containerd":
                 (own / at).mkdir()
-        assert one.layout.prepared is not None, "it is a node"
-        prepared.link_store(one.layout.prepared, own / "containerd")
-    (own / _MADE_FROM).write_text(one.digest(), encoding="ascii")
+        assert instance.layout.prepared is not None, "it is a node"
+        prepared.link_store(instance.layout.prepared, own / "containerd")
+    (own / _MADE_FROM).write_text(instance.digest(), encoding="ascii")
 
 
-def made_from(one: Container) -> bool:
+def made_from(instance: Container) -> bool:
     """True if the machine's disk exists and is up to date."""
     try:
-        there = read_private(disk(one.lab, one.name) / _MADE_FROM).decode(errors="replace")
+        digest = read_private(disk(instance.lab, instance.name) / _MADE_FROM).decode(
+            errors="replace"
+        )
     except OSError:
         return False
-    return there == one.digest()
+    return digest == instance.digest()
 
 
 def switch_on(
-    entry: HolderEntry, one: Container, hierarchies: Hierarchies, bridges: Mapping[str, str]
+    entry: HolderEntry, instance: Container, hierarchies: Hierarchies, bridges: Mapping[str, str]
 ) -> None:
     """Start a machine whose disk exists; does not wait until it has booted.
 
@@ -107,19 +111,22 @@ def switch_on(
     Raises BrokenError when it cannot be started. Raises DeadlineError when an old process does not
     exit.
     """
-    switch_off(hierarchies, one.lab, one.name)
-    groups = cgroups.make(hierarchies, one.lab.token, one.name, one.machine.hardware)
-    own, root = disk(one.lab, one.name), one.layout.roots[one.machine.hardware.image]
-    text = one.script(groups, bridges)
+    switch_off(hierarchies, instance.lab, instance.name)
+    groups = cgroups.make(hierarchies, instance.lab.token, instance.name, instance.machine.hardware)
+    own, root = (
+        disk(instance.lab, instance.name),
+        instance.layout.roots[instance.machine.hardware.image],
+    )
+    text = instance.script(groups, bridges)
 
     def inside() -> None:
-        one.root.mkdir(parents=True, exist_ok=True)
-        if not os.path.ismount(one.root):
+        instance.root.mkdir(parents=True, exist_ok=True)
+        if not os.path.ismount(instance.root):
             options = f"lowerdir={root},upperdir={own / 'upper'},workdir={own / 'work'}"
-            isolation.mount("overlay", str(one.root), "overlay", 0, options)
-        path = RUN / f"{one.name}.sh"
+            isolation.mount("overlay", str(instance.root), "overlay", 0, options)
+        path = RUN / f"{instance.name}.sh"
         path.write_text(text, encoding="utf-8")
-        with (RUN / f"{one.name}.log").open("ab") as log:
+        with (RUN / f"{instance.name}.log").open("ab") as log:
             log.write(SWITCHED_ON.encode())
             log.flush()
             subprocess.Popen(  # noqa: S603  the script just written
@@ -131,7 +138,7 @@ def switch_on(
                 start_new_session=True,
             )
 
-    entry.call(f"switching '{one.name}' on", lambda _: inside(), Deadline(_BOOT_SECONDS))
+    entry.call(f"switching '{instance.name}' on", lambda _: inside(), Deadline(_BOOT_SECONDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,7 @@ def leaders(holder: int) -> dict[str, Leader]:
         space = os.stat(f"/proc/{holder}/ns/pid").st_ino  # noqa: PTH116  no Path needed
     except OSError:
         return {}
-    found: dict[str, Leader] = {}
+    leaders_by_machine: dict[str, Leader] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
         if not name.isdigit():
             continue
@@ -165,8 +172,8 @@ def leaders(holder: int) -> dict[str, Leader]:
                 continue
             for machine in _named(words):
                 for leader in _booted(int(name)):
-                    found[machine] = leader
-    return found
+                    leaders_by_machine[machine] = leader
+    return leaders_by_machine
 
 
 def _named(words: list[bytes]) -> Iterator[str]:
@@ -227,18 +234,18 @@ def log(entry: HolderEntry, machine: str) -> str:
         except OSError:
             return ""
 
-    doing = f"reading the log of '{machine}'"
-    return entry.call(doing, lambda _: inside(), Deadline(10.0), answer=str)
+    action = f"reading the log of '{machine}'"
+    return entry.call(action, lambda _: inside(), Deadline(10.0), answer=str)
 
 
-def has_ended(said: str) -> bool:
+def has_ended(log_text: str) -> bool:
     """True if a machine's log ends with its systemd-nspawn's exit: it is off and stays off."""
-    return said.rstrip().rpartition("\n")[2].startswith(container.ENDED)
+    return log_text.rstrip().rpartition("\n")[2].startswith(container.ENDED)
 
 
-def failure(machine: str, said: str) -> BrokenError:
+def failure(machine: str, log_text: str) -> BrokenError:
     """The error for a machine that did not start."""
-    last = said.rpartition(SWITCHED_ON)[2]
+    last = log_text.rpartition(SWITCHED_ON)[2]
     tail = " / ".join(line.strip() for line in last.strip().splitlines()[-4:])
     return BrokenError(
         f"booting machine '{machine}'", tail or "systemd-nspawn ended without output", "lab doctor"

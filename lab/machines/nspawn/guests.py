@@ -40,7 +40,7 @@ def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
     ``leader``: process id of the container's systemd. ``groups``: the machine's control group in
     each hierarchy.
     """
-    lost = ",".join(f"-{one.removeprefix('CAP_').lower()}" for one in DROPPED)
+    lost = ",".join(f"-{capability.removeprefix('CAP_').lower()}" for capability in DROPPED)
     return (
         *("sh", "-c", _JOIN, "sh", *(str(group / OUTSIDE) for group in groups), "--"),
         *("nsenter", "--target", str(leader)),

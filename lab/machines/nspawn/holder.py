@@ -57,7 +57,7 @@ def _in_scope(lab: LabHandle) -> tuple[str, ...]:
     properties = ("Delegate=yes", "DevicePolicy=closed", *devices)
     return (
         *("systemd-run", "--quiet", "--scope", "--collect", unit),
-        *(f"--property={one}" for one in properties),
+        *(f"--property={setting}" for setting in properties),
         "--",
     )
 

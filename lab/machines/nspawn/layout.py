@@ -49,11 +49,11 @@ _READER = TypeAdapter(NspawnLayout)
 def load(lab: LabHandle) -> NspawnLayout | None:
     """The lab's layout; None if it is not decided yet or cannot be read."""
     try:
-        found = _READER.validate_json(read_private(lab.directory / FILE))
+        layout = _READER.validate_json(read_private(lab.directory / FILE))
     except (OSError, ValidationError):
         return None
-    enough = found.management.num_addresses > _FIRST_HOST + len(found.machines)
-    return found if enough else None
+    enough = layout.management.num_addresses > _FIRST_HOST + len(layout.machines)
+    return layout if enough else None
 
 
 def save(lab: LabHandle, layout: NspawnLayout) -> None:

@@ -79,23 +79,23 @@ def make(
     mtus = {named[segment.name]: segment.mtu for segment in segments}
 
     def inside() -> set[str]:
-        there = _links()
+        links = _links()
         lines = ["link set lo up"]
         for name, mtu in {MANAGEMENT_BRIDGE: MANAGEMENT_MTU, **mtus}.items():
-            if name not in there:
+            if name not in links:
                 lines.append(f"link add {name} type bridge stp_state 0 forward_delay 0")
             lines.append(f"link set {name} mtu {mtu} up")
         configure(lines)
-        return there
+        return links
 
-    there = entry.call(
+    devices = entry.call(
         f"making the networks of lab '{lab.name}'",
         lambda _: inside(),
         Deadline(_SECONDS),
         answer=set[str],
     )
     own = cable(lab)
-    if "host" not in there:
+    if "host" not in devices:
         remove_cable(lab)  # from a killed holder; the kernel may not have removed it yet
         # its other end is in the holder from the start, so it always disappears with the lab
         _ip("link", "add", own, "type", "veth", "peer", "name", "host", "netns", str(entry.pid))
@@ -110,13 +110,13 @@ def make(
 
 def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> str:
     """Describe the first missing part of the networks; empty if nothing is missing."""
-    there = entry.call(
+    devices = entry.call(
         "looking at the lab's networks", lambda _: _links(), Deadline(_SECONDS), answer=set[str]
     )
     for segment, bridge in bridges(segments).items():
-        if bridge not in there:
+        if bridge not in devices:
             return f"the bridge of segment '{segment}'"
-    if "host" not in there:
+    if "host" not in devices:
         return f"the cable '{cable(lab)}' to its management network"
     return ""
 

@@ -90,55 +90,56 @@ def room() -> NspawnRoom:
 
 def inotify_instances(user: int) -> int:
     """The number of inotify instances of a user's processes; shared ones count per process."""
-    found = 0
+    count = 0
     for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
         if not name.isdigit():
             continue
         with suppress(OSError):
             if os.stat(f"/proc/{name}").st_uid != user:  # noqa: PTH116  no Path needed
                 continue
-            for one in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208  the same
+            for descriptor in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208  the same
                 with suppress(OSError):
-                    found += os.readlink(f"/proc/{name}/fd/{one}") == "anon_inode:inotify"  # noqa: PTH115
-    return found
+                    count += os.readlink(f"/proc/{name}/fd/{descriptor}") == "anon_inode:inotify"  # noqa: PTH115
+    return count
 
 
-def exhausted(there: NspawnRoom) -> Diagnosis | None:
+def exhausted(capacity: NspawnRoom) -> Diagnosis | None:
     """The failed check if a new machine would get no inotify instances; else None. Pure."""
-    if there.inotify_limit - there.inotify_used >= INOTIFY_MACHINE:
+    if capacity.inotify_limit - capacity.inotify_used >= INOTIFY_MACHINE:
         return None
     return _fail(
         "inotify instances",
-        f"{there.inotify_used} of {there.inotify_limit} inotify instances are in use: programs of "
-        "the lab get none",
-        f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * there.inotify_limit)}",
+        f"{capacity.inotify_used} of {capacity.inotify_limit} inotify instances are in use: "
+        "programs of the lab get none",
+        f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * capacity.inotify_limit)}",
     )
 
 
-def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
+def judge(needed: NspawnNeed, capacity: NspawnRoom) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each resource that is too small. Pure."""
-    wanted = needed.inotify + there.inotify_used
-    if wanted > there.inotify_limit:
+    wanted = needed.inotify + capacity.inotify_used
+    if wanted > capacity.inotify_limit:
         yield _fail(
             "inotify instances",
-            f"the lab needs about {needed.inotify}, {there.inotify_used} are in use, and a user "
-            f"may have {there.inotify_limit}",
+            f"the lab needs about {needed.inotify}, {capacity.inotify_used} are in use, and a user "
+            f"may have {capacity.inotify_limit}",
             f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * wanted)}",
         )
-    if needed.memory_mib > there.memory_mib:
+    if needed.memory_mib > capacity.memory_mib:
         yield _fail(
             "memory",
-            f"the lab needs about {needed.memory_mib:,} MiB, and {there.memory_mib:,} MiB are free",
+            f"the lab needs about {needed.memory_mib:,} MiB, and "
+            f"{capacity.memory_mib:,} MiB are free",
             "take unneeded labs down, or use a scenario with fewer nodes",
         )
 
 
-def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
+def labs_at_once(needs: Sequence[NspawnNeed], capacity: NspawnRoom) -> int:
     """How many more labs of the largest size fit; at least one. Pure."""
-    inotify = max((one.inotify for one in needs), default=1)
-    memory = max((one.memory_mib for one in needs), default=1)
-    free = there.inotify_limit - there.inotify_used
-    return max(1, min(free // inotify, there.memory_mib // memory))
+    inotify = max((demand.inotify for demand in needs), default=1)
+    memory = max((demand.memory_mib for demand in needs), default=1)
+    free = capacity.inotify_limit - capacity.inotify_used
+    return max(1, min(free // inotify, capacity.memory_mib // memory))
 
 
 def examine(directory: Path) -> tuple[Diagnosis, ...]:
@@ -227,22 +228,22 @@ def _kmsg() -> Diagnosis:
 def _oom_scores() -> Diagnosis:
     if can_lower_oom_score():
         return _ok("OOM scores", "can be lowered")
-    seen = "without CAP_SYS_RESOURCE no process is protected from the OOM killer"
+    finding = "without CAP_SYS_RESOURCE no process is protected from the OOM killer"
     hint = "run as root on the host itself, or give the container CAP_SYS_RESOURCE"
-    return Diagnosis(SUBJECT, "OOM scores", "warn", seen, hint)
+    return Diagnosis(SUBJECT, "OOM scores", "warn", finding, hint)
 
 
 def _inotify() -> Diagnosis:
-    there = room()
-    seen = f"{there.inotify_used} of {there.inotify_limit} instances in use"
+    capacity = room()
+    finding = f"{capacity.inotify_used} of {capacity.inotify_limit} instances in use"
     wanted = INOTIFY_CONTROL_PLANE + 4 * INOTIFY_NODE + 2 * INOTIFY_MACHINE
-    if there.inotify_used + wanted <= there.inotify_limit:
-        return _ok("inotify instances", seen)
+    if capacity.inotify_used + wanted <= capacity.inotify_limit:
+        return _ok("inotify instances", finding)
     return Diagnosis(
         SUBJECT,
         "inotify instances",
         "warn",
-        f"{seen}; one control plane with four workers needs {wanted}",
+        f"{finding}; one control plane with four workers needs {wanted}",
         "sudo sysctl -w fs.inotify.max_user_instances=1024",
     )
 
@@ -254,10 +255,10 @@ def strangers_cache(cache: Path) -> Diagnosis | None:
     """
     for path in (cache, cache / "roots", cache / "containers", cache / "bundles"):
         try:
-            found = path.stat()
+            status = path.stat()
         except FileNotFoundError:
             continue
-        if found.st_uid != 0 or found.st_mode & 0o022 or writer(path):
+        if status.st_uid != 0 or status.st_mode & 0o022 or writer(path):
             return _fail(
                 "cache",
                 f"root would run files in '{path}', which another user owns, may write to "
@@ -298,9 +299,9 @@ def traits() -> HostTraits:
     )
 
 
-def _ok(check: str, seen: str) -> Diagnosis:
-    return Diagnosis(SUBJECT, check, "ok", seen)
+def _ok(check: str, finding: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "ok", finding)
 
 
-def _fail(check: str, seen: str, hint: str) -> Diagnosis:
-    return Diagnosis(SUBJECT, check, "fail", seen, hint)
+def _fail(check: str, finding: str, hint: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "fail", finding, hint)

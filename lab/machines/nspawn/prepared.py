@@ -77,19 +77,19 @@ def check(ready: Path) -> None:
 
     Raises PreflightError naming the first files that do not.
     """
-    doing = f"looking at the prepared bundle '{ready}'"
-    with guarded_files(doing):
+    action = f"looking at the prepared bundle '{ready}'"
+    with guarded_files(action):
         listed = _listed(ready / _LISTING)
-        there = dict(_sizes(ready))
+        sizes = dict(_sizes(ready))
     wrong = [
-        f"'{path}' has {there[path]:,} bytes of {size:,}" if path in there else f"'{path}' is gone"
+        f"'{path}' has {sizes[path]:,} bytes of {size:,}" if path in sizes else f"'{path}' is gone"
         for path, size in listed.items()
-        if there.get(path) != size
+        if sizes.get(path) != size
     ]
     if wrong or not listed:
         more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
         raise PreflightError(
-            doing,
+            action,
             "; ".join([*wrong[:_SHOWN], *more]) or "it has no list of its files",
             f"rm -r '{ready}', once no lab uses it; the next 'lab up' prepares the bundle again",
         )
@@ -107,16 +107,16 @@ def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
     for directory, _, names in os.walk(ready):
         for name in names:
             path = os.path.join(directory, name)  # noqa: PTH118  thousands
-            found = os.lstat(path)
-            if stat.S_ISREG(found.st_mode) and path != str(ready / _LISTING):
-                yield os.path.relpath(path, ready), found.st_size
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) and path != str(ready / _LISTING):
+                yield os.path.relpath(path, ready), status.st_size
 
 
 def unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
     """Prepared forms of bundles not in ``kept`` that no command is preparing now."""
-    wanted = {place(cache, one).name for one in kept}
-    found = (entry for entry in entries(cache / _FOLDER) if entry.name not in wanted)
-    return tuple(one for one in found if holder(_lock(one)) is None)
+    wanted = {place(cache, digest).name for digest in kept}
+    entries_found = (entry for entry in entries(cache / _FOLDER) if entry.name not in wanted)
+    return tuple(entry for entry in entries_found if holder(_lock(entry)) is None)
 
 
 def _lock(final: Path) -> Path:
@@ -216,7 +216,7 @@ def _wait_for(draft: Path, socket: str, process: subprocess.Popen[bytes], log: P
         return "" if done.returncode == 0 else done.stderr.strip()
 
     Deadline(_START_SECONDS).wait(
-        "starting containerd", look, until=lambda said: not said, every=0.05
+        "starting containerd", look, until=lambda why: not why, every=0.05
     )
 
 

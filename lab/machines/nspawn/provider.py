@@ -72,8 +72,8 @@ _CABLES_SECONDS = 10.0
 
 def _namespaces() -> Iterator[tuple[str, str]]:
     """Every namespace pod on a machine, with its path as the lab's holder sees it."""
-    for found in list_holders(NODE_HOLDER):
-        directory = f"/proc/{found.pid}/root{NETNS_DIRECTORY}"
+    for entry in list_holders(NODE_HOLDER):
+        directory = f"/proc/{entry.pid}/root{NETNS_DIRECTORY}"
         yield from ((name, f"{directory}/{name}") for name in os.listdir(directory))  # noqa: PTH208  names are wanted, not paths
 
 
@@ -143,16 +143,18 @@ class NspawnProvider(MachinesProvider):
         Raises PreflightError naming everything that is missing and its fix. Nothing has been
         created.
         """
-        found = [one for one in preflight.examine(lab.directory) if one.level == "fail"]
+        diagnoses = [
+            diagnosis for diagnosis in preflight.examine(lab.directory) if diagnosis.level == "fail"
+        ]
         strange = preflight.strangers_cache(self._cache)
-        found += [strange] if strange else []
-        if not found and holder.find(lab) is None:
-            found += preflight.judge(preflight.need(intent), preflight.room())
-        if found:
+        diagnoses += [strange] if strange else []
+        if not diagnoses and holder.find(lab) is None:
+            diagnoses += preflight.judge(preflight.need(intent), preflight.room())
+        if diagnoses:
             raise PreflightError(
                 f"checking this machine for scenario '{intent.scenario}'",
-                "; ".join(one.seen for one in found),
-                "\n       ".join(dict.fromkeys(one.hint for one in found)),
+                "; ".join(diagnosis.seen for diagnosis in diagnoses),
+                "\n       ".join(dict.fromkeys(diagnosis.hint for diagnosis in diagnoses)),
             )
         bundled = self._bundled(lab, intent)
         if bundled:
@@ -164,11 +166,11 @@ class NspawnProvider(MachinesProvider):
 
         Raises PreflightError when such a lab cannot run in system containers.
         """
-        doing = f"checking scenario '{intent.scenario}' for system containers"
+        action = f"checking scenario '{intent.scenario}' for system containers"
         why = self.unfit(intent)
         if why:
             raise PreflightError(
-                doing,
+                action,
                 why,
                 "'--provider netns' brings it up in network namespaces",
             )
@@ -178,7 +180,7 @@ class NspawnProvider(MachinesProvider):
         except PreflightError:
             root = preflight.lacking_root()  # a bundle alone would not help without root
             if root:
-                raise PreflightError(doing, root.seen, root.hint) from None
+                raise PreflightError(action, root.seen, root.hint) from None
             raise
         return NspawnBringUp(
             lab, intent, self._inventory, self._image_store, self._cache, bundled
@@ -196,17 +198,17 @@ class NspawnProvider(MachinesProvider):
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Check the holder, its machines, and the software on them."""
-        decided, found = layout.load(lab), holder.find(lab)
+        decided, entry = layout.load(lab), holder.find(lab)
         if decided is None:
-            if found is None:
+            if entry is None:
                 return Liveness("absent", "none of its processes runs here")
             return Liveness("broken", "its holder is running, but its record is missing")
-        if found is None:
+        if entry is None:
             return Liveness("broken", "its machines are off", again_from="networks")
         if other := other_machines(decided.machines, intent):
             return Liveness("broken", other, again_from="images")
         try:
-            return self._look(lab, intent, decided, found)
+            return self._look(lab, intent, decided, entry)
         except LabError as error:
             return Liveness("broken", str(error), again_from="networks")
 
@@ -243,12 +245,12 @@ class NspawnProvider(MachinesProvider):
             cgroups.thaw(lab.token)
         ended = holders.destroy_holders(lab, owner, holder.KIND)
         if not owner:
-            for what, remove in (
+            for title, remove in (
                 (f"the cable of lab '{lab.name}'", partial(networks.remove_cable, lab)),
                 (f"the control groups of lab '{lab.name}'", partial(cgroups.remove, lab.token)),
             ):
-                Deadline(_REMOVAL_SECONDS).wait(f"removing {what}", remove, every=0.05)
-        return tuple(f"process {one.pid} (holder) with its machines" for one in ended)
+                Deadline(_REMOVAL_SECONDS).wait(f"removing {title}", remove, every=0.05)
+        return tuple(f"process {process.pid} (holder) with its machines" for process in ended)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
@@ -256,12 +258,12 @@ class NspawnProvider(MachinesProvider):
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """systemd-nspawn's logs, each machine's journal and network, and the cluster's evidence."""
-        decided, found = layout.load(lab), holder.find(lab)
-        if decided is None or found is None:
+        decided, entry = layout.load(lab), holder.find(lab)
+        if decided is None or entry is None:
             return
-        with ContainerGuests(lab, decided, found) as guests:
+        with ContainerGuests(lab, decided, entry) as guests:
             for machine in decided.machines:
-                yield piece(f"{machine}/nspawn.log", partial(containers.log, found, machine))
+                yield piece(f"{machine}/nspawn.log", partial(containers.log, entry, machine))
             yield from self._evidence_inside(lab, intent, guests, decided.machines)
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
@@ -313,8 +315,8 @@ class NspawnProvider(MachinesProvider):
 
             def enter(pod: str) -> None:
                 if pod not in spaces:
-                    doing = f"entering pod '{pod}'"
-                    raise BrokenError(doing, "none of its processes runs", "run 'lab up' again")
+                    action = f"entering pod '{pod}'"
+                    raise BrokenError(action, "none of its processes runs", "run 'lab up' again")
                 with Path(spaces[pod]).open("rb") as space:
                     isolation.setns(space.fileno(), isolation.CLONE_NEWNET)
 
@@ -351,12 +353,14 @@ class NspawnProvider(MachinesProvider):
 
 
 def _plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    number = [one.name for one in intent.machines].index(machine)
-    state, what = ("up", "plugging in") if plugged else ("down", "unplugging")
+    number = [machine_intent.name for machine_intent in intent.machines].index(machine)
+    state, operation = ("up", "plugging in") if plugged else ("down", "unplugging")
     cards = range(1, len(intent.machines[number].interfaces) + 1)
     lines = [f"link set {port(number, card)} {state}" for card in cards]
     entry.call(
-        f"{what} the cables of '{machine}'", lambda _: configure(lines), Deadline(_CABLES_SECONDS)
+        f"{operation} the cables of '{machine}'",
+        lambda _: configure(lines),
+        Deadline(_CABLES_SECONDS),
     )
 
 

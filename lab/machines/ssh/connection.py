@@ -75,31 +75,33 @@ class Connection:
 
     @contextmanager
     def session(
-        self, doing: str, deadline: Deadline
+        self, action: str, deadline: Deadline
     ) -> Iterator[tuple[SSHTransport, paramiko.Channel]]:
         """A new session for the block, which is aborted if it overruns its deadline."""
-        link, channel = self.open_session(doing, deadline)
+        link, channel = self.open_session(action, deadline)
         try:
             with abort_after(Deadline(deadline.left() + _STUCK_SECONDS), link.transport.close):
                 yield link, channel
         finally:
             link.done(channel)
 
-    def open_session(self, doing: str, deadline: Deadline) -> tuple[SSHTransport, paramiko.Channel]:
+    def open_session(
+        self, action: str, deadline: Deadline
+    ) -> tuple[SSHTransport, paramiko.Channel]:
         """A new session channel; pass it to ``done`` of its transport afterwards.
 
         Raises BrokenError as :func:`~lab.machines.ssh.transport.connect`.
         """
-        return self._with_link(doing, deadline, lambda link: (link, link.open(doing, deadline)))
+        return self._with_link(action, deadline, lambda link: (link, link.open(action, deadline)))
 
-    def dial(self, doing: str, address: tuple[str, int], deadline: Deadline) -> paramiko.Channel:
+    def dial(self, action: str, address: tuple[str, int], deadline: Deadline) -> paramiko.Channel:
         """A channel to an address that the machine can reach; the caller closes it.
 
         Raises BrokenError as :meth:`~lab.machines.ssh.transport.SSHTransport.channel`, and as for a
         session.
         """
         return self._with_link(
-            doing, deadline, lambda link: link.channel(doing, "direct-tcpip", address, deadline)
+            action, deadline, lambda link: link.channel(action, "direct-tcpip", address, deadline)
         )
 
     def close(self) -> None:
@@ -107,21 +109,21 @@ class Connection:
         with self._lock:
             self._drop()
 
-    def _with_link(self, doing: str, deadline: Deadline, use: Callable[[SSHTransport], T]) -> T:
+    def _with_link(self, action: str, deadline: Deadline, use: Callable[[SSHTransport], T]) -> T:
         """Call ``use`` with the transport; replace dead transports, also the jump host's."""
         for _ in self._way:
             with suppress(ConnectionLostError):
-                return use(self.transport(doing, deadline))
-        return use(self.transport(doing, deadline))
+                return use(self.transport(action, deadline))
+        return use(self.transport(action, deadline))
 
-    def transport(self, doing: str, deadline: Deadline) -> SSHTransport:
+    def transport(self, action: str, deadline: Deadline) -> SSHTransport:
         """An active transport, opened if necessary.
 
         Raises BrokenError as :func:`~lab.machines.ssh.transport.connect`.
         """
         if not self._lock.acquire(timeout=timeout_of(deadline)):
             words = f"another thread was still connecting after {deadline.seconds:g} s"
-            raise DeadlineError(doing, words)
+            raise DeadlineError(action, words)
         try:
             if self._link is not None and not self._link.alive():
                 self._drop()
@@ -156,8 +158,8 @@ _PIECE = 1 << 16
 class SessionStreams:
     """A command on a channel; see :class:`~lab.shells.shell.CommandStreams`."""
 
-    def __init__(self, doing: str, link: SSHTransport, channel: paramiko.Channel) -> None:
-        self._doing, self._link, self._channel = doing, link, channel
+    def __init__(self, action: str, link: SSHTransport, channel: paramiko.Channel) -> None:
+        self._doing, self._link, self._channel = action, link, channel
         channel.settimeout(0.0)
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -207,7 +209,7 @@ class SessionStreams:
 
 
 def request(
-    doing: str,
+    action: str,
     link: SSHTransport,
     channel: paramiko.Channel,
     ask: Callable[[paramiko.Channel], None],
@@ -225,11 +227,11 @@ def request(
             ask(channel)
     except (SSHException, EOFError, OSError) as error:
         if not link.alive():
-            raise link.lost(doing) from error
+            raise link.lost(action) from error
         if deadline.left() == 0.0:
             words = f"'{link.server.name}' did not start it within {deadline.seconds:g} s"
-            raise DeadlineError(doing, words) from error
-        raise BrokenError(doing, f"'{link.server.name}' refused to start it ({error})") from error
+            raise DeadlineError(action, words) from error
+        raise BrokenError(action, f"'{link.server.name}' refused to start it ({error})") from error
 
 
 _END_SECONDS = 5.0

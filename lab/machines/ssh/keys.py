@@ -104,7 +104,7 @@ def ssh_config(lab: str, reaches: Iterable[Reach], known: Path) -> str:
     """
     listed = tuple(reaches)
     jumps = {jump: number for number, jump in enumerate(_distinct(listed), 1)}
-    blocks = [host_block(_machine(lab, one, known, jumps)) for one in listed]
+    blocks = [host_block(_machine(lab, machine, known, jumps)) for machine in listed]
     blocks += [host_block(_jump(lab, jump, number)) for jump, number in jumps.items()]
     return "\n".join(blocks)
 

@@ -199,8 +199,8 @@ class SshShell(Shell):
         Raises DeadlineError with the outcome of the last attempt. Raises HostKeyError or
         KeyFileError at once.
         """
-        doing = f"waiting for '{self._server.name}' ({self._server.address}) to accept commands"
-        wait_until_ready(doing, self._attempt, deadline, AGAIN_SECONDS)
+        action = f"waiting for '{self._server.name}' ({self._server.address}) to accept commands"
+        wait_until_ready(action, self._attempt, deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or a login shell if ``command`` is empty.
@@ -219,15 +219,15 @@ class SshShell(Shell):
         ``address``: host and port; ``("127.0.0.1", 6443)`` is on the machine itself. ``seconds``:
         time limit for opening each connection.
         """
-        doing = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
-        return forward_port(lambda: self._connection.dial(doing, address, Deadline(seconds)))
+        action = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
+        return forward_port(lambda: self._connection.dial(action, address, Deadline(seconds)))
 
     def close(self) -> None:
         """Close the connection; current users get ConnectionLostError, the next use reconnects."""
         self._connection.close()
 
-    def _files(self, doing: str, deadline: Deadline) -> AbstractContextManager[SftpFiles]:
-        return sftp(self._connection, doing, deadline, become=self._become)
+    def _files(self, action: str, deadline: Deadline) -> AbstractContextManager[SftpFiles]:
+        return sftp(self._connection, action, deadline, become=self._become)
 
     def _execute(
         self,
@@ -236,15 +236,15 @@ class SshShell(Shell):
         stdin: Input,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        doing = f"running {command_words(command)} on '{self._server.name}'"
+        action = f"running {command_words(command)} on '{self._server.name}'"
         line = shlex.join(killable(command, len(stdin), become=self._become))
-        with self._connection.session(doing, deadline) as (link, channel):
-            request(doing, link, channel, lambda one: one.exec_command(line), deadline)
-            streams = SessionStreams(doing, link, channel)
-            code, text = communicate(doing, streams, stdin, deadline, out)
+        with self._connection.session(action, deadline) as (link, channel):
+            request(action, link, channel, lambda session: session.exec_command(line), deadline)
+            streams = SessionStreams(action, link, channel)
+            code, text = communicate(action, streams, stdin, deadline, out)
         if self._become and code and _SUDO.search(text):
             raise BrokenError(
-                doing,
+                action,
                 f"user '{self._server.user}' may not become root there: {text.strip()}",
                 f"allow it: '{self._server.user} ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d, "
                 "or log in as root",
@@ -263,11 +263,11 @@ class SshShell(Shell):
 
 
 def wait_until_ready(
-    doing: str, attempt: Callable[[Deadline], str], deadline: Deadline, every: float
+    action: str, attempt: Callable[[Deadline], str], deadline: Deadline, every: float
 ) -> None:
     """Repeat an attempt until it succeeds.
 
-    ``doing``: the operation, for messages. ``attempt``: makes one attempt within the given
+    ``action``: the operation, for messages. ``attempt``: makes one attempt within the given
     deadline; returns why it failed, or an empty string. ``deadline``: for all attempts. ``every``:
     seconds between two attempts.
 
@@ -278,13 +278,13 @@ def wait_until_ready(
     def look() -> str:
         nonlocal last
         own = Deadline(min(deadline.left(), TRY_SECONDS))
-        found = attempt(own)
-        if not found or not last or own.left() > 0.0 or own.seconds >= WHOLE_SECONDS:
-            last = found
+        why = attempt(own)
+        if not why or not last or own.left() > 0.0 or own.seconds >= WHOLE_SECONDS:
+            last = why
         return last
 
     hint = "see its console"
-    deadline.wait(doing, look, until=lambda found: not found, every=every, hint=hint)
+    deadline.wait(action, look, until=lambda why: not why, every=every, hint=hint)
 
 
 def attach(
@@ -295,14 +295,16 @@ def attach(
     Raises BrokenError when the machine is unreachable, or the connection is lost.
     """
     name = servers[-1].name
-    doing = f"running '{shortened(shown) or 'a shell'}' on '{name}'"
-    programs.need(doing, "ssh", "setpriv")
-    connection.transport(doing, Deadline(ATTACH_SECONDS))  # our errors say more than the client's
+    action = f"running '{shortened(shown) or 'a shell'}' on '{name}'"
+    programs.need(action, "ssh", "setpriv")
+    connection.transport(action, Deadline(ATTACH_SECONDS))  # our errors say more than the client's
     with ExitStack() as stack:
         known, config, log = (stack.enter_context(programs.unnamed_file()) for _ in range(3))
         known.write_text(
             "".join(
-                f"hop{at} {key}\n" for at, one in enumerate(servers) for key in one.host_keys or ()
+                f"hop{at} {key}\n"
+                for at, server in enumerate(servers)
+                for key in server.host_keys or ()
             )
         )
         config.write_text(_client_config(servers, known))
@@ -313,7 +315,7 @@ def attach(
         own = f"Exit status {code}" in log.read_text(encoding="utf-8", errors="replace")
     if code == _CLIENT_FAILED and not own:
         words = f"the connection to '{name}' was lost"
-        raise ConnectionLostError(doing, words, "check that the machine is running, then repeat")
+        raise ConnectionLostError(action, words, "check that the machine is running, then repeat")
     return code if code >= 0 else 128 - code
 
 
@@ -345,8 +347,8 @@ def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
 
 @contextmanager
 def sftp(
-    connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _HINT
+    connection: Connection, action: str, deadline: Deadline, *, become: bool, hint: str = _HINT
 ) -> Iterator[SftpFiles]:
     """File access on a machine, for one operation."""
-    with connection.session(doing, deadline) as (link, channel):
-        yield SftpFiles(doing, link, channel, deadline, become, hint)
+    with connection.session(action, deadline) as (link, channel):
+        yield SftpFiles(action, link, channel, deadline, become, hint)

@@ -41,7 +41,7 @@ DEAD_SECONDS = 45
 """How long sent data may stay unacknowledged before the connection is dropped."""
 
 
-def connect_tcp(doing: str, host: str, port: int, deadline: Deadline, hint: str) -> socket.socket:
+def connect_tcp(action: str, host: str, port: int, deadline: Deadline, hint: str) -> socket.socket:
     """Connect to a TCP port.
 
     Raises UnreachableError with the outcome: ``"connection refused"``, ``"no answer to the
@@ -52,7 +52,7 @@ def connect_tcp(doing: str, host: str, port: int, deadline: Deadline, hint: str)
             (host, port), timeout=min(timeout_of(deadline), CONNECT_SECONDS)
         )
     except OSError as error:
-        raise UnreachableError(doing, _words(error), hint) from error
+        raise UnreachableError(action, _words(error), hint) from error
     # Unacknowledged data means a dead peer, long before the kernel's own limit.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_SECONDS * 1000)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,7 +85,7 @@ class TimedConnection:
 
     def __init__(  # noqa: PLR0913, PLR0917  all of them define a connection
         self,
-        doing: str,
+        action: str,
         host: str,
         port: int,
         deadline: Deadline,
@@ -93,7 +93,7 @@ class TimedConnection:
         name: str | None = None,
     ) -> None:
         self._deadline = deadline
-        self._socket = connect_tcp(doing, host, port, deadline, "")
+        self._socket = connect_tcp(action, host, port, deadline, "")
         if tls is None:
             return
         try:
@@ -223,8 +223,8 @@ def ssh_path(written: str) -> Path:
 
 def _known(files: Iterable[Path], jump: Jump) -> tuple[str, ...]:
     programs.need(f"looking for the host key of '{jump.host}'", "ssh-keygen")
-    found = (key for file in files for key in host_keys(file, jump.host, jump.port))
-    return tuple(dict.fromkeys(found))
+    keys = (key for file in files for key in host_keys(file, jump.host, jump.port))
+    return tuple(dict.fromkeys(keys))
 
 
 @dataclass
@@ -246,7 +246,7 @@ class SSHTransport:
         self.transport.join(_ENDING_SECONDS)
         return not self.alive()
 
-    def open(self, doing: str, deadline: Deadline) -> paramiko.Channel:
+    def open(self, action: str, deadline: Deadline) -> paramiko.Channel:
         """A session channel; pass it to :meth:`done` afterwards. Waits if too many are open.
 
         Raises ConnectionLostError when the connection turns out to be dead. Nothing has been run.
@@ -254,20 +254,20 @@ class SSHTransport:
         """
         if not self._room.acquire(timeout=timeout_of(deadline)):
             raise DeadlineError(
-                doing, f"{SESSIONS} other commands used the connection for {deadline.seconds:g} s"
+                action, f"{SESSIONS} other commands used the connection for {deadline.seconds:g} s"
             )
         try:
-            return self._open_session(doing, deadline)
+            return self._open_session(action, deadline)
         except BaseException:
             self._room.release()
             raise
 
-    def _open_session(self, doing: str, deadline: Deadline) -> paramiko.Channel:
+    def _open_session(self, action: str, deadline: Deadline) -> paramiko.Channel:
         """Retry for a while: sshd counts a session until it has reaped its command."""
         patience = Deadline(min(_REAPING_SECONDS, deadline.left()))
         for _ in patience.tries(every=0.05):
             try:
-                return self.channel(doing, "session", None, deadline)
+                return self.channel(action, "session", None, deadline)
             except UnreachableError as error:
                 refused = error
         raise refused
@@ -280,7 +280,7 @@ class SSHTransport:
             self._room.release()
 
     def channel(
-        self, doing: str, kind: str, address: tuple[str, int] | None, deadline: Deadline
+        self, action: str, kind: str, address: tuple[str, int] | None, deadline: Deadline
     ) -> paramiko.Channel:
         """A new channel: ``"session"``, or ``"direct-tcpip"`` to an address behind the server.
 
@@ -299,7 +299,7 @@ class SSHTransport:
         except ChannelException as error:
             where = f"to {address[0]} port {address[1]} " if address else ""
             raise UnreachableError(
-                doing,
+                action,
                 f"'{self.server.name}' refused a channel {where}({error.text.lower()})",
                 "check that the machine is running, and what its sshd allows (MaxSessions, "
                 "AllowTcpForwarding)",
@@ -307,9 +307,9 @@ class SSHTransport:
         except (SSHException, EOFError, OSError) as error:
             if not self.ends() and deadline.left() <= 0.0:
                 raise DeadlineError(
-                    doing, f"'{self.server.name}' opened no channel within {deadline.seconds:g} s"
+                    action, f"'{self.server.name}' opened no channel within {deadline.seconds:g} s"
                 ) from error
-            raise self.lost(doing) from error
+            raise self.lost(action) from error
         close = channel.close
 
         def quietly() -> None:  # a transport over this channel closes it in paramiko's thread
@@ -319,12 +319,12 @@ class SSHTransport:
         channel.close = quietly  # type: ignore[method-assign]
         return channel
 
-    def lost(self, doing: str) -> ConnectionLostError:
+    def lost(self, action: str) -> ConnectionLostError:
         """The error for an operation during which the connection broke."""
-        found = self.transport.get_exception()
-        words = f" ({found})" if found and str(found) else ""
+        error = self.transport.get_exception()
+        words = f" ({error})" if error and str(error) else ""
         return ConnectionLostError(
-            doing,
+            action,
             f"the connection to '{self.server.name}' ({self.server.address}) was lost{words}",
             "check that the machine is running, then repeat",
         )
@@ -375,12 +375,12 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
     Raises DeadlineError when it takes too long. Raises PreflightError when paramiko is not
     installed.
     """
-    doing = f"connecting to '{server.name}' ({server.user}@{server.address})"
+    action = f"connecting to '{server.name}' ({server.user}@{server.address})"
     try:
         import paramiko  # noqa: PLC0415  slow to import
     except ImportError as error:
         words = "paramiko, the SSH library, is not installed"
-        raise PreflightError(doing, words, "pip install 'hybridlab[libvirt]'") from error
+        raise PreflightError(action, words, "pip install 'hybridlab[libvirt]'") from error
     log = logging.getLogger("paramiko")
     if not log.handlers:
         log.addHandler(logging.NullHandler())  # its errors are raised here, not printed
@@ -390,14 +390,14 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
     )
     address = (server.host, server.port)
     sock = (
-        through.channel(doing, "direct-tcpip", address, deadline)
+        through.channel(action, "direct-tcpip", address, deadline)
         if through
-        else connect_tcp(doing, *address, deadline, hint)
+        else connect_tcp(action, *address, deadline, hint)
     )
     transport = paramiko.Transport(sock)
     transport.banner_timeout = transport.handshake_timeout = timeout_of(deadline)
     transport.auth_timeout = timeout_of(deadline)
-    login = _Login(doing, server, transport, deadline, hint)
+    login = _Login(action, server, transport, deadline, hint)
     try:
         login.negotiate()
         login.check_host_key()
@@ -425,7 +425,7 @@ class _Login:
         pinned = [key.split()[0] for key in self.server.host_keys or ()]
         wanted = [algorithm for kind in pinned for algorithm in _ALGORITHMS.get(kind, (kind,))]
         options = self.transport.get_security_options()
-        if usable := [one for one in wanted if one in options.key_types]:
+        if usable := [algorithm for algorithm in wanted if algorithm in options.key_types]:
             options.key_types = list(dict.fromkeys(usable))
         try:
             self.transport.start_client(timeout=timeout_of(self.deadline))
@@ -511,13 +511,13 @@ class _Login:
 
 
 @contextmanager
-def own_keys(doing: str, server: SSHServer) -> Iterator[Iterator[tuple[str, paramiko.PKey]]]:
+def own_keys(action: str, server: SSHServer) -> Iterator[Iterator[tuple[str, paramiko.PKey]]]:
     """The keys to offer a server, each with its name for messages.
 
     Raises KeyFileError when the server's key file cannot be used.
     """
     if server.keyfile is not None:
-        yield iter((_read_key(doing, server.keyfile),))
+        yield iter((_read_key(action, server.keyfile),))
         return
     from paramiko import Agent, SSHException  # noqa: PLC0415  slow to import
 
@@ -537,7 +537,7 @@ def _agent_and_files(agent: paramiko.Agent | None) -> Iterator[tuple[str, parami
             yield _read_key("", ssh_path(f"~/.ssh/{name}"))
 
 
-def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
+def _read_key(action: str, path: Path) -> tuple[str, paramiko.PKey]:
     from paramiko import PKey, SSHException  # noqa: PLC0415  slow to import
     from paramiko.pkey import UnknownKeyType  # noqa: PLC0415  the same
 
@@ -545,9 +545,9 @@ def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
         return f"'{path}'", PKey.from_path(path)
     except OSError as error:
         words = f"the key file '{path}' cannot be read: {os_words(error)}"
-        raise KeyFileError(doing, words) from error
+        raise KeyFileError(action, words) from error
     except TypeError as error:  # raised by cryptography for a key with a passphrase
         hint = "load it into an agent with ssh-add, and give no key file"
-        raise KeyFileError(doing, f"the key file '{path}' has a passphrase", hint) from error
+        raise KeyFileError(action, f"the key file '{path}' has a passphrase", hint) from error
     except (ValueError, SSHException, UnknownKeyType) as error:
-        raise KeyFileError(doing, f"'{path}' is not a private key: {error}") from error
+        raise KeyFileError(action, f"'{path}' is not a private key: {error}") from error

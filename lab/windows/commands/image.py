@@ -100,9 +100,9 @@ def inspect(iso: Path, as_json: bool) -> None:
 
     medium = read(iso)
     known = {name: recipes.load(name).windows for name in recipes.shipped()}
-    found = uses(medium, {name: one.wanted for name, one in known.items() if one})
+    uses_of_medium = uses(medium, {name: needed.wanted for name, needed in known.items() if needed})
     if as_json:
-        echo_json(windows_medium.document(medium, found))
+        echo_json(windows_medium.document(medium, uses_of_medium))
         return
-    for line in windows_medium.lines(medium, found):
+    for line in windows_medium.lines(medium, uses_of_medium):
         echo(line)

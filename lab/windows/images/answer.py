@@ -343,8 +343,8 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
     do not agree on a product key.
     """
     windows = _windows(recipe)
-    asked = {"edition": edition, "surface": surface}
-    windows = windows.model_copy(update={name: one for name, one in asked.items() if one})
+    options = {"edition": edition, "surface": surface}
+    windows = windows.model_copy(update={name: value for name, value in options.items() if value})
     assert recipe.firmware != "kernel", "recipes.check() has refused it"
     settings = make_settings(
         windows,

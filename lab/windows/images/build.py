@@ -151,12 +151,12 @@ def _begun(job: BuildJob, site: InstallationSite) -> RunningInstallation:
     job.room(min(_CONTENT, job.recipe.disk_gib << 30) // 2, "the installed disk")
     record = BuildRecord("making", random_password())
     pair = make_key_pair(f"hybridlab build of {job.recipe.name}")
-    asked = _machine(job, record, pair.public)
+    installing = _machine(job, record, pair.public)
     write_private(job.scratch / KEY, pair.private)
     _save(job.scratch, record)
     try:
         job.tell("creating the machine for the installation")
-        machine = site.begin(asked)
+        machine = site.begin(installing)
     except BaseException:
         _forget(job.scratch)  # begin() has removed what it had created
         raise
@@ -315,7 +315,7 @@ class RunningInstallation:
         for name, text in logs.items():
             hidden = mask(text.replace(self.record.password, MASK))
             (folder / name).write_text(hidden, encoding="utf-8")
-            known += [f"{one.place}: {one.match}" for one in in_log(name, hidden)]
+            known += [f"{secret.place}: {secret.match}" for secret in in_log(name, hidden)]
         return "; ".join((f"its own logs are in '{folder}'", *known))
 
     def _fetch_logs(self, progress: Progress) -> dict[str, str]:

@@ -180,20 +180,20 @@ def kind_of(label: str, names: Sequence[str]) -> str:
     ``label``: its volume identifier. ``names``: names in its root folder and in ``images`` and
     ``sources``.
     """
-    there = {name.lower() for name in names}
+    lower_names = {name.lower() for name in names}
     called = f"the medium '{label}'"
-    if any(name in there for name in _LINUX):
+    if any(name in lower_names for name in _LINUX):
         return f"{called} is a Linux medium"
-    if any(name in there for name in _DRIVERS):
+    if any(name in lower_names for name in _DRIVERS):
         return f"{called} has drivers (virtio-win): it goes beside the Windows medium"
-    if any(name in there for name in _ANSWERS):
+    if any(name in lower_names for name in _ANSWERS):
         return f"{called} has answer files for Setup: it goes beside the Windows medium"
-    if "sources/boot.wim" in there:
+    if "sources/boot.wim" in lower_names:
         return (
             f"{called} starts Windows PE and holds no Windows to install: "
             f"'sources/install.wim', '.esd' or '.swm' is not there"
         )
-    top = sorted({name for name in there if "/" not in name})
+    top = sorted({name for name in lower_names if "/" not in name})
     listed = ", ".join(f"'{name}'" for name in top[:_SHOWN]) or "nothing"
     more = f" and {len(top) - _SHOWN} more" if len(top) > _SHOWN else ""
     return f"{called} holds no 'sources/install.wim', '.esd' or '.swm', but {listed}{more}"
@@ -211,8 +211,10 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
     parts = int(header["Total Parts"])
     within = f"{medium.doing}: its '{container}'"
     if header["Part Number"] != "1":
-        what = f"it is part {header['Part Number']} of {parts}, and only part 1 lists the images"
-        raise PreflightError(within, what, _AGAIN)
+        difference = (
+            f"it is part {header['Part Number']} of {parts}, and only part 1 lists the images"
+        )
+        raise PreflightError(within, difference, _AGAIN)
     stem, _, ending = container.rpartition(".")
     names = {number: f"{stem}{number}.{ending}" for number in range(2, parts + 1)}
     missing = [f"'{name}'" for name in names.values() if medium.find(name) is None]
@@ -220,11 +222,13 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
         of = quantity(parts, "part")
         raise PreflightError(within, f"its {of} do not include {', '.join(missing)}", _AGAIN)
     for number, name in names.items():
-        found, _ = _wim(medium, name)
-        if found["GUID"] != header["GUID"] or found["Part Number"] != str(number):
-            what = f"'{name}' is part {found['Part Number']} of {found['Total Parts']}"
-            other = "" if found["GUID"] == header["GUID"] else " of another set"
-            happened = f"{what}{other}, not part {number} of this one"
+        other_header, _ = _wim(medium, name)
+        if other_header["GUID"] != header["GUID"] or other_header["Part Number"] != str(number):
+            difference = (
+                f"'{name}' is part {other_header['Part Number']} of {other_header['Total Parts']}"
+            )
+            other = "" if other_header["GUID"] == header["GUID"] else " of another set"
+            happened = f"{difference}{other}, not part {number} of this one"
             raise PreflightError(within, happened, _AGAIN)
     try:
         images = map(_image, ET.fromstring(xml).iter("IMAGE"))  # noqa: S314  wimlib has read it
@@ -239,8 +243,8 @@ def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
     wimlib-imagex needs a file name and the medium is not mounted, so a sparse file is made from the
     WIM's beginning and end. A shell creates the file and removes it even if this process is killed.
     """
-    doing = f"{medium.doing}: its '{path}'"
-    programs.need(doing, "wimlib-imagex", "setpriv")
+    action = f"{medium.doing}: its '{path}'"
+    programs.need(action, "wimlib-imagex", "setpriv")
     where = medium.extent(path)
     ending = max(where.length - _TAIL, 0)
     lines: list[str] = []
@@ -251,11 +255,11 @@ def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
             out.write(medium.piece(Extent(where.offset + ending, where.length - ending)))
         command = ["sh", "-c", _NAMED, gettempdir(), str(wim), str(xml)]
         try:
-            programs.run(doing, command, Deadline(_SECONDS), on_line=lines.append)
+            programs.run(action, command, Deadline(_SECONDS), on_line=lines.append)
         except BrokenError as error:
             message = lines[-1] if lines else error.happened
             raise PreflightError(
-                doing, f"it is not a complete WIM file: {message}", _AGAIN
+                action, f"it is not a complete WIM file: {message}", _AGAIN
             ) from error
         pairs = (line.partition("=") for line in lines)
         return {name.strip(): value.strip() for name, _, value in pairs}, xml.read_bytes()
@@ -266,7 +270,9 @@ def _image(element: ET.Element) -> WindowsImage:
         return (element.findtext(path) or "").strip()
 
     name = text("NAME")
-    languages = [(one.text or "").strip() for one in element.findall("WINDOWS/LANGUAGES/LANGUAGE")]
+    languages = [
+        (language.text or "").strip() for language in element.findall("WINDOWS/LANGUAGES/LANGUAGE")
+    ]
     processor = text("WINDOWS/ARCH")
     return WindowsImage(
         index=int(element.get("INDEX", "")),
@@ -293,16 +299,16 @@ def _boots(medium: Medium) -> Iterator[BootEntry]:
     for section in catalogue.sections:
         entries += [(section.platform_id, entry) for entry in section.section_entries]
     for platform, entry in entries:
-        found = _boot(medium, platform, entry)
-        if found is None:
+        boot = _boot(medium, platform, entry)
+        if boot is None:
             continue
-        end = found.extent.offset + found.extent.length
+        end = boot.extent.offset + boot.extent.length
         if end > medium.size:
             happened = (
-                f"its {found.kind} loader ends at byte {end:,}, but the medium has {medium.size:,}"
+                f"its {boot.kind} loader ends at byte {end:,}, but the medium has {medium.size:,}"
             )
             raise PreflightError(medium.doing, happened, _AGAIN)
-        yield found
+        yield boot
 
 
 def _boot(medium: Medium, platform: int, entry: Any) -> BootEntry | None:
@@ -366,11 +372,11 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     Raises PreflightError, with the images there are, when the medium has no such image or it cannot
     be used.
     """
-    doing = f"looking for '{wanted.name}' on the medium '{medium.path}'"
-    _check_server(doing, medium)
+    action = f"looking for '{wanted.name}' on the medium '{medium.path}'"
+    _check_server(action, medium)
     for image in medium.images:
         if image.name.lower() == wanted.name.lower():
-            _check_image(doing, image, wanted.release)
+            _check_image(action, image, wanted.release)
             return image
     releases = sorted({release.name for image in medium.images if (release := _release(image))})
     if releases and wanted.release.name not in releases:
@@ -379,20 +385,20 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     else:
         happened = "there is no such image on it"
         hint = "ask for one of those that it holds, or give another ISO"
-    raise PreflightError(doing, f"{happened}; {list_images(medium)}", hint)
+    raise PreflightError(action, f"{happened}; {list_images(medium)}", hint)
 
 
 def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use, ...]:
     """Whether each recipe can use a medium, sorted by name."""
-    found = []
+    uses_found = []
     for recipe, wanted in sorted(recipes.items()):
         try:
             choose(medium, wanted)
         except PreflightError as error:
-            found.append(Use(recipe, wanted.name, error.happened.partition("; it holds")[0]))
+            uses_found.append(Use(recipe, wanted.name, error.happened.partition("; it holds")[0]))
         else:
-            found.append(Use(recipe, wanted.name, ""))
-    return tuple(found)
+            uses_found.append(Use(recipe, wanted.name, ""))
+    return tuple(uses_found)
 
 
 def list_images(medium: WindowsMedium) -> str:
@@ -430,14 +436,14 @@ def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
     Raises PreflightError like :func:`check_drivers`.
     """
     check_drivers(path, release)
-    found = {}
+    drivers = {}
     with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_HINT) as medium:
         for driver in DRIVERS:
             folder = f"{driver}/{release.drivers}/amd64"
             for name in medium.names(f"/{folder}"):
                 if not name.lower().endswith(".pdb"):  # symbols, larger than everything else
-                    found[f"{DRIVERS_FOLDER}/{folder}/{name}"] = medium.read(f"/{folder}/{name}")
-    return found
+                    drivers[f"{DRIVERS_FOLDER}/{folder}/{name}"] = medium.read(f"/{folder}/{name}")
+    return drivers
 
 
 def check_openssh(path: Path) -> None:
@@ -445,26 +451,26 @@ def check_openssh(path: Path) -> None:
 
     Raises PreflightError when it is not.
     """
-    doing = f"reading the archive of OpenSSH '{path}'"
+    action = f"reading the archive of OpenSSH '{path}'"
     try:
         size = path.stat().st_size
         if not path.is_file():
-            raise PreflightError(doing, "it is not a file", _OPENSSH_HINT)
+            raise PreflightError(action, "it is not a file", _OPENSSH_HINT)
         if size > _ARCHIVE_MOST:
-            what = f"it has {size:,} bytes, too large for an archive of OpenSSH"
-            raise PreflightError(doing, what, _OPENSSH_HINT)
+            happened = f"it has {size:,} bytes, too large for an archive of OpenSSH"
+            raise PreflightError(action, happened, _OPENSSH_HINT)
         with zipfile.ZipFile(path) as archive:
             names = [
                 name.replace("\\", "/").rpartition("/")[2].lower() for name in archive.namelist()
             ]
     except zipfile.BadZipFile as error:
-        raise PreflightError(doing, _INCOMPLETE, _OPENSSH_HINT) from error
+        raise PreflightError(action, _INCOMPLETE, _OPENSSH_HINT) from error
     except OSError as error:
         if is_of_content(error):
-            raise PreflightError(doing, _INCOMPLETE, _OPENSSH_HINT) from error
-        raise PreflightError(doing, os_words(error), "check the path") from error
+            raise PreflightError(action, _INCOMPLETE, _OPENSSH_HINT) from error
+        raise PreflightError(action, os_words(error), "check the path") from error
     if _DAEMON not in names:
-        raise PreflightError(doing, f"it holds no '{_DAEMON}'", _OPENSSH_HINT)
+        raise PreflightError(action, f"it holds no '{_DAEMON}'", _OPENSSH_HINT)
 
 
 def _missing_driver(medium: Medium, driver: str, folder: str) -> str:
@@ -475,33 +481,33 @@ def _missing_driver(medium: Medium, driver: str, folder: str) -> str:
     return f"{called} has no driver in '{folder[1:]}', only for {', '.join(sorted(releases))}"
 
 
-def _check_server(doing: str, medium: WindowsMedium) -> None:
+def _check_server(action: str, medium: WindowsMedium) -> None:
     """Check that it is a medium of Windows Server."""
     kinds = {image.installation.lower() for image in medium.images}
     if kinds and kinds <= {"client"}:
         happened = f"it is a medium of Windows for desktops; {list_images(medium)}"
-        raise PreflightError(doing, happened, _SERVERS)
+        raise PreflightError(action, happened, _SERVERS)
     if kinds and kinds <= {"windowspe", ""}:
         happened = f"it is a medium without Windows to install; {list_images(medium)}"
-        raise PreflightError(doing, happened, _SERVERS)
+        raise PreflightError(action, happened, _SERVERS)
 
 
-def _check_image(doing: str, image: WindowsImage, release: Release) -> None:
+def _check_image(action: str, image: WindowsImage, release: Release) -> None:
     if image.architecture != ARCHITECTURE:
         raise PreflightError(
-            doing,
+            action,
             f"the image is for {image.architecture}, but nodes are {ARCHITECTURE}",
             f"give the {ARCHITECTURE} (x64) ISO of {release.name}",
         )
     if image.build != release.build:
         raise PreflightError(
-            doing,
+            action,
             f"the image is {version(image)}, but {release.name} is build {release.build}",
             f"give the ISO of {release.name} that Microsoft has released",
         )
     if image.revision < release.least_revision:
         raise PreflightError(
-            doing,
+            action,
             f"the image is {version(image)}, too old: {release.why}, which "
             f"{release.build}.{release.least_revision} has",
             f"give a newer ISO of {release.name}; those of the evaluation centre will do",
@@ -529,15 +535,17 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
     is missing. Raises BrokenError when a program fails.
     """
     loader, places = _replaced(medium)
-    doing = f"making the layer '{out}' over '{iso}'"
+    action = f"making the layer '{out}' over '{iso}'"
     if out.exists():
-        raise PreflightError(doing, "a file of that name exists", "remove it, or give another path")
-    programs.need(doing, "qemu-img", "qemu-io", "setpriv")
+        raise PreflightError(
+            action, "a file of that name exists", "remove it, or give another path"
+        )
+    programs.need(action, "qemu-img", "qemu-io", "setpriv")
     deadline = Deadline(_SECONDS)
     base = str(iso.resolve())
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, str(out)]
     try:
-        programs.run(doing, create, deadline)
+        programs.run(action, create, deadline)
         with programs.unnamed_file() as content:
             for place in places:
                 content.write_bytes(loader.ljust(place.length, b"\0"))
@@ -545,7 +553,7 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
                 # path.
                 verb = f"write -q -s /dev/stdin {place.offset} {place.length}"
                 command = ["qemu-io", "-f", "qcow2", "-c", verb, str(out)]
-                programs.run(doing, command, deadline, stdin=content)
+                programs.run(action, command, deadline, stdin=content)
     except BaseException:
         out.unlink(missing_ok=True)
         raise
@@ -553,18 +561,18 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
 
 def _replaced(medium: WindowsMedium) -> tuple[bytes, list[Extent]]:
     """The loader that needs no key press, and the locations of those that do."""
-    doing = f"making the UEFI loader of '{medium.path}' start without a key press"
+    action = f"making the UEFI loader of '{medium.path}' start without a key press"
     where = medium.no_prompt
     if where is None:
         missing = "there is no 'efi/microsoft/boot/efisys_noprompt.bin' on it"
-        raise PreflightError(doing, missing, _BY_KEY)
+        raise PreflightError(action, missing, _BY_KEY)
     places = [boot.extent for boot in medium.boots if boot.kind == "uefi"]
     if not places:
-        raise PreflightError(doing, "it does not start under UEFI", _BY_KEY)
+        raise PreflightError(action, "it does not start under UEFI", _BY_KEY)
     room = min(place.length for place in places)
     if where.length > room:
         raise PreflightError(
-            doing,
+            action,
             f"its loader that asks for no key has {where.length:,} bytes, but there is room "
             f"for {room:,}",
             _BY_KEY,

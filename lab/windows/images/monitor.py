@@ -44,8 +44,8 @@ def parse_message(line: str) -> tuple[str, str] | None:
 
     Output of firmware or another program may precede the message on the line.
     """
-    found = _LINE.search(line)
-    return None if found is None else (found["word"], found["rest"])
+    match = _LINE.search(line)
+    return None if match is None else (match["word"], match["rest"])
 
 
 Ending = Literal["", "failed", "down", "again", "loops"]
@@ -181,28 +181,28 @@ def begin(at: float) -> Progress:
     return Progress(began=at, grown=at, changed=at)
 
 
-def advance(before: Progress, seen: Observation) -> Progress:
+def advance(before: Progress, observation: Observation) -> Progress:
     """The progress after one more observation."""
     now = replace(
         before,
-        reboots=max(before.reboots, seen.reboots),
-        disk_bytes=seen.disk_bytes,
-        grown=seen.at if seen.disk_bytes > before.disk_bytes else before.grown,
-        tail=(before.tail + seen.said)[-KEPT:],
+        reboots=max(before.reboots, observation.reboots),
+        disk_bytes=observation.disk_bytes,
+        grown=observation.at if observation.disk_bytes > before.disk_bytes else before.grown,
+        tail=(before.tail + observation.said)[-KEPT:],
     )
-    if seen.reboots > before.reboots and seen.at - before.restarted > RESTART_SECONDS:
-        now = replace(now, restarts=now.restarts + 1, restarted=seen.at)
-    if seen.picture and seen.picture != before.picture:
-        now = replace(now, picture=seen.picture, changed=seen.at)
-    *lines, rest = (before.line + seen.said.replace("\r", "\n")).split("\n")
+    if observation.reboots > before.reboots and observation.at - before.restarted > RESTART_SECONDS:
+        now = replace(now, restarts=now.restarts + 1, restarted=observation.at)
+    if observation.picture and observation.picture != before.picture:
+        now = replace(now, picture=observation.picture, changed=observation.at)
+    *lines, rest = (before.line + observation.said.replace("\r", "\n")).split("\n")
     now = replace(now, line=rest[-KEPT:])
     for line in lines:
         message = parse_message(line)
         if message is not None and not now.ending:
-            now = _apply_message(now, *message, seen.at)
+            now = _apply_message(now, *message, observation.at)
     if not now.ending:
-        now = _infer_phase(now, seen.at)
-    if seen.runs or now.ending:
+        now = _infer_phase(now, observation.at)
+    if observation.runs or now.ending:
         return now
     return replace(now, off=True) if now.phase == "sysprep" else replace(now, ending="down")
 
@@ -241,9 +241,9 @@ def _apply_message(now: Progress, word: str, rest: str, at: float) -> Progress:
             return replace(now, key=rest)
 
 
-def _enter_phase(now: Progress, said: str, at: float) -> Progress:
+def _enter_phase(now: Progress, word: str, at: float) -> Progress:
     """Enter a phase that the guest reports."""
-    phase = next((one for one in _REPORTED if one == said), None)
+    phase = next((reported for reported in _REPORTED if reported == word), None)
     if phase is None:
         return now
     if phase == "specialize":
@@ -368,7 +368,7 @@ class InstallMonitor:
         """Look once; report and keep what is new."""
         state = self.machine.look(self._heard)
         at = time.monotonic()
-        seen = Observation(
+        observation = Observation(
             at=at,
             disk_bytes=state.disk_bytes,
             reboots=self.resets_before + state.resets,
@@ -379,14 +379,14 @@ class InstallMonitor:
             log.write(state.said)
         resets = self.progress.reboots
         for line in state.said.decode("ascii", errors="replace").splitlines(keepends=True):
-            self._take(replace(seen, said=line))
-        self._take(replace(seen, runs=state.runs))
+            self._take(replace(observation, said=line))
+        self._take(replace(observation, runs=state.runs))
         if self.progress.reboots != resets:
             self.reset(self.progress.reboots)
 
-    def _take(self, seen: Observation) -> None:
+    def _take(self, observation: Observation) -> None:
         """Add an observation, and report what is new."""
-        before, now = self.progress, advance(self.progress, seen)
+        before, now = self.progress, advance(self.progress, observation)
         self.progress = now
         if now.phase != before.phase:
             self.tell(f"{now.phase}: {PHASE_TITLES[now.phase]}")
@@ -405,23 +405,23 @@ class InstallMonitor:
     def evidence(self) -> str:
         """All that was observed of the present phase, and where pictures and logs are."""
         now, at = self.progress, time.monotonic()
-        seen = [describe(now, at)]
+        lines = [describe(now, at)]
         with suppress(LabError, OSError):
             path = self.logs / f"{self.image}-{now.phase}.png"
             path.write_bytes(self.machine.picture())
-            seen.append(f"its screen is in '{path}'")
+            lines.append(f"its screen is in '{path}'")
         with suppress(LabError):
-            said = self.collect_logs(now)
-            seen += [said] if said else []
-        seen.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
-        return "; ".join(seen)
+            logs = self.collect_logs(now)
+            lines += [logs] if logs else []
+        lines.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
+        return "; ".join(lines)
 
-    def _error_parts(self, what: str) -> tuple[str, str, str]:
+    def _error_parts(self, happened: str) -> tuple[str, str, str]:
         """Doing, happened and hint of the error that ends the installation."""
         at = LOOK_AT[self.progress.phase]
         if self.progress.ending == "failed":
             at = "what the step says, and at 'Known traps' in docs/how-to/windows.md"
-        return self._doing, f"{what}; {self.evidence()}", f"look at {at}; then build it again"
+        return self._doing, f"{happened}; {self.evidence()}", f"look at {at}; then build it again"
 
 
 def _describe_ending(progress: Progress) -> str:

@@ -69,13 +69,13 @@ class Volume:
 
     def find(self, path: str) -> str | None:
         """The path as the volume writes it, found regardless of case, or None."""
-        found = ""
+        place = ""
         for part in path.split("/"):
-            there = {name.lower(): name for name in self.names(found)}
-            if part.lower() not in there:
+            entries = {name.lower(): name for name in self.names(place)}
+            if part.lower() not in entries:
                 return None
-            found = f"{found}/{there[part.lower()]}".lstrip("/")
-        return found
+            place = f"{place}/{entries[part.lower()]}".lstrip("/")
+        return place
 
     def read(self, path: str) -> bytes:
         """A file's content; ``path`` as the volume writes it."""
@@ -84,71 +84,72 @@ class Volume:
     def _run(self, *command: str) -> bytes:
         out = self.scratch / "said"
         programs.run(self.doing, command, Deadline(_SECONDS), output=out)
-        said = out.read_bytes()
+        content = out.read_bytes()
         out.unlink()
-        return said
+        return content
 
 
 @contextmanager
-def windows_volume(disk: Path, scratch: Path, doing: str) -> Iterator[Volume]:
+def windows_volume(disk: Path, scratch: Path, action: str) -> Iterator[Volume]:
     """Drive C of a qcow2 disk.
 
-    ``scratch``: a directory with room for the disk's content. ``doing``: for messages.
+    ``scratch``: a directory with room for the disk's content. ``action``: for messages.
 
     Raises BrokenError when no partition is an NTFS volume with a folder ``Windows``, or one cannot
     be read.
     """
-    programs.need(doing, *PROGRAMS)
+    programs.need(action, *PROGRAMS)
     head = scratch / "head"
-    _copy(disk, 0, _HEAD, head, doing)
-    found = _partitions(head.read_bytes())
+    _copy(disk, 0, _HEAD, head, action)
+    partitions = _partitions(head.read_bytes())
     head.unlink()
     part = scratch / "partition"
     try:
-        for offset, size in sorted(found, key=lambda one: -one[1]):
-            _copy(disk, offset, _SECTOR, part, doing)
+        for offset, size in sorted(partitions, key=lambda partition: -partition[1]):
+            _copy(disk, offset, _SECTOR, part, action)
             if part.read_bytes()[3:11] != _NTFS:
                 continue
-            _copy(disk, offset, size, part, doing)
-            volume = Volume(part, doing, scratch)
+            _copy(disk, offset, size, part, action)
+            volume = Volume(part, action, scratch)
             if volume.find("Windows") is not None:
                 yield volume
                 return
     finally:
         part.unlink(missing_ok=True)
     raise BrokenError(
-        doing,
-        f"none of the {len(found)} partitions of '{disk}' is an NTFS volume with a folder Windows",
+        action,
+        f"none of the {len(partitions)} partitions of '{disk}' is an NTFS volume with a "
+        "folder Windows",
         "look at it with 'virt-filesystems -a DISK' or in another machine",
     )
 
 
-def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
+def refuse_answer_files(disk: Path, scratch: Path, action: str) -> None:
     """Check that a generalised disk has no answer file; every clone would obey it, not its own.
 
     Raises BrokenError when it has one, or cannot be read.
     """
-    with windows_volume(disk, scratch, doing) as volume:
+    with windows_volume(disk, scratch, action) as volume:
         kept = [path for file in ANSWER_FILES if (path := volume.find(file))]
     if kept:
-        listed = ", ".join(one.replace("/", "\\") for one in kept)
+        listed = ", ".join(log.replace("/", "\\") for log in kept)
         raise BrokenError(
-            doing,
+            action,
             f"the generalised disk has {listed}: every clone would obey that answer file, "
             "with the build's name and password, instead of its own",
             "sysprep has found an answer medium: see C:\\hybridlab\\log\\sysprep.log; build again",
         )
 
 
-def read_logs(disk: Path, scratch: Path, doing: str) -> dict[str, str]:
+def read_logs(disk: Path, scratch: Path, action: str) -> dict[str, str]:
     """Logs of Setup and the lab's scripts: text by file name.
 
     Raises BrokenError when they cannot be read.
     """
-    with windows_volume(disk, scratch, doing) as volume:
-        there = {log: path for log in LOGS if (path := volume.find(log))}
+    with windows_volume(disk, scratch, action) as volume:
+        paths = {log: path for log in LOGS if (path := volume.find(log))}
         return {
-            one.lower().replace("/", "-"): _decode(volume.read(path)) for one, path in there.items()
+            log.lower().replace("/", "-"): _decode(volume.read(path)) for log, path in paths.items()
         }
 
 
@@ -157,13 +158,13 @@ def _decode(content: bytes) -> str:
     return content.decode("utf-16" if unicode else "utf-8-sig", errors="replace")
 
 
-def _copy(disk: Path, offset: int, size: int, target: Path, doing: str) -> None:
+def _copy(disk: Path, offset: int, size: int, target: Path, action: str) -> None:
     """Copy bytes of a qcow2 disk, as its guest sees it, into a sparse raw file."""
     name = str(disk).replace(",", ",,")
     options = f"driver=raw,offset={offset},size={size},file.driver=qcow2"
     where = f"{options},file.file.driver=file,file.file.filename={name}"
     command = ["qemu-img", "convert", "-O", "raw", "--image-opts", where, str(target)]
-    programs.run(doing, command, Deadline(_SECONDS))
+    programs.run(action, command, Deadline(_SECONDS))
 
 
 def _partitions(head: bytes) -> list[tuple[int, int]]:

@@ -141,8 +141,8 @@ def encode_password(password: str, suffix: Suffix) -> str:
 def mask(document: str) -> str:
     """An answer file to show, without passwords and without keys other than public ones."""
     public = {key for release in RELEASES.values() for key in release.keys.values()}
-    hidden = _VALUE.sub(lambda found: found[1] + MASK, document)
-    return _KEY.sub(lambda found: found[0] if found[0] in public else MASK, hidden)
+    hidden = _VALUE.sub(lambda match: match[1] + MASK, document)
+    return _KEY.sub(lambda match: match[0] if match[0] in public else MASK, hidden)
 
 
 HIDDEN = "-".join(["XXXXX"] * 5)
@@ -172,12 +172,12 @@ def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str |
 
     Raises PreflightError when there is a key for evaluation media, or none for media that need one.
     """
-    doing = f"choosing the product key of {wanted.release.name}"
+    action = f"choosing the product key of {wanted.release.name}"
     if channel == "evaluation":
         if own is None:
             return None
         raise PreflightError(
-            doing,
+            action,
             'evaluation media take none: Setup would say "No images are available"',
             'leave "key" out of the recipe, or use a medium of the volume licence',
         )
@@ -187,7 +187,7 @@ def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str |
         return wanted.release.keys[wanted.edition]
     if channel == "retail":
         raise PreflightError(
-            doing,
+            action,
             "retail media need one, and none is configured",
             f"configure it in the inventory: [secrets.{SECRET}] file = ...",
         )
@@ -198,7 +198,7 @@ _SECRET_MOST = 4096
 """Bytes of a file that are read: secrets are shorter."""
 
 
-def read_secret(name: str, secret: Secret, doing: str) -> str:
+def read_secret(name: str, secret: Secret, action: str) -> str:
     """Read a secret, without surrounding white space.
 
     Raises PreflightError when the variable or file does not exist, cannot be read, or is empty.
@@ -206,16 +206,16 @@ def read_secret(name: str, secret: Secret, doing: str) -> str:
     hint = f"set it, or leave [secrets.{name}] out of the inventory"
     if secret.file is None:
         source = f"the environment variable {secret.environment} of [secrets.{name}]"
-        found = os.environ.get(secret.environment or "")
-        if found is None:
-            raise PreflightError(doing, f"{source} is not set", hint)
+        value = os.environ.get(secret.environment or "")
+        if value is None:
+            raise PreflightError(action, f"{source} is not set", hint)
     else:
         source = f"'{secret.file}' of [secrets.{name}]"
         try:
             with secret.file.open("rb") as file:
-                found = file.read(_SECRET_MOST).decode("utf-8", errors="replace")
+                value = file.read(_SECRET_MOST).decode("utf-8", errors="replace")
         except OSError as error:
-            raise PreflightError(doing, f"{source}: {error.strerror}", hint) from error
-    if not found.strip():
-        raise PreflightError(doing, f"{source} is empty", hint)
-    return found.strip()
+            raise PreflightError(action, f"{source}: {error.strerror}", hint) from error
+    if not value.strip():
+        raise PreflightError(action, f"{source} is empty", hint)
+    return value.strip()

@@ -107,7 +107,7 @@ class Runner:
 
     def wait_until(
         self,
-        doing: str,
+        action: str,
         step: steps.ClusterStep,
         lacks: Callable[[Mapping[str, Any]], str],
         seconds: float | None = None,
@@ -116,7 +116,7 @@ class Runner:
 
         The machine may be unreachable meanwhile; the error then counts as the last state seen.
 
-        ``doing``: what is waited for, as text. ``step``: the step that polls. ``lacks``: returns
+        ``action``: what is waited for, as text. ``step``: the step that polls. ``lacks``: returns
         what its facts lack, or an empty text; it may raise to end the wait. ``seconds``: the limit;
         None for ``BACK_SECONDS``.
 
@@ -144,16 +144,16 @@ class Runner:
             return met
 
         hint = f"look at its console, and at {DIRECTORY}\\log on it"
-        deadline.wait(doing, look, until=lambda seen: not seen, every=LOOK_SECONDS, hint=hint)
+        deadline.wait(action, look, until=lambda why: not why, every=LOOK_SECONDS, hint=hint)
 
 
-def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:
+def fact_of(facts: Mapping[str, Any], name: str, action: str) -> Any:
     """A fact by name.
 
     Raises BrokenError when the step did not report it.
     """
     if name not in facts:
-        raise BrokenError(doing, f"its answer has no '{name}': {dict(facts)}")
+        raise BrokenError(action, f"its answer has no '{name}': {dict(facts)}")
     return facts[name]
 
 
@@ -183,10 +183,12 @@ def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
         happened += f"\n  last log lines of {service}:\n    " + "\n    ".join(lines[-_LOG_LINES:])
     else:
         happened += f"\n  {service} has written nothing to {path}"
-    found = match((*error.happened.splitlines(), *lines))
-    if not found:
+    meanings = match((*error.happened.splitlines(), *lines))
+    if not meanings:
         return StepError(error.doing, happened, error.hint)
-    return StepError(error.doing, f"{happened}\n  that means: {found[0].cause}", found[0].hint)
+    return StepError(
+        error.doing, f"{happened}\n  that means: {meanings[0].cause}", meanings[0].hint
+    )
 
 
 REGISTER_SECONDS = 300.0
@@ -229,8 +231,8 @@ class WindowsBringUp:
     def seen(self) -> WindowsObserved:
         """The node's Windows version, read once."""
         facts = self._surveyed()
-        doing = f"reading the Windows version of '{self.plan.node.name}'"
-        return WindowsObserved(said(facts, "build", doing), said(facts, "revision", doing))
+        action = f"reading the Windows version of '{self.plan.node.name}'"
+        return WindowsObserved(fact_of(facts, "build", action), fact_of(facts, "revision", action))
 
     def _surveyed(self) -> Mapping[str, Any]:
         return self.runner.run(self.plan.survey()).facts
@@ -240,23 +242,25 @@ class WindowsBringUp:
         plan, name = self.plan, self.plan.node.name
         self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
         began = time.time()
-        facts, doing = self._surveyed(), f"looking at Windows node '{name}'"
+        facts, action = self._surveyed(), f"looking at Windows node '{name}'"
         reason = unfit_windows(plan.manifest, plan.cluster.topology, self.seen)
         if reason:
-            raise BrokenError(doing, reason, "build its image from a newer ISO, or a fuller bundle")
-        if not said(facts, "medium", doing):
+            raise BrokenError(
+                action, reason, "build its image from a newer ISO, or a fuller bundle"
+            )
+        if not fact_of(facts, "medium", action):
             words = f"no drive on it has the label '{medium.LABEL}'"
-            raise BrokenError(doing, words, f"attach the bundle medium to '{name}'")
-        if not said(facts, "address", doing):
+            raise BrokenError(action, words, f"attach the bundle medium to '{name}'")
+        if not fact_of(facts, "address", action):
             words = f"no interface on it has the address {plan.node.address}"
-            raise BrokenError(doing, words, "see 'lab shell' and Get-NetIPAddress there")
-        clock = said(facts, "clock", doing)
+            raise BrokenError(action, words, "see 'lab shell' and Get-NetIPAddress there")
+        clock = fact_of(facts, "clock", action)
         if off := seconds_off(clock, began, time.time()):
             words = (
                 f"its clock says {clock}, {off} s off this machine's: certificates would be invalid"
             )
             raise BrokenError(
-                doing, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
+                action, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
             )
         say(f"{name}: Windows build {self.seen}")
         if warning := evaluation_ending(facts.get("evaluation")):
@@ -265,9 +269,9 @@ class WindowsBringUp:
     def _earlier_life(self) -> None:
         """Clean up after a node that was deleted or whose join was interrupted."""
         name, facts = self.plan.node.name, self._surveyed()
-        there, networks = tuple(facts["there"]), tuple(facts["networks"])
-        left = leftovers(there, networks)
-        joined = paths.KUBELET_CONF in there
+        paths_there, networks = tuple(facts["there"]), tuple(facts["networks"])
+        left = leftovers(paths_there, networks)
+        joined = paths.KUBELET_CONF in paths_there
         if not (joined or left):
             return
         if joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
@@ -311,13 +315,13 @@ class WindowsBringUp:
         wanted = plan.hns_network()
         if wanted is not None and not self.runner.run(wanted).facts.get("made"):
             say(f"{name}: creating HNS networks; the node loses its network for some seconds")
-            doing = f"waiting for '{name}' to come back with its HNS networks"
-            self.runner.wait_until(doing, plan.hns_state(), self._lacks_networks)
+            action = f"waiting for '{name}' to come back with its HNS networks"
+            self.runner.wait_until(action, plan.hns_state(), self._lacks_networks)
         if plan.network.maker == "flannel":
             self._start_flannel()
         if plan.network.maker != "lab":
-            doing = f"waiting for HNS network '{plan.network.name}' on '{name}'"
-            self._wait_for_foreign(doing)
+            action = f"waiting for HNS network '{plan.network.name}' on '{name}'"
+            self._wait_for_foreign(action)
         if plan.network.maker == "flannel" and plan.network.kind == "L2Bridge":
             self._reserve()
         plugin = plan.plugin_files()
@@ -330,10 +334,10 @@ class WindowsBringUp:
             say(f"{self.plan.node.name}: starting flanneld; the node loses its network for seconds")
         self.runner.run_though_cut_off(self.plan.flannel_task())
 
-    def _wait_for_foreign(self, doing: str) -> None:
+    def _wait_for_foreign(self, action: str) -> None:
         """Wait until flannel or Calico has created the network; a failure shows its log."""
         try:
-            self.runner.wait_until(doing, self.plan.hns_state(), self._lacks_pod_network)
+            self.runner.wait_until(action, self.plan.hns_state(), self._lacks_pod_network)
         except BrokenError as error:
             if self.plan.network.maker != "flannel":
                 raise
@@ -352,13 +356,17 @@ class WindowsBringUp:
         if not facts["done"]:
             return f"hns-make is {facts['tasks'].get('hns-make') or 'gone'}, {_named(facts)}"
         made = (json.loads(network) for network in wanted.networks)
-        prefixes = tuple((one["Name"], one["Subnets"][0]["AddressPrefix"]) for one in made)
+        prefixes = tuple(
+            (network["Name"], network["Subnets"][0]["AddressPrefix"]) for network in made
+        )
         return self._lacks_address(facts) or self._lacks(facts, prefixes)
 
     def _lacks_pod_network(self, facts: Mapping[str, Any]) -> str:
-        one = self.plan.network
-        lacking = self._lacks_address(facts) or self._lacks(facts, ((one.name, one.pod_cidr),))
-        if not lacking and one.maker == "flannel" and paths.SUBNET_ENV not in facts["there"]:
+        network = self.plan.network
+        lacking = self._lacks_address(facts) or self._lacks(
+            facts, ((network.name, network.pod_cidr),)
+        )
+        if not lacking and network.maker == "flannel" and paths.SUBNET_ENV not in facts["there"]:
             return f"flanneld has not written '{paths.SUBNET_ENV}'"
         return lacking
 
@@ -368,29 +376,31 @@ class WindowsBringUp:
 
     @staticmethod
     def _lacks(facts: Mapping[str, Any], wanted: tuple[tuple[str, str], ...]) -> str:
-        there = {(network["name"], network["prefix"]) for network in facts["networks"]}
-        missing = [f"'{name}' ({prefix})" for name, prefix in wanted if (name, prefix) not in there]
+        networks = {(network["name"], network["prefix"]) for network in facts["networks"]}
+        missing = [
+            f"'{name}' ({prefix})" for name, prefix in wanted if (name, prefix) not in networks
+        ]
         return f"HNS has no network {', '.join(missing)}; {_named(facts)}" if missing else ""
 
     def _reserve(self) -> str | None:
         wanted = self.plan.source_vip()
         if wanted is None:
             return None
-        doing = f"reserving an address on '{self.plan.node.name}'"
-        address = said(self.runner.run(wanted).facts, "address", doing)
+        action = f"reserving an address on '{self.plan.node.name}'"
+        address = fact_of(self.runner.run(wanted).facts, "address", action)
         cidr = self.plan.network.pod_cidr
         if IPv4Address(address) not in IPv4Network(cidr):
             words = (
                 f"'{paths.SOURCE_VIP}' on it says {address}, which is not in its pod CIDR {cidr}"
             )
             hint = "delete the node from the cluster, then 'lab up' again: this removes what an "
-            raise BrokenError(doing, words, f"{hint}earlier membership left")
+            raise BrokenError(action, words, f"{hint}earlier membership left")
         return str(address)
 
     def _settled(self) -> None:
         """Wait until all services run, and will run after a restart."""
-        doing = f"waiting for the services of '{self.plan.node.name}'"
-        self.runner.wait_until(doing, self.plan.health(), service_ailments, HEALTH_SECONDS)
+        action = f"waiting for the services of '{self.plan.node.name}'"
+        self.runner.wait_until(action, self.plan.health(), service_ailments, HEALTH_SECONDS)
 
 
 def _named(facts: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ def version_refusal(version: str) -> str | None:
 
 def takes_flag(program: str, version: str, flag: str) -> bool:
     """Whether this version of a program needs and accepts a flag such as ``--feature-gates``."""
-    return any(one.startswith(f"{flag}=") for one in rules.flags(program, "windows", version))
+    return any(known.startswith(f"{flag}=") for known in rules.flags(program, "windows", version))
 
 
 PAUSE = "registry.k8s.io/pause"
@@ -55,21 +55,21 @@ def images_for_build(manifest: Manifest, build: int) -> tuple[ContainerImage, ..
     repositories = dict.fromkeys(
         _repository(image) for image in manifest.images if image.os == "windows"
     )
-    found = (rules.windows_image(manifest, repository, str(build)) for repository in repositories)
-    return tuple(one for one in found if one is not None)
+    images = (rules.windows_image(manifest, repository, str(build)) for repository in repositories)
+    return tuple(image for image in images if image is not None)
 
 
 def pause_image(manifest: Manifest, build: int) -> str:
     """Full name of the sandbox image for a build; KeyError if the bundle has none."""
-    found = rules.windows_image(manifest, PAUSE, str(build))
-    if found is None:
+    image = rules.windows_image(manifest, PAUSE, str(build))
+    if image is None:
         raise KeyError(f"{PAUSE} for build {build}")
-    return found.name
+    return image.name
 
 
 def missing_images(manifest: Manifest, build: int) -> tuple[str, ...]:
     """What a node with this build needs and the bundle lacks, as text."""
-    found = []
+    problems = []
     for repository in NEEDED:
         if rules.windows_image(manifest, repository, str(build)) is None:
             builds = sorted(
@@ -78,8 +78,10 @@ def missing_images(manifest: Manifest, build: int) -> tuple[str, ...]:
                 if image.os == "windows" and _repository(image) == repository
             )
             has = f"it has {', '.join(builds)}" if builds else "it has none for Windows"
-            found.append(f"the bundle has no image '{repository}' for Windows build {build}: {has}")
-    return tuple(found)
+            problems.append(
+                f"the bundle has no image '{repository}' for Windows build {build}: {has}"
+            )
+    return tuple(problems)
 
 
 def _repository(image: ContainerImage) -> str:
@@ -136,8 +138,8 @@ def too_old(observed: WindowsObserved, topology: str) -> str | None:
 
 def year_of(image: str) -> Year | None:
     """The release in an image's name (``windows-server-2022``); None if there is none."""
-    found: list[Year] = [year for year in RELEASES if year in image]
-    return found[0] if len(found) == 1 else None
+    years: list[Year] = [year for year in RELEASES if year in image]
+    return years[0] if len(years) == 1 else None
 
 
 _OWN_NETWORKS = ("External", "cbr0", "l2bridge", "flannel.", "Calico")
@@ -158,10 +160,10 @@ def join_refusals(
     return tuple(f"{node.name}: {reason}" for reason in reasons if reason)
 
 
-def unfit_windows(manifest: Manifest, topology: str, seen: WindowsObserved) -> str | None:
+def unfit_windows(manifest: Manifest, topology: str, observed: WindowsObserved) -> str | None:
     """Why the Windows that was found cannot be a node; None if it can. Pure."""
-    lacking = missing_images(manifest, seen.build)
-    return too_old(seen, topology) or (lacking[0] if lacking else None)
+    lacking = missing_images(manifest, observed.build)
+    return too_old(observed, topology) or (lacking[0] if lacking else None)
 
 
 CLOCK_SECONDS = 60
@@ -195,9 +197,9 @@ def evaluation_ending(minutes: int | None) -> str:
     )
 
 
-def leftovers(there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[str, ...]:
+def leftovers(paths_there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[str, ...]:
     """Network state of an earlier membership that is on the node. Pure."""
-    files = tuple(path for path in there if path != paths.KUBELET_CONF)
+    files = tuple(path for path in paths_there if path != paths.KUBELET_CONF)
     return (*files, *(name for name in hns_networks if name.startswith(_OWN_NETWORKS)))
 
 

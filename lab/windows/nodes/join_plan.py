@@ -140,7 +140,7 @@ def _policies(
         settings = {"ProviderAddress": network.provider_address}
         values.append({"Type": "ProviderAddress", "Settings": settings})
     name, value = ("name", "value") if lower else ("Name", "Value")
-    return ({name: "EndpointPolicy", value: one} for one in values)
+    return ({name: "EndpointPolicy", value: policy} for policy in values)
 
 
 EXTERNAL = "External"
@@ -275,16 +275,16 @@ class JoinPlan:
         )
         return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
-    def containerd(self, seen: WindowsObserved) -> image_steps.Containerd:
+    def containerd(self, observed: WindowsObserved) -> image_steps.Containerd:
         """The container runtime, whose programs the bundle step has copied."""
-        return image_steps.Containerd(pause_image(self.manifest, seen.build))
+        return image_steps.Containerd(pause_image(self.manifest, observed.build))
 
-    def images(self, seen: WindowsObserved) -> steps.NodeImages:
+    def images(self, observed: WindowsObserved) -> steps.NodeImages:
         """Import its container images."""
-        wanted = images_for_build(self.manifest, seen.build)
+        wanted = images_for_build(self.manifest, observed.build)
         return steps.NodeImages(
             medium.LABEL,
-            tuple(steps.ImageFile(medium.image_path(one.name), one.name) for one in wanted),
+            tuple(steps.ImageFile(medium.image_path(image.name), image.name) for image in wanted),
         )
 
     def files(self, join: NodeCredentials) -> steps.NodeFiles:
@@ -317,9 +317,9 @@ class JoinPlan:
             rules.append(FirewallRule("vxlan", "UDP", (str(self.network.port),)))
         return image_steps.Firewall(tuple(rules))
 
-    def kubelet(self, seen: WindowsObserved, *, start: bool) -> steps.NodeService:
+    def kubelet(self, observed: WindowsObserved, *, start: bool) -> steps.NodeService:
         """The kubelet service; before ``kubeadm join`` it has no configuration to start with."""
-        pause = pause_image(self.manifest, seen.build)
+        pause = pause_image(self.manifest, observed.build)
         return steps.NodeService(
             service=KUBELET_SERVICE,
             command=kubelet_command(self.node, pause, by_hand=self.by_hand),
@@ -403,24 +403,24 @@ class JoinPlan:
 
     def source_vip(self) -> steps.SourceVip | None:
         """Reserve an address that no pod gets; None if none is needed."""
-        one = self.network
-        if one.kind != "Overlay" and one.maker != "flannel":
+        network = self.network
+        if network.kind != "Overlay" and network.maker != "flannel":
             return None
         return steps.SourceVip(
             plugin=f"{paths.CNI_BIN}\\host-local.exe",
-            request=address_request(one),
+            request=address_request(network),
             request_file=paths.SOURCE_VIP_REQUEST,
             answer_file=paths.SOURCE_VIP,
             container="dummy",
-            endpoint=one.endpoint if one.maker == "calico" else None,
+            endpoint=network.endpoint if network.maker == "calico" else None,
         )
 
-    def proxy(self, seen: WindowsObserved, source_vip: str | None) -> steps.NodeService:
+    def proxy(self, observed: WindowsObserved, source_vip: str | None) -> steps.NodeService:
         """The kube-proxy service."""
         vip = source_vip if self.network.kind == "Overlay" else None
         return steps.NodeService(
             service=SERVICE,
-            command=proxy_command(self.cluster, self.node, self.network, seen, vip),
+            command=proxy_command(self.cluster, self.node, self.network, observed, vip),
             depends=(KUBELET_SERVICE,),
             environment=(f"KUBE_NETWORK={self.network.name}",),
             flags_file=None,

@@ -74,13 +74,13 @@ def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> Windows
 
     Raises UsageError when the topology does not work on Windows or the node has no pod CIDR.
     """
-    doing = f"planning the network of Windows node '{node.name}'"
+    action = f"planning the network of Windows node '{node.name}'"
     topology = cluster.topology
     if topology not in KNOWN:
         words = DOCUMENTED_ONLY.get(topology, f"topology '{topology}' is not known on Windows")
-        raise UsageError(doing, words)
+        raise UsageError(action, words)
     if node.pod_cidr is None:
-        raise UsageError(doing, "it has no pod CIDR", "give the node one in the scenario")
+        raise UsageError(action, "it has no pod CIDR", "give the node one in the scenario")
     if topology in OVERLAYS | CALICO:
         return _overlay(cluster, intent, node)
     return _bridge(cluster, intent, node)

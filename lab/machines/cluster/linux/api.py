@@ -54,7 +54,7 @@ class ClusterApi:
         deadline.wait(
             f"waiting for the API server on '{name}'",
             look,
-            until=lambda said: said == "ok",
+            until=lambda answer: answer == "ok",
             every=_AGAIN_SECONDS,
             hint=f"check its log: 'crictl ps -a' or 'journalctl' on '{name}'",
         )
@@ -78,11 +78,11 @@ class ClusterApi:
 
     def delete_node(self, name: str, deadline: Deadline) -> None:
         """Remove a Node and wait until it is gone."""
-        doing = f"removing node '{name}'"
+        action = f"removing node '{name}'"
         with self._open(deadline) as api:
-            api.patiently(doing, lambda: api.remove(f"{NODES}/{name}", deadline), deadline)
+            api.patiently(action, lambda: api.remove(f"{NODES}/{name}", deadline), deadline)
             left = "it is still there"
-            wait_for(api, NODES, lambda there: left if name in there else "", doing, deadline)
+            wait_for(api, NODES, lambda nodes: left if name in nodes else "", action, deadline)
 
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
         """Wait for the node to register, and set its pod CIDR.
@@ -90,26 +90,26 @@ class ClusterApi:
         Raises BrokenError when it has another one, which cannot be changed; DeadlineError when it
         does not register in time.
         """
-        doing = f"setting the pod CIDR of node '{node.name}' to {node.pod_cidr}"
+        action = f"setting the pod CIDR of node '{node.name}' to {node.pod_cidr}"
         spec = {"spec": {"podCIDR": node.pod_cidr, "podCIDRs": [node.pod_cidr]}}
         with self._open(deadline) as api:
-            there = wait_for(
+            nodes = wait_for(
                 api,
                 NODES,
-                lambda there: "" if node.name in there else "it is not registered",
+                lambda registered: "" if node.name in registered else "it is not registered",
                 f"waiting for node '{node.name}' to register",
                 deadline,
                 hint=f"see 'journalctl -u kubelet' on '{node.name}'",
             )
-            has = there[node.name].get("spec", {}).get("podCIDR")
+            has = nodes[node.name].get("spec", {}).get("podCIDR")
             if has == node.pod_cidr:
                 return
             if has:
                 hint = f"kubectl delete node {node.name}; lab up"
-                raise BrokenError(doing, f"it has {has}", hint)
+                raise BrokenError(action, f"it has {has}", hint)
             path = f"{NODES}/{node.name}"
             api.patiently(
-                doing, lambda: api.ask("PATCH", path, deadline, spec, content=MERGE), deadline
+                action, lambda: api.ask("PATCH", path, deadline, spec, content=MERGE), deadline
             )
 
     def wait_for_nodes(self, names: Iterable[str], deadline: Deadline) -> None:
@@ -120,19 +120,19 @@ class ClusterApi:
         """
         wanted, last = tuple(names), dict[str, str]()
 
-        def missing(there: Objects) -> str:
+        def missing(nodes: Objects) -> str:
             last.clear()
-            last.update(unready_nodes(there, wanted))
+            last.update(unready_nodes(nodes, wanted))
             return _listed(last)
 
-        doing = "waiting for the nodes to be Ready"
+        action = "waiting for the nodes to be Ready"
         try:
             with self._open(deadline) as api:
-                wait_for(api, NODES, missing, doing, deadline)
+                wait_for(api, NODES, missing, action, deadline)
         except DeadlineError as error:
             if not last:  # the API never answered
                 raise
-            raise self._explain_unready(doing, last, deadline) from error
+            raise self._explain_unready(action, last, deadline) from error
 
     def wait_for_daemon_set(self, daemon_set: tuple[str, str], deadline: Deadline) -> None:
         """Wait until a DaemonSet, by namespace and name, is ready on every node it is scheduled to.
@@ -142,9 +142,9 @@ class ClusterApi:
         namespace, name = daemon_set
         with self._open(deadline) as api:
 
-            def missing(there: Objects) -> str:
+            def missing(daemon_sets: Objects) -> str:
                 pods = api.listing(namespaced("pods", namespace), deadline).objects
-                return _listed(daemon_set_rollout(there.get(name), name, pods.values()))
+                return _listed(daemon_set_rollout(daemon_sets.get(name), name, pods.values()))
 
             wait_for(
                 api,
@@ -162,8 +162,8 @@ class ClusterApi:
         """
         wanted = dns.replicas(self._cluster)
 
-        def missing(there: Objects) -> str:
-            states = {name: _pod_state(one) for name, one in there.items()}
+        def missing(pods: Objects) -> str:
+            states = {name: _pod_state(pod) for name, pod in pods.items()}
             ready = sum(state == "ready" for state in states.values())
             return "" if ready >= wanted else f"{ready} of {wanted} are ready; {_listed(states)}"
 
@@ -190,7 +190,7 @@ class ClusterApi:
         return unready_nodes(nodes, [node.name for node in self._cluster.nodes if node.pod_cidr])
 
     def _explain_unready(
-        self, doing: str, last: Mapping[str, str], deadline: Deadline
+        self, action: str, last: Mapping[str, str], deadline: Deadline
     ) -> DeadlineError:
         linux = {node.name for node in self._cluster.nodes if node.os == "linux"}
         parts, hints = [], []
@@ -204,7 +204,7 @@ class ClusterApi:
             parts.append("\n    ".join((part, *lines[-_SHOWN_LINES:])))
         happened = f"not Ready within {deadline.seconds:g} s: {'; '.join(parts)}"
         return DeadlineError(
-            doing, happened, next(iter(hints), f"journalctl -u kubelet on '{next(iter(last))}'")
+            action, happened, next(iter(hints), f"journalctl -u kubelet on '{next(iter(last))}'")
         )
 
     def _kubelet_log(self, name: str) -> str:
@@ -219,10 +219,10 @@ def node_condition(node: Mapping[str, Any] | None) -> str:
     """``"Ready"``, or why the node is not, from its condition. Pure."""
     if node is None:
         return "not registered"
-    found = {
+    conditions = {
         condition["type"]: condition for condition in node.get("status", {}).get("conditions", ())
     }
-    ready = found.get("Ready")
+    ready = conditions.get("Ready")
     if ready is None:
         return "has no condition Ready yet"
     if ready["status"] == "True":
@@ -232,8 +232,8 @@ def node_condition(node: Mapping[str, Any] | None) -> str:
 
 def unready_nodes(nodes: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
     """Those of ``names`` that are not Ready, and why. Pure."""
-    said = {name: node_condition(nodes.get(name)) for name in names}
-    return {name: why for name, why in said.items() if why != "Ready"}
+    conditions = {name: node_condition(nodes.get(name)) for name in names}
+    return {name: why for name, why in conditions.items() if why != "Ready"}
 
 
 def daemon_set_rollout(
@@ -259,8 +259,8 @@ def daemon_set_rollout(
 
 def _pod_state(pod: Mapping[str, Any]) -> str:
     """``"ready"``, or why not."""
-    seen = read_pod(pod)
-    return "ready" if seen.ready else seen.trouble or seen.phase
+    state = read_pod(pod)
+    return "ready" if state.ready else state.trouble or state.phase
 
 
 def _listed(states: Mapping[str, str]) -> str:

@@ -116,12 +116,12 @@ class _BringUp:
                 without_secrets(run_controller(cluster, self.intent, node, BLANK, around))
                 for node in planes
             ]
-            asked = [controller_subjects(cluster, self.intent, node, around) for node in planes]
+            subjects = [controller_subjects(cluster, self.intent, node, around) for node in planes]
             joined = [
                 without_secrets(run_worker(cluster, node, BLANK, around.patience))
                 for node in workers
             ]
-            return (made, asked), joined
+            return (made, subjects), joined
         none = Ticket("", "")
         init = init_documents(cluster, self.intent, self.manifest, around)
         further = [join_documents(cluster, node, none, around) for node in planes[1:]]

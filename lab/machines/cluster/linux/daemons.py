@@ -38,8 +38,10 @@ def wanted_daemons(intent: Intent) -> Mapping[str, tuple[Daemon, ...]]:
     A cluster node's BGP speakers learn nothing before there are pods, so BIRD counts as ready once
     it is up. Calico and ovn-kubernetes bring the nodes' daemons themselves.
     """
-    found = {machine.name: tuple(_machine_daemons(intent, machine)) for machine in intent.machines}
-    return {name: daemons for name, daemons in found.items() if daemons}
+    daemons_by_machine = {
+        machine.name: tuple(_machine_daemons(intent, machine)) for machine in intent.machines
+    }
+    return {name: daemons for name, daemons in daemons_by_machine.items() if daemons}
 
 
 def unit_name(daemon: Daemon) -> str:
@@ -49,27 +51,27 @@ def unit_name(daemon: Daemon) -> str:
 
 def unfit_daemons(intent: Intent) -> str:
     """Why a daemon cannot run as a unit, as a clause; empty if all can."""
-    asked = [
+    unfit = [
         daemon.name
         for daemons in wanted_daemons(intent).values()
         for daemon in daemons
         if daemon.after
     ]
-    if not asked:
+    if not unfit:
         return ""
-    listed = ", ".join(dict.fromkeys(asked))
+    listed = ", ".join(dict.fromkeys(unfit))
     return f"{listed} need commands once they are ready, which only the embedded provider runs"
 
 
 def required_packages(intent: Intent) -> Mapping[str, frozenset[str]]:
     """The Debian packages that each machine's image must have."""
     ours = wanted_daemons(intent)
-    found = {
+    packages_by_machine = {
         machine.name: frozenset(daemon.package for daemon in ours.get(machine.name, ()))
         | _cluster_packages(intent, machine)
         for machine in intent.machines
     }
-    return {name: packages for name, packages in found.items() if packages}
+    return {name: packages for name, packages in packages_by_machine.items() if packages}
 
 
 def _cluster_packages(intent: Intent, machine: MachineIntent) -> frozenset[str]:
@@ -77,7 +79,7 @@ def _cluster_packages(intent: Intent, machine: MachineIntent) -> frozenset[str]:
     addon = addons().get(intent.topology)
     if intent.kubernetes is None or addon is None or machine.os != "linux":
         return frozenset()
-    planes = (one.kubelet for one in intent.machines if one.kubelet)
+    planes = (member.kubelet for member in intent.machines if member.kubelet)
     by_hand = any(plane.role == "control-plane" and plane.pod_cidr is None for plane in planes)
     unit = by_hand and machine.kubelet and machine.kubelet.pod_cidr
     iptables = unit and intent.kubernetes.proxy_mode == "iptables"
@@ -147,8 +149,8 @@ def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
     Raises LabError when a machine cannot be reached.
     """
     wanted = wanted_daemons(intent)
-    found = on_each(wanted, lambda name: _ailment(name, wanted[name], site))
-    return {name: found[name] for name in wanted if found[name]}
+    ailments = on_each(wanted, lambda name: _ailment(name, wanted[name], site))
+    return {name: ailments[name] for name in wanted if ailments[name]}
 
 
 def _ailment(name: str, some: tuple[Daemon, ...], site: ClusterSite) -> str:
@@ -179,38 +181,38 @@ def start_daemons(intent: Intent, site: ClusterSite) -> None:
     wanted = wanted_daemons(intent)
 
     def begin(name: str) -> None:
-        for one in now[name]:
-            site.run(name, daemon_operations(one))
+        for daemon in now[name]:
+            site.run(name, daemon_operations(daemon))
 
     def wait(name: str) -> None:
-        for one in now[name]:
-            _await_ready(name, one, site)
+        for daemon in now[name]:
+            _await_ready(name, daemon, site)
 
-    for stage in sorted({one.stage for some in wanted.values() for one in some}):
+    for stage in sorted({daemon.stage for some in wanted.values() for daemon in some}):
         now = {
             name: chosen
             for name, some in wanted.items()
-            if (chosen := tuple(one for one in some if one.stage == stage))
+            if (chosen := tuple(daemon for daemon in some if daemon.stage == stage))
         }
         on_each(now, begin)
         on_each(now, wait)
         for name, some in now.items():
-            site.say(f"{name}: {', '.join(one.name for one in some)} ready")
+            site.say(f"{name}: {', '.join(daemon.name for daemon in some)} ready")
 
 
 def _await_ready(name: str, daemon: Daemon, site: ClusterSite) -> None:
     ready, log = daemon.ready, ("cat", f"{daemon.directory}/{LOG}")
-    doing = f"waiting for {daemon.name} on '{name}' to be ready ('{ready.pattern}')"
+    action = f"waiting for {daemon.name} on '{name}' to be ready ('{ready.pattern}')"
     deadline = site.deadline(ready.seconds)
     for _ in deadline.tries(_LOOK_SECONDS):
         if site.query(name, ("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
-            raise BrokenError(doing, f"it has ended: {_last_lines(site.query(name, log).stdout)}")
-        seen = site.query(name, ready.command or log)
-        if seen.code == 0 and re.search(ready.pattern, seen.stdout, re.MULTILINE):
+            raise BrokenError(action, f"it has ended: {_last_lines(site.query(name, log).stdout)}")
+        completed = site.query(name, ready.command or log)
+        if completed.code == 0 and re.search(ready.pattern, completed.stdout, re.MULTILINE):
             return
-        last = _last_lines(seen.stdout) or seen.stderr.strip() or "no output"
+        last = _last_lines(completed.stdout) or completed.stderr.strip() or "no output"
     raise DeadlineError(
-        doing,
+        action,
         f"not done within {deadline.seconds:g} s; last seen: {last}",
         f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
     )

@@ -101,8 +101,8 @@ class Keys:
         path = self._directory / f"{file}.json"
         with guarded_files(f"reading '{path}'"):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if text and (found := json.loads(text))["about"] == about:
-            return Pair(found["certificate"], found["key"])
+        if text and (pair := json.loads(text))["about"] == about:
+            return Pair(pair["certificate"], pair["key"])
         made = make()
         make_private(self._directory)
         kept = {"about": about, "certificate": made.certificate, "key": made.key}
@@ -202,11 +202,11 @@ def kubelet_rbac() -> tuple[Document, ...]:
 
 
 def _files(cluster: Cluster, pairs: Pairs) -> Operations:
-    found: list[Operation] = []
+    operations: list[Operation] = []
     for name in ("ca", "apiserver", "apiserver-kubelet-client", "etcd"):
-        found += pair_files(f"{PKI}/{name}", pairs[name])
+        operations += pair_files(f"{PKI}/{name}", pairs[name])
     accounts = pairs["service-accounts"]
-    found += [
+    operations += [
         WriteFile(f"{PKI}/sa.pub", accounts.certificate, secret=True),
         WriteFile(f"{PKI}/sa.key", accounts.key, 0o600, secret=True),
     ]
@@ -214,7 +214,7 @@ def _files(cluster: Cluster, pairs: Pairs) -> Operations:
         # to the API server on the same machine: HAProxy has none until one is ready
         server = api_endpoint(cluster) if name == "admin" else f"127.0.0.1:{API_PORT}"
         path = f"/etc/kubernetes/{name}.conf"
-        found.append(kubeconfig_file(cluster, path, server, pairs["ca"], pairs[name]))
+        operations.append(kubeconfig_file(cluster, path, server, pairs["ca"], pairs[name]))
     key = {"name": "key1", "secret": pairs["encryption"].key}
     encryption = {
         "apiVersion": "apiserver.config.k8s.io/v1",
@@ -228,8 +228,8 @@ def _files(cluster: Cluster, pairs: Pairs) -> Operations:
         ],
     }
     text = to_yaml((encryption,))
-    found.append(WriteFile("/etc/kubernetes/encryption.yaml", text, 0o600, secret=True))
-    return tuple(found)
+    operations.append(WriteFile("/etc/kubernetes/encryption.yaml", text, 0o600, secret=True))
+    return tuple(operations)
 
 
 def pair_files(path: str, pair: Pair) -> Operations:
@@ -355,9 +355,9 @@ class HardWay:
             pairs = {"ca": self._keys.authority()} | self._issued(node, worker_subjects(node))
             made[node.name] = run_worker(self._cluster, node, pairs, self._site.patience)
         on_each(made, lambda name: self._site.run(name, made[name]))
-        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        registered = self._api.nodes(self._site.deadline(API_SECONDS))
         for node in wanted:
-            if node.name not in there:
+            if node.name not in registered:
                 self.register(node)
             self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
 
@@ -369,5 +369,6 @@ class HardWay:
         self, node: ClusterNode, subjects: Mapping[str, CertificateSubject]
     ) -> dict[str, Pair]:
         return {
-            name: self._keys.issued(f"{node.name}-{name}", one) for name, one in subjects.items()
+            name: self._keys.issued(f"{node.name}-{name}", subject)
+            for name, subject in subjects.items()
         }

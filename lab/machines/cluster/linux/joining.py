@@ -244,9 +244,9 @@ class Joining:
         """Join the other control planes one by one: etcd takes one new member at a time."""
         others = self._cluster.control_planes()[1:]
         mark = self._member_mark()
-        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        nodes = self._api.nodes(self._site.deadline(API_SECONDS))
         for node in others:
-            new = self._is_new(node, mark, there)
+            new = self._is_new(node, mark, nodes)
             if new:
                 self._join(node, self._plane_ticket(), mark)
             # flannel is there already: without its network it ends, and is started again later
@@ -257,9 +257,9 @@ class Joining:
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
         """Join the nodes that are not control planes, all in parallel."""
         wanted = {node.name: node for node in nodes}
-        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        registered = self._api.nodes(self._site.deadline(API_SECONDS))
         mark = self._member_mark()
-        new = [node for node in wanted.values() if self._is_new(node, mark, there)]
+        new = [node for node in wanted.values() if self._is_new(node, mark, registered)]
         if new:
             ticket = self._ticket()
             on_each(
@@ -287,9 +287,11 @@ class Joining:
         for node in nodes:
             if node.pod_cidr:
                 self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
-            said = [one for one in self._of_nodes if one["metadata"]["name"] == node.name]
-            if said:
-                self._api.apply(said, self._site.deadline(API_SECONDS))
+            documents = [
+                document for document in self._of_nodes if document["metadata"]["name"] == node.name
+            ]
+            if documents:
+                self._api.apply(documents, self._site.deadline(API_SECONDS))
 
     def _ticket(self) -> Ticket:
         deadline = self._site.deadline(CREDENTIALS_SECONDS)
@@ -307,8 +309,8 @@ class Joining:
         self._site.run(self._cluster.control_planes()[0].name, upload_keys(documents))
         return replace(self._ticket(), certificate_key=key)
 
-    def _is_new(self, node: ClusterNode, mark: str, there: Iterable[str]) -> bool:
-        return node.name not in set(there) or self._mark(node) != mark
+    def _is_new(self, node: ClusterNode, mark: str, nodes: Iterable[str]) -> bool:
+        return node.name not in set(nodes) or self._mark(node) != mark
 
     def _member_mark(self) -> str:
         """Identifies the cluster: another authority or version is another cluster."""

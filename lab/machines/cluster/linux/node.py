@@ -78,8 +78,8 @@ def _with_own_kernel() -> Operations:
 def _with_kernel_of_host() -> Operations:
     """Change nothing that another container or the host would notice."""
     required = (
-        Run(there, unless=shlex.join(there), hint=f"run 'modprobe {name}' on the host of the lab")
-        for name, there in _MODULES.items()
+        Run(test, unless=shlex.join(test), hint=f"run 'modprobe {name}' on the host of the lab")
+        for name, test in _MODULES.items()
     )
     return (*required, *_settings(_SETTINGS))
 
@@ -169,10 +169,10 @@ def mount_medium() -> Operations:
     lines = (device, f"Where={MEDIUM}", "Type=iso9660", "Options=ro")
     unit = unit_file(MEDIUM_UNIT, about, (), lines, section="Mount")
     # never remounted, because programs run from it
-    there = (
+    test = (
         f"systemctl is-active --quiet {MEDIUM_UNIT} && systemctl is-enabled --quiet {MEDIUM_UNIT}"
     )
-    return (unit, Run(("systemctl", "enable", "--quiet", "--now", MEDIUM_UNIT), unless=there))
+    return (unit, Run(("systemctl", "enable", "--quiet", "--now", MEDIUM_UNIT), unless=test))
 
 
 def link_programs(wanted: Iterable[str]) -> Iterator[Symlink]:
@@ -199,10 +199,10 @@ def import_image(image: ContainerImage) -> Run:
     ``--local``: the transfer service gets the archive in small pieces, which takes two thirds
     longer (26.7 s instead of 16.2 s for kube-scheduler's 49 MB in an emulated guest).
     """
-    there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
+    test = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
     command = (*IMPORT, f"{MEDIUM}/{image_path(image.name)}")
     hint = "check the bundle: 'lab bundle verify'"
-    return Run(command, unless=there, seconds=IMPORT_SECONDS, hint=hint)
+    return Run(command, unless=test, seconds=IMPORT_SECONDS, hint=hint)
 
 
 PAUSE = "registry.k8s.io/pause"
@@ -233,8 +233,8 @@ def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
             "OOMScoreAdjust=-999",
         ),
     )  # as in containerd's own containerd.service
-    there = {program.name for program in manifest.programs if program.os == "linux"}
-    links = tuple(link_programs((*RUNTIME_PROGRAMS, *({_CRICTL} & there))))
+    programs = {program.name for program in manifest.programs if program.os == "linux"}
+    links = tuple(link_programs((*RUNTIME_PROGRAMS, *({_CRICTL} & programs))))
     endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
     files: tuple[Operation, ...] = (
         *links,
@@ -349,11 +349,11 @@ def node_images(
     """The images that the node may need."""
     if node.pod_cidr is None:
         return ()
-    found = [PAUSE, dns.IMAGE, AGNHOST, *addons()[cluster.topology].images(cluster)]
+    images = [PAUSE, dns.IMAGE, AGNHOST, *addons()[cluster.topology].images(cluster)]
     if cluster.how == "kubeadm":
-        found.append(_PROXY_IMAGE)
-        found += _PLANE_IMAGES if node.role == "control-plane" else ()
-    return tuple(manifest.image(name) for name in sorted(found))
+        images.append(_PROXY_IMAGE)
+        images += _PLANE_IMAGES if node.role == "control-plane" else ()
+    return tuple(manifest.image(name) for name in sorted(images))
 
 
 def prepare_node(
@@ -397,8 +397,8 @@ def prepare_balancer(
 
     HAProxy comes with the machine's image.
     """
-    found = balancer_machine(cluster, intent)
-    if found is None:
+    balancer = balancer_machine(cluster, intent)
+    if balancer is None:
         return None
     config = WriteFile(_HAPROXY_CONFIG, haproxy_config(cluster, intent, patience))
-    return found.name, (config, SystemdUnit("haproxy.service", inputs_digest((config,))))
+    return balancer.name, (config, SystemdUnit("haproxy.service", inputs_digest((config,))))

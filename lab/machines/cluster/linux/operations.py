@@ -208,92 +208,98 @@ class OperationRunner:
         """
         for kind, group in groupby(operations, _group):
             if kind == "files":
-                self._files([one for one in group if isinstance(one, WriteFile | Symlink)])
+                self._files(
+                    [operation for operation in group if isinstance(operation, WriteFile | Symlink)]
+                )
                 continue
-            for one in group:
-                self._one(one)
+            for operation in group:
+                self._one(operation)
 
     def _files(self, files: Sequence[WriteFile | Symlink]) -> None:
         look = ("sh", "-c", _LOOK, "look", *(file.path for file in files))
-        there = self._checked(look).stdout.splitlines()
-        wrong = [one for one, seen in zip(files, there, strict=True) if seen != _expected(one)]
+        states = self._checked(look).stdout.splitlines()
+        wrong = [
+            file for file, state in zip(files, states, strict=True) if state != _expected(file)
+        ]
         if not wrong:
             return
-        unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
+        unpack = ("sh", "-c", _CLEAR, "unpack", *(file.path for file in wrong))
         self._checked(unpack, stdin=_archive(wrong))
-        if any(one.path.startswith(f"{UNITS}/") for one in wrong):
+        if any(file.path.startswith(f"{UNITS}/") for file in wrong):
             self._checked(("systemctl", "daemon-reload"))
 
-    def _one(self, one: Operation) -> None:
-        match one:
+    def _one(self, operation: Operation) -> None:
+        match operation:
             case Run():
-                line = shlex.join(one.command)
-                guard = f"if {one.unless}; then exit 0; fi; " if one.unless else ""
+                line = shlex.join(operation.command)
+                guard = f"if {operation.unless}; then exit 0; fi; " if operation.unless else ""
                 script = ("sh", "-c", f"{guard}exec {line}")
-                self._checked(script, one.seconds, doing=line, hint=one.hint)
+                self._checked(script, operation.seconds, action=line, hint=operation.hint)
             case Remove():
-                listed = " ".join(one.paths)  # the shell expands patterns
+                listed = " ".join(operation.paths)  # the shell expands patterns
                 self._checked(("sh", "-c", f"for each in {listed}; do {_GONE}; done"))
             case SystemdUnit():
-                script = ("sh", "-c", _restart_script(one))
-                self._checked(script, one.seconds, doing=f"systemctl restart {one.unit}")
+                script = ("sh", "-c", _restart_script(operation))
+                self._checked(
+                    script, operation.seconds, action=f"systemctl restart {operation.unit}"
+                )
             case Enabled():
-                self._checked(("sh", "-c", _enable_script(one.unit)))
+                self._checked(("sh", "-c", _enable_script(operation.unit)))
 
     def _checked(
         self,
         command: Sequence[str],
         seconds: float = QUICK_SECONDS,
         stdin: bytes = b"",
-        doing: str = "",
+        action: str = "",
         hint: str = "",
     ) -> Completed:
         done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
         if done.code == 0:
             return done
-        words = f"'{shortened(doing)}'" if doing else command_words(command)
-        said = done.stderr.strip() or done.stdout.strip() or "no output"
-        raise command_failure(f"running {words} on '{self._name}'", done.code, said, hint)
+        words = f"'{shortened(action)}'" if action else command_words(command)
+        output = done.stderr.strip() or done.stdout.strip() or "no output"
+        raise command_failure(f"running {words} on '{self._name}'", done.code, output, hint)
 
 
 def _enable_script(unit: str) -> str:
     return f"systemctl is-enabled --quiet {unit} || systemctl enable --quiet {unit}"
 
 
-def _restart_script(one: SystemdUnit) -> str:
+def _restart_script(unit: SystemdUnit) -> str:
     """Enable a unit, and restart it unless it runs with these inputs."""
-    stamp = f"{_STAMPS}/{one.unit}"
-    how = "" if one.wait else "--no-block "
-    ready = "active" if one.wait else "active|activating"
-    return f"""{_enable_script(one.unit)}
-case $(systemctl is-active {one.unit}) in
-{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{one.inputs}" ] && exit 0 ;;
+    stamp = f"{_STAMPS}/{unit.unit}"
+    how = "" if unit.wait else "--no-block "
+    ready = "active" if unit.wait else "active|activating"
+    return f"""{_enable_script(unit.unit)}
+case $(systemctl is-active {unit.unit}) in
+{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{unit.inputs}" ] && exit 0 ;;
 esac
-systemctl reset-failed {one.unit} 2>/dev/null
-if ! systemctl restart {how}{one.unit}; then
-    journalctl --no-pager -o cat -n {_TAIL_LINES} -u {one.unit} >&2; exit 1
+systemctl reset-failed {unit.unit} 2>/dev/null
+if ! systemctl restart {how}{unit.unit}; then
+    journalctl --no-pager -o cat -n {_TAIL_LINES} -u {unit.unit} >&2; exit 1
 fi
-mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
+mkdir -p {_STAMPS} && echo {unit.inputs} >{stamp}"""
 
 
-def command_failure(doing: str, code: int, said: str, hint: str = "") -> BrokenError:
+def command_failure(action: str, code: int, output: str, hint: str = "") -> BrokenError:
     """The error for a failed command: its last lines of output, and their meaning if known."""
-    tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
-    known = signatures.match(said.splitlines())
+    tail = " / ".join(line.strip() for line in output.splitlines()[-_TAIL_LINES:] if line.strip())
+    known = signatures.match(output.splitlines())
     if known:
-        return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].hint)
-    return BrokenError(doing, f"exit code {code}: {tail}", hint)
+        return BrokenError(action, f"exit code {code}: {tail}; {known[0].cause}", known[0].hint)
+    return BrokenError(action, f"exit code {code}: {tail}", hint)
 
 
-def _group(one: Operation) -> str:
-    return "files" if isinstance(one, WriteFile | Symlink) else "others"
+def _group(operation: Operation) -> str:
+    return "files" if isinstance(operation, WriteFile | Symlink) else "others"
 
 
-def _expected(one: WriteFile | Symlink) -> str:
+def _expected(operation: WriteFile | Symlink) -> str:
     """The output of :data:`_LOOK` for a file that is as it should be."""
-    if isinstance(one, Symlink):
-        return f"link {one.target}"
-    return f"file {one.mode:o} {sha256(one.content.encode()).hexdigest()}"
+    if isinstance(operation, Symlink):
+        return f"link {operation.target}"
+    return f"file {operation.mode:o} {sha256(operation.content.encode()).hexdigest()}"
 
 
 def _archive(files: Iterable[WriteFile | Symlink]) -> bytes:
