@@ -86,3 +86,22 @@ def test_words_that_are_parsed_are_found(line):
 
 def test_the_words_are_fields_of_a_difference():
     assert all(hasattr(Difference, name) for name in WORDS)
+
+
+def made_without_subject(source: str) -> Iterator[int]:
+    """The lines that make a difference of nothing."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id="Difference"), keywords=keywords):
+                if "subject" not in {keyword.arg for keyword in keywords}:
+                    yield node.lineno
+
+
+def test_every_difference_is_made_with_its_subject():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for number in made_without_subject(path.read_text())
+    ]
+    assert found == []
+    assert [*made_without_subject("Difference(kind, fault, node, name)")] == [1]
