@@ -27,7 +27,7 @@ def scenarios(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[
     """Shipped scenarios; the shell itself completes paths."""
     from lab.scenario.loader import shipped
 
-    return _beginning(shipped(), begun)
+    return _keep_beginning(shipped(), begun)
 
 
 def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -37,7 +37,7 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
 
     try:
         directory = state_directory(os.environ) / "labs"
-        return _beginning(sorted(filter(is_name, os.listdir(directory))), begun)  # noqa: PTH208  names
+        return _keep_beginning(sorted(filter(is_name, os.listdir(directory))), begun)  # noqa: PTH208  names
     except (LabError, OSError):
         return []
 
@@ -47,22 +47,22 @@ def runs(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     from lab.lifecycle import api
 
     try:
-        directories = api.runs(api.lab_name(_typed(ctx, "name")))
+        directories = api.runs(api.lab_name(_typed_value(ctx, "name")))
     except (LabError, OSError):
         return []
-    return _beginning((os.path.basename(path) for path in reversed(directories)), begun)  # noqa: PTH119
+    return _keep_beginning((os.path.basename(path) for path in reversed(directories)), begun)  # noqa: PTH119
 
 
 def labs_and_scenarios(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     """Labs and shipped scenarios."""
-    return _beginning((*labs(ctx, param, begun), *scenarios(ctx, param, begun)), begun)
+    return _keep_beginning((*labs(ctx, param, begun), *scenarios(ctx, param, begun)), begun)
 
 
 def topologies(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Every kind of topology."""
     from lab.topology.registry import topologies as known
 
-    return _beginning(known(), begun)
+    return _keep_beginning(known(), begun)
 
 
 def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -71,46 +71,50 @@ def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 
     folders = objects("images", Path)
     recipes = sorted(file.parent.name for folder in folders for file in folder.glob("*/image.yaml"))
-    return _beginning(recipes, begun)
+    return _keep_beginning(recipes, begun)
 
 
 def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Every provider but the one for tests."""
     from lab.lifecycle.providers import Providers, offered
 
-    return _beginning(offered(Providers()), begun)
+    return _keep_beginning(offered(Providers()), begun)
 
 
 def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Every fault of 'lab fault'."""
     from lab.explain.faults.registry import faults
 
-    return _beginning(faults(), begun)
+    return _keep_beginning(faults(), begun)
 
 
 def faults_put_in(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """The faults that the lab has."""
     opened = _opened(ctx)
     rows = opened.store.live_faults(opened.name, opened.handle.token) if opened else ()
-    return _beginning((row.name for row in rows), begun)
+    return _keep_beginning((row.name for row in rows), begun)
 
 
 def fault_nodes(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Machines of the lab that can have the fault."""
-    return _beginning((site.node for site in _sites(ctx)), begun)
+    return _keep_beginning((site.node for site in _list_sites(ctx)), begun)
 
 
 def fault_peers(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Peers that the fault can have; only those of ``--node`` if it is given."""
-    node = _typed(ctx, "node")
-    sites = (site for site in _sites(ctx) if node in {"", site.node})
-    return _beginning((peer for site in sites for peer in site.peers), begun)
+    node = _typed_value(ctx, "node")
+    sites = (site for site in _list_sites(ctx) if node in {"", site.node})
+    return _keep_beginning((peer for site in sites for peer in site.peers), begun)
 
 
 def machines(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Machines of the lab."""
     opened = _opened(ctx)
-    return _beginning((machine.name for machine in opened.intent.machines), begun) if opened else []
+    return (
+        _keep_beginning((machine.name for machine in opened.intent.machines), begun)
+        if opened
+        else []
+    )
 
 
 def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -118,24 +122,24 @@ def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
     opened = _opened(ctx)
     known = opened.intent.machines if opened else ()
     pods = [pod.name for machine in known for pod in machine.pods]
-    return _beginning((*(machine.name for machine in known), *pods), begun)
+    return _keep_beginning((*(machine.name for machine in known), *pods), begun)
 
 
 def sources(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     """Sources of the lab's matrix; cell ids once a slash is typed."""
     if "/" in begun:
         return cells(ctx, param, begun)
-    return _beginning((end.name for grid in _grids(ctx) for end in grid.sources), begun)
+    return _keep_beginning((end.name for grid in _list_grids(ctx) for end in grid.sources), begun)
 
 
 def targets(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Targets that the typed source has in the lab's matrix."""
-    return _beginning(
+    return _keep_beginning(
         (
             target.path(end).target.name
-            for grid in _grids(ctx)
+            for grid in _list_grids(ctx)
             for end in grid.sources
-            if end.name == _typed(ctx, "source")
+            if end.name == _typed_value(ctx, "source")
             for target in grid.targets
             if end.name not in target.never
         ),
@@ -150,16 +154,16 @@ def selections(ctx: click.Context, param: click.Parameter, begun: str) -> list[s
     from lab.suites.connectivity import MARKERS
 
     earlier, space, last = begun.rpartition(" ")  # as in "nodeport and la"
-    return [f"{earlier}{space}{marker}" for marker in _beginning(MARKERS, last)]
+    return [f"{earlier}{space}{marker}" for marker in _keep_beginning(MARKERS, last)]
 
 
 def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Ids of the lab's cells; of a large matrix only once family and source are typed."""
     family, _, rest = begun.partition("/")
-    grids = [grid for grid in _grids(ctx) if grid.family.startswith(family)]
+    grids = [grid for grid in _list_grids(ctx) if grid.family.startswith(family)]
     if "/" not in rest and sum(grid.size for grid in grids) > MOST_CELLS:
         return []
-    return _beginning(
+    return _keep_beginning(
         (
             f"{grid.family}/{end.name}/{path.target.name}/{suffix}"
             for grid in grids
@@ -174,12 +178,12 @@ def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     )
 
 
-def _beginning(names: Iterable[str], begun: str) -> list[str]:
+def _keep_beginning(names: Iterable[str], begun: str) -> list[str]:
     """The names that start with ``begun``, without duplicates."""
     return [name for name in dict.fromkeys(names) if name.startswith(begun)]
 
 
-def _typed(ctx: click.Context, name: str) -> str:
+def _typed_value(ctx: click.Context, name: str) -> str:
     """The value typed for an argument or an option; empty if there is none.
 
     After an option that still lacks its value, click leaves the arguments in ``ctx.args``.
@@ -200,14 +204,14 @@ def _opened(ctx: click.Context) -> OpenLab | None:
     from lab.lifecycle.api import lab_name, open_any
 
     try:
-        name = lab_name(_typed(ctx, "name"))
+        name = lab_name(_typed_value(ctx, "name"))
         is_lab = name in labs(ctx, ctx.command.params[0], name)
         return open_any(name) if is_lab else None
     except (LabError, OSError):
         return None
 
 
-def _grids(ctx: click.Context) -> tuple[Grid, ...]:
+def _list_grids(ctx: click.Context) -> tuple[Grid, ...]:
     opened = _opened(ctx)
     if opened is None:
         return ()
@@ -219,11 +223,11 @@ def _grids(ctx: click.Context) -> tuple[Grid, ...]:
         return ()
 
 
-def _sites(ctx: click.Context) -> tuple[FaultSite, ...]:
+def _list_sites(ctx: click.Context) -> tuple[FaultSite, ...]:
     """Where the planned lab can have the fault that has been typed."""
     from lab.explain.faults import registry
 
-    fault, opened = registry.faults().get(_typed(ctx, "fault")), _opened(ctx)
+    fault, opened = registry.faults().get(_typed_value(ctx, "fault")), _opened(ctx)
     return tuple(registry.sites(fault, opened.intent)) if fault and opened else ()
 
 

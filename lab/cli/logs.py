@@ -51,7 +51,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
 
     with opened.reached():
         if follow and MACHINES in opened.provider.abilities:
-            return _journal(opened, machine, action)
+            return _follow_journal(opened, machine, action)
         opened.require_running(well=False)
         shown = ""
         for piece in _follow(opened, read) if follow else read():
@@ -81,7 +81,7 @@ def _follow(opened: OpenLab, read: Callable[[], Iterator[Evidence]]) -> Iterator
                 yield replace(piece, content=new)
 
 
-def _journal(opened: OpenLab, machine: str | None, action: str) -> int:
+def _follow_journal(opened: OpenLab, machine: str | None, action: str) -> int:
     if machine is None:
         hint = f"lab logs {opened.name} MACHINE --follow"
         raise UsageError(action, "only one machine's journal can be followed", hint)

@@ -34,7 +34,7 @@ def command(name: str | None, deep: bool, as_json: bool) -> int:
     from lab.lifecycle import api
 
     statuses = (api.lab_status(name),) if name else api.list_labs()
-    shown = [_compared(status, deep) for status in statuses]
+    shown = [_compare(status, deep) for status in statuses]
     if as_json:
         documents = [_json(status, differences) for status, differences in shown]
         echo_json(documents[0] if name else documents)
@@ -48,7 +48,7 @@ def command(name: str | None, deep: bool, as_json: bool) -> int:
     return max((_exit_code(status, differences) for status, differences in shown), default=0)
 
 
-def _compared(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Difference, ...] | None]:
+def _compare(status: LabStatus, deep: bool) -> tuple[LabStatus, tuple[Difference, ...] | None]:
     """The status and, of a lab that is up and with ``deep``, its differences."""
     from lab.lifecycle import api
     from lab.lifecycle.explain import find_differences

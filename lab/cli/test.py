@@ -65,7 +65,7 @@ class Keeper:
         except pytest.UsageError as error:
             raise UsageError(
                 f"testing lab '{self.opened.name}'",
-                f"pytest: {_sentence(str(error))}",
+                f"pytest: {_strip_usage(str(error))}",
                 "lab test --help, or pytest --help for pytest's own options",
             ) from error
 
@@ -192,13 +192,13 @@ def command(
         # rewriting the asserts of this package takes half a second, and
         # pytest-benchmark creates a directory in the current one
         *(() if own else ("--assert=plain", "-p", "no:benchmark")),
-        *_asking(full, sample, seed),
+        *_options_of_choice(full, sample, seed),
         *(("--lab-failover",) if failover else ()),
         "--noconftest",  # the suite has none; one in this directory is unrelated
         *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
         *("-o", f"cache_dir={directory / 'pytest-cache'}"),
         f"--junitxml={junit}",
-        *(() if verbose or own or _lists(selection) else ("--lab-quiet",)),
+        *(() if verbose or own or _only_lists(selection) else ("--lab-quiet",)),
         *selection,
     ]
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
@@ -226,12 +226,12 @@ def command(
     return int(code)
 
 
-def _sentence(text: str) -> str:
+def _strip_usage(text: str) -> str:
     """What is wrong, from a message of argparse, which begins with the usage."""
     return text.rpartition(": error: ")[2].partition("\n")[0]
 
 
-def _asking(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:
+def _options_of_choice(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:
     """Options of the plugin that choose a sample."""
     if full and sample not in {None, "full"}:
         raise UsageError(
@@ -250,7 +250,7 @@ def _has_files(selection: tuple[str, ...]) -> bool:
     return any(os.path.exists(word.partition("::")[0]) for word in selection)  # noqa: PTH110  of any length
 
 
-def _lists(selection: tuple[str, ...]) -> bool:
+def _only_lists(selection: tuple[str, ...]) -> bool:
     """Whether pytest is asked to list tests or fixtures, not to run."""
     return any(word.startswith("--co") or word == "--fixtures" for word in selection)
 

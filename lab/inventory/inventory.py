@@ -231,7 +231,7 @@ def account(inventory: Inventory) -> Iterator[str]:
     yield f"  management  {inventory.management.cidr}, a /24 a lab"
     yield f"  cache       {inventory.cache or 'in the cache directory of the user'}"
     for hypervisor in inventory.hypervisors.values():
-        yield from _hypervisor(hypervisor)
+        yield from _describe_hypervisor(hypervisor)
     if not inventory.hypervisors:
         yield "no hypervisors: labs run in network namespaces"
     for name, image in inventory.images.items():
@@ -245,7 +245,7 @@ def account(inventory: Inventory) -> Iterator[str]:
         yield f"secret {name}: from {place}"
 
 
-def _hypervisor(hypervisor: Hypervisor) -> Iterator[str]:
+def _describe_hypervisor(hypervisor: Hypervisor) -> Iterator[str]:
     memory = (
         "all but an eighth"
         if hypervisor.memory_mib is None

@@ -85,11 +85,11 @@ def _syntax_finding(error: str, text: str) -> FileFinding:
     return FileFinding((), line, col, message, "correct this line, or put its value in quotes")
 
 
-def _texts(node: object, key: Key = ()) -> Iterator[tuple[Key, str]]:
+def _list_texts(node: object, key: Key = ()) -> Iterator[tuple[Key, str]]:
     """Every scalar as text, for messages."""
     if isinstance(node, dict | list):
         for name, child in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _texts(child, (*key, name))
+            yield from _list_texts(child, (*key, name))
     else:
         yield key, str(node).lower() if isinstance(node, bool) else str(node)
 
@@ -144,7 +144,7 @@ def _named_like_secrets(name: str, value: object, above: Key) -> Iterator[Key]:
         yield (*above, name)
 
 
-def _placed(file: Inventory, path: Path, text: str) -> Inventory:
+def _resolve_paths(file: Inventory, path: Path, text: str) -> Inventory:
     """The inventory with names and lines of its hypervisors, and absolute paths."""
     return file.replace(
         hypervisors={
@@ -197,17 +197,17 @@ def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Itera
     problems = (
         *_names(file),
         *_tunnel_ends(file),
-        *_repeats(file, broken),
-        *_sources(file),
-        *_mirrors(file),
-        *_secrets(file, path),
+        *_find_repeats(file, broken),
+        *_check_sources(file),
+        *_check_mirrors(file),
+        *_check_secrets(file, path),
     )
     yield from (
-        problem for problem in problems if not any(_touches(key, problem.key) for key in broken)
+        problem for problem in problems if not any(_overlap(key, problem.key) for key in broken)
     )
 
 
-def _touches(key: Key, other: Key) -> bool:
+def _overlap(key: Key, other: Key) -> bool:
     """Whether the keys are equal, or one contains the other."""
     return all(a == b for a, b in zip(key, other, strict=False))
 
@@ -232,7 +232,7 @@ def _tunnel_ends(file: Inventory) -> Iterator[Problem]:
             yield Problem(("hypervisors", name), message, hint)
 
 
-def _repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]:
+def _find_repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]:
     for field, words in (("uri", "the same hypervisor"), ("address", "the same address")):
         first: dict[object, str] = {}
         for name, hypervisor in file.hypervisors.items():
@@ -246,7 +246,7 @@ def _repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]:
                 yield Problem(key, message, "every hypervisor has its own")
 
 
-def _sources(file: Inventory) -> Iterator[Problem]:
+def _check_sources(file: Inventory) -> Iterator[Problem]:
     for name, image in file.images.items():
         if image.url and image.path:
             message = f'image {quoted(name)} has both "url" and "path"'
@@ -256,14 +256,14 @@ def _sources(file: Inventory) -> Iterator[Problem]:
             yield Problem(("images", name), message, 'add "url" or "path"')
 
 
-def _mirrors(file: Inventory) -> Iterator[Problem]:
+def _check_mirrors(file: Inventory) -> Iterator[Problem]:
     for address in file.mirrors:
         wrong = wrong_of(values.url, address)
         if wrong:
             yield Problem(("mirrors", address), *wrong)
 
 
-def _secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
+def _check_secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
     for name, secret in file.secrets.items():
         key = ("secrets", name)
         if secret.file and secret.environment:
@@ -274,12 +274,12 @@ def _secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
             yield Problem(key, message, 'add "file" or "env"')
         elif secret.file:
             path = _place(inventory, secret.file)
-            bits = _mode(path)
+            bits = _mode_of(path)
             if bits is not None:
-                yield from _readable((*key, "file"), str(secret.file), path, bits)
+                yield from _check_secret_file((*key, "file"), str(secret.file), path, bits)
 
 
-def _readable(key: Key, written: str, path: Path, bits: int) -> Iterator[Problem]:
+def _check_secret_file(key: Key, written: str, path: Path, bits: int) -> Iterator[Problem]:
     if not stat.S_ISREG(bits):
         message = f"{quoted(written)} is not a file"
         yield Problem(key, message, "name the file that holds the secret")
@@ -328,14 +328,14 @@ def read(
     except StopError as stop:
         return None, (stop.finding,)
     problems = [*take_secrets(tree)]
-    document = Document(value=tree, texts=dict(_texts(tree)))
+    document = Document(value=tree, texts=dict(_list_texts(tree)))
     form = shaped(document, Inventory, KIND)
     problems += form.problems
     inventory = None
     if form.model is not None:
         broken = {*form.tainted, *(problem.key for problem in problems)}
         problems += find_problems(form.model, broken, path)
-        inventory = _placed(form.model, path, text)
+        inventory = _resolve_paths(form.model, path, text)
     return inventory, tuple(
         FileFinding(problem.key, 0, 0, problem.what, problem.hint) for problem in problems
     )
@@ -346,7 +346,7 @@ def _place(inventory: Path, written: Path) -> Path:
     return inventory.absolute().parent / written.expanduser()
 
 
-def _mode(path: Path) -> int | None:
+def _mode_of(path: Path) -> int | None:
     """Type and permissions of a file (``st_mode``); None if it does not exist."""
     try:
         return path.stat().st_mode

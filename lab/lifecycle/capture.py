@@ -217,21 +217,21 @@ def made_empty(directory: Path | None) -> Iterator[None]:
 
 def _require_empty(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
-        raise _unfit(f"'{directory}' is not a directory")
+        raise _unfit_error(f"'{directory}' is not a directory")
     _require_own(directory)
     if not directory.exists():
         return
     try:
         empty = not any(directory.iterdir())
     except OSError as error:
-        raise _unfit(f"'{directory}' cannot be read: {os_words(error)}") from error
+        raise _unfit_error(f"'{directory}' cannot be read: {os_words(error)}") from error
     if not empty:
-        raise _unfit(f"'{directory}' is not empty")
+        raise _unfit_error(f"'{directory}' is not empty")
 
 
 def _require_own(directory: Path, *, exists: bool = False) -> None:
     if wrong := writer(directory.absolute(), exists=exists):
-        raise _unfit(wrong[0])
+        raise _unfit_error(wrong[0])
 
 
 def _make(directory: Path, made: list[Path]) -> None:
@@ -244,10 +244,10 @@ def _make(directory: Path, made: list[Path]) -> None:
             pass
     except OSError as error:
         lacks = "no file can be created in it" if directory.is_dir() else "it cannot be created"
-        raise _unfit(f"'{directory}': {lacks}: {os_words(error)}") from error
+        raise _unfit_error(f"'{directory}': {lacks}: {os_words(error)}") from error
 
 
-def _unfit(happened: str) -> UsageError:
+def _unfit_error(happened: str) -> UsageError:
     return UsageError(
         "capturing packets",
         happened,

@@ -99,7 +99,7 @@ class _Object:
     def left_out(self) -> Iterator[str]:
         """A line for every key that was not read."""
         yield from self.defaults
-        for key in _unread(self.document.value, (), self.read):
+        for key in _list_unread(self.document.value, (), self.read):
             text = self.document.texts.get(key)
             path = "".join(self._step(key[:length]) for length in range(1, len(key) + 1))
             line = f"{self.kind}{path}" + ("" if text is None else f" {quoted(text)}")
@@ -115,7 +115,7 @@ class _Object:
         return f"[{texts.get((*key, 'name')) or texts.get((*key, 'cidr'), '')}]"
 
 
-def _unread(tree: object, key: Key, read: Mapping[Key, bool]) -> Iterator[Key]:
+def _list_unread(tree: object, key: Key, read: Mapping[Key, bool]) -> Iterator[Key]:
     """The keys that were not read: the shortest in which nothing was looked at."""
     children: dict[str | int, object] = {}
     if isinstance(tree, (dict, list)):
@@ -123,7 +123,7 @@ def _unread(tree: object, key: Key, read: Mapping[Key, bool]) -> Iterator[Key]:
     for name, child in children.items():
         inner = (*key, name)
         if inner not in read and any(other[: len(inner)] == inner for other in read):
-            yield from _unread(child, inner, read)
+            yield from _list_unread(child, inner, read)
         elif not read.get(inner):
             yield inner
 
@@ -151,7 +151,7 @@ def convert(  # noqa: PLR0913  the options of the command
         message = f"this is {tool.name}" if tool else "it is not a file of a tool that is known"
         names = ", ".join(known.name for known in foreign.FILES if known.begins)
         raise UsageError(action, message, tool.way if tool else f"give one of: {names}")
-    objects = tuple(_objects(raw, action))
+    objects = tuple(_read_objects(raw, action))
     begun, used = _CONVERTERS[tool](ScenarioDraft(name, (), kind="", source=quoted(file)), objects)
     _refuse_twice(action, {"--topology": (topology, begun.kind), "--linux": (linux, begun.nodes)})
     chosen = []
@@ -167,7 +167,9 @@ def convert(  # noqa: PLR0913  the options of the command
     )
     left_out = [line for resource in used for line in resource.left_out()]
     left_out += [
-        _whole(resource) for resource in objects if not any(resource is other for other in used)
+        _name_resource(resource)
+        for resource in objects
+        if not any(resource is other for other in used)
     ]
     return Conversion(draft, tuple(dict.fromkeys(left_out)), tuple(chosen))
 
@@ -180,7 +182,7 @@ def _refuse_twice(action: str, options: Mapping[str, tuple[object, object]]) -> 
             raise UsageError(action, f"the file says it already{shown}", f"leave {option} out")
 
 
-def _objects(raw: bytes, action: str) -> Iterator[_Object]:
+def _read_objects(raw: bytes, action: str) -> Iterator[_Object]:
     """Each object of the file.
 
     Raises UsageError when it is not YAML, or has what scenario files cannot have either.
@@ -195,13 +197,13 @@ def _objects(raw: bytes, action: str) -> Iterator[_Object]:
     for start, end in zip(starts, ends, strict=True):
         if _HOLDS_TEXT.search(text, start, end):
             above = "\n" * text.count("\n", 0, start)  # so that lines have their numbers
-            document = _document(above + text[start:end], action)
+            document = _read_document(above + text[start:end], action)
             resource = _Object(document.texts.get(("kind",), "object"), document)
             resource.read |= {("apiVersion",): True, ("kind",): True, ("metadata",): True}
             yield resource
 
 
-def _document(text: str, action: str) -> Document:
+def _read_document(text: str, action: str) -> Document:
     document, findings = source.parse(text.encode(), CONFIGURATION)
     if document is None or findings:
         finding = findings[0]
@@ -215,12 +217,12 @@ def _of_kind(objects: tuple[_Object, ...], kind: str) -> _Object:
     return next((resource for resource in objects if resource.kind == kind), _Object(kind))
 
 
-def _whole(resource: _Object) -> str:
+def _name_resource(resource: _Object) -> str:
     name = resource.document.texts.get(("metadata", "name"))
     return f"{resource.kind} {quoted(name)}" if name else resource.kind
 
 
-def _range(resource: _Object, key: Key) -> IPv4Network | None:
+def _read_range(resource: _Object, key: Key) -> IPv4Network | None:
     """The first IPv4 range at a key of text, one range or several with commas."""
     texts = [part.strip() for part in resource.text(key).split(",") if part.strip()]
     networks = [network for text in texts if (network := _network(text))]
@@ -267,8 +269,8 @@ def _from_kind(
         kind="" if own_cni else "host-gateway",  # kindnet routes to the other nodes' pods
         kubernetes={"proxy_mode": mode or _DEFAULT_PROXY_MODE},
         nodes=tuple(_kind_nodes(cluster)),
-        pod_cidr=_range(cluster, ("networking", "podSubnet")) or draft.pod_cidr,
-        service_cidr=_range(cluster, ("networking", "serviceSubnet")) or draft.service_cidr,
+        pod_cidr=_read_range(cluster, ("networking", "podSubnet")) or draft.pod_cidr,
+        service_cidr=_read_range(cluster, ("networking", "serviceSubnet")) or draft.service_cidr,
     )
     for index in range(cluster.length(("nodes",))):
         draft = _with_version(draft, cluster, ("nodes", index, "image"))
@@ -294,7 +296,7 @@ def _from_kubeadm(
     cluster.text(("clusterName",))
     mode = proxy.choice(("mode",), {"": _DEFAULT_PROXY_MODE, **_PROXY_MODES})
     domain = cluster.text(("networking", "dnsDomain"))
-    pods = _range(cluster, ("networking", "podSubnet")), _range(proxy, ("clusterCIDR",))
+    pods = _read_range(cluster, ("networking", "podSubnet")), _read_range(proxy, ("clusterCIDR",))
     draft = replace(
         draft,
         kubernetes={
@@ -303,7 +305,7 @@ def _from_kubeadm(
         },
         node_prefix=_mask_size(cluster),
         pod_cidr=pods[0] or pods[1] or draft.pod_cidr,
-        service_cidr=_range(cluster, ("networking", "serviceSubnet"))
+        service_cidr=_read_range(cluster, ("networking", "serviceSubnet"))
         or IPv4Network("10.96.0.0/12"),
     )
     return _with_version(draft, cluster, ("kubernetesVersion",)), (cluster, proxy)
@@ -331,7 +333,7 @@ def _from_flannel(
     text = config.text(key).replace("\t", " ")  # of JSON, whose tabs YAML does not always allow
     if not text.lstrip().startswith("{"):
         raise UsageError(action, "it is not a JSON object", 'begin it with "{"')
-    flannel = _Object("net-conf.json", _document(text, action))
+    flannel = _Object("net-conf.json", _read_document(text, action))
     backend = flannel.choice(("Backend", "Type"), {"vxlan": "overlay", "host-gw": "host-gateway"})
     parameters: dict[str, object] = {}
     if backend == "overlay":
@@ -343,7 +345,7 @@ def _from_flannel(
         draft,
         kind=backend,
         parameters=parameters,
-        pod_cidr=_range(flannel, ("Network",)) or draft.pod_cidr,
+        pod_cidr=_read_range(flannel, ("Network",)) or draft.pod_cidr,
         node_prefix=flannel.number(("SubnetLen",)),
     )
     return draft, (config, flannel)
@@ -388,9 +390,9 @@ def _from_calico(
     draft = replace(
         draft,
         kind=kind or "calico-bgp",
-        pod_cidr=_range(calico, (*pool, "cidr")) or _CALICO_POOL,
+        pod_cidr=_read_range(calico, (*pool, "cidr")) or _CALICO_POOL,
         node_prefix=calico.number((*pool, "blockSize")) or _CALICO_BLOCK,
-        service_cidr=_range(calico, ("spec", "serviceCIDRs", 0)) or draft.service_cidr,
+        service_cidr=_read_range(calico, ("spec", "serviceCIDRs", 0)) or draft.service_cidr,
     )
     return draft, (calico,)
 

@@ -55,10 +55,10 @@ def down(
     """
     begun = time.monotonic()
     check_name(name)
-    _known(name, providers, store)
+    _require_known(name, providers, store)
     directory = store.lab_directory(name)
     with terminable(), lab_lock(directory, f"lab down {name}", wait=wait, say=say):
-        marks = _own(directory, providers)
+        marks = _marks_in(directory, providers)
         row = store.lab(name)
         wanted = targets(row, marks)
         if not wanted:
@@ -92,7 +92,7 @@ def down_unwritten(
     check_name(name)
     directory = lab_directory(state, name)
     with terminable(), lab_lock(directory, f"lab down {name}", say=say):
-        marks = _own(directory, providers)
+        marks = _marks_in(directory, providers)
         if not marks:
             raise error
         removed = destroy(name, directory, targets(None, marks), providers)
@@ -100,7 +100,7 @@ def down_unwritten(
     return unwritten(name, removed, error)
 
 
-def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
+def _require_known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
     """Refuse a name that is neither in the journal nor in any mark."""
     directory = store.lab_directory(name)
     if store.lab(name) is not None or directory.is_dir():
@@ -125,7 +125,7 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
     raise unknown_lab(action, name, [*(row.name for row in store.labs()), *ours])
 
 
-def _own(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str, Mark], ...]:
+def _marks_in(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str, Mark], ...]:
     return tuple(
         (provider, mark)
         for provider, mark in all_marks(providers)

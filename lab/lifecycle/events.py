@@ -39,7 +39,9 @@ def read(store: Store, lab: str | None = None) -> tuple[LabEvent, ...]:
     """
     if lab and store.lab(lab) is None:
         raise unknown_lab(f"reading events of lab '{lab}'", lab, [row.name for row in store.labs()])
-    events = [event for row in store.labs() if lab in {None, row.name} for event in _of(row, store)]
+    events = [
+        event for row in store.labs() if lab in {None, row.name} for event in _events_of(row, store)
+    ]
     names = [lab] if lab else store.labs_with_runs()
     events += [_test(run) for name in names for run in store.runs(name)]
     return tuple(sorted(events, key=lambda event: event.at))
@@ -66,17 +68,19 @@ def since(before: tuple[LabEvent, ...], now: tuple[LabEvent, ...], at: float) ->
     yield from (event for event in now if event not in known)
 
 
-def _of(row: LabRow, store: Store) -> Iterator[LabEvent]:
+def _events_of(row: LabRow, store: Store) -> Iterator[LabEvent]:
     yield LabEvent(row.created, row.name, "created", f"of {row.scenario}, on {row.provider}")
     for step in store.steps(row.name):
         begun = "" if step.state == "done" else " begun"
         yield LabEvent(step.at, row.name, "step", f"{step.name}{begun}")
     detail = f": {row.detail}" if row.detail else ""
     yield LabEvent(row.updated, row.name, "state", f"{row.status}{detail}")
-    yield from (_fault(row.name, fault) for fault in store.live_faults(row.name, row.token))
+    yield from (
+        _event_of_fault(row.name, fault) for fault in store.live_faults(row.name, row.token)
+    )
 
 
-def _fault(lab: str, row: FaultRow) -> LabEvent:
+def _event_of_fault(lab: str, row: FaultRow) -> LabEvent:
     peer = f", peer {row.peer}" if row.peer else ""
     return LabEvent(row.at, lab, "fault", f"{row.name} on {row.node}{peer}")
 

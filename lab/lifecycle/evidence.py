@@ -84,11 +84,11 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
     ):
         names: set[str] = set()
         for piece in pieces:
-            name = _unused(member_name(piece.path), names)
+            name = _unused_name(member_name(piece.path), names)
             _add(archive, f"{top}/{name}", shortened(clean(piece.content)), moment)
 
 
-def _unused(name: str, names: set[str]) -> str:
+def _unused_name(name: str, names: set[str]) -> str:
     free, number = name, 1
     while free in names:
         number += 1
@@ -186,7 +186,7 @@ def scrub(content: bytes, secrets: Iterable[bytes] = ()) -> bytes:
     is a PEM private key, the value of a key such as ``password`` or ``token``, a password in a URL,
     a password hash, or a kubeadm token.
     """
-    for secret in _forms(secrets):
+    for secret in _list_forms(secrets):
         content = content.replace(secret, GONE)
     if b"\0" in content[:_BINARY]:
         return content
@@ -204,7 +204,7 @@ def secret_values(file: bytes) -> Iterator[bytes]:
             yield line.strip()
 
 
-def _forms(secrets: Iterable[bytes]) -> list[bytes]:
+def _list_forms(secrets: Iterable[bytes]) -> list[bytes]:
     """Every encoding of the secrets, longest first: a whole is replaced before its parts."""
     forms: set[bytes] = set()
     for secret in secrets:
@@ -272,7 +272,9 @@ def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> N
     write_archive(
         path,
         f"{subject.handle.name}-evidence",
-        _pieces(subject, Deadline(CLUSTER_SECONDS if subject.intent.kubernetes else SECONDS)),
+        _gather_pieces(
+            subject, Deadline(CLUSTER_SECONDS if subject.intent.kubernetes else SECONDS)
+        ),
         lambda content: scrub(content, hidden),
         subject.store.now(),
         elsewhere,
@@ -341,9 +343,9 @@ def _of_inventory() -> Iterator[bytes]:
                 yield from secret_values(read_regular(secret.file))
 
 
-def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
-    for path, make in _own(subject).items():
-        yield _piece(path, make)
+def _gather_pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
+    for path, make in _own_pieces(subject).items():
+        yield _make_piece(path, make)
     yield from _last_run(subject)
     provider = subject.provider
     logged: list[InLog] = []
@@ -357,25 +359,25 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
     yield Evidence(KNOWN, text.encode())
 
 
-def _own(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
+def _own_pieces(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
     return {
         "trouble.txt": lambda: f"{subject.trouble or 'none: gathered on request'}\n",
         "versions.json": lambda: _json(_versions()),
         "scenario.yaml": lambda: subject.row.scenario_text,
         "plan.json": lambda: _json(plain(subject.plan)),
         "intent.json": lambda: _json(plain(subject.intent)),
-        "journal.json": lambda: _json(_journal(subject)),
+        "journal.json": lambda: _json(_read_journal(subject)),
     }
 
 
-def _piece(path: str, make: Callable[[], str]) -> Evidence:
+def _make_piece(path: str, make: Callable[[], str]) -> Evidence:
     try:
         return Evidence(path, make().encode(errors="replace"))
     except Exception as error:  # noqa: BLE001  one failure must not prevent the other pieces
         return Evidence(f"{path}.missing", f"{type(error).__name__}: {error}\n".encode())
 
 
-def _journal(subject: EvidenceSubject) -> object:
+def _read_journal(subject: EvidenceSubject) -> object:
     name, store = subject.handle.name, subject.store
     return {
         "lab": plain(replace(subject.row, scenario_text="", token="")),
@@ -393,7 +395,7 @@ def _last_run(subject: EvidenceSubject) -> Iterator[Evidence]:
     for name in _OF_A_RUN:
         path = directory / name
         if path.exists():
-            yield _piece(f"runs/{runs[-1].id}/{name}", partial(_text_of, path))
+            yield _make_piece(f"runs/{runs[-1].id}/{name}", partial(_text_of, path))
 
 
 def _text_of(path: Path) -> str:

@@ -170,7 +170,7 @@ def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running(well=False)
         live = present(opened)
-        chosen = live if only is None else _chosen(opened, only, live)
+        chosen = live if only is None else _choose_rows(opened, only, live)
         for row in reversed(opened.store.faults(opened.name)):
             if row not in live:
                 opened.store.forget_fault(opened.name, row.number)
@@ -183,7 +183,9 @@ def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
     return Healed(tuple(removed), tuple(rebuilt))
 
 
-def _chosen(opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]) -> tuple[FaultRow, ...]:
+def _choose_rows(
+    opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]
+) -> tuple[FaultRow, ...]:
     """The faults in ``live`` that match ``only``."""
     rows = tuple(
         row
@@ -207,8 +209,8 @@ def _take_out(
 ) -> list[FaultRow]:
     """Take the chosen faults out; others that share a machine are taken out and put in again."""
     others = [row for row in live if row not in chosen]
-    places = {place for row in chosen for place in _places(opened, row)} if others else set()
-    again = [row for row in others if _places(opened, row) & places]
+    places = {place for row in chosen for place in _places_of(opened, row)} if others else set()
+    again = [row for row in others if _places_of(opened, row) & places]
     removed = []
     for row in reversed(live):
         if row in again:
@@ -223,7 +225,7 @@ def _take_out(
     return removed
 
 
-def _places(opened: OpenLab, row: FaultRow) -> set[str]:
+def _places_of(opened: OpenLab, row: FaultRow) -> set[str]:
     """The machines and pods that undoing the fault repairs."""
     if row.name == reconnect.CUT_OFF:
         return set()
@@ -265,18 +267,20 @@ def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
     """
     if opened.provider.liveness(opened.handle, opened.intent).state != "running":
         say("note: the lab is not running; this list is made from its plan")
-        return _possible(opened, opened.intent)
+        return _list_possible(opened, opened.intent)
     with (
         opened.used(f"lab fault --list {opened.name}", say, as_found=True),
         bound(opened) as intent,
     ):
-        return _possible(opened, intent)
+        return _list_possible(opened, intent)
 
 
-def _possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[FaultSite, ...]]:
+def _list_possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[FaultSite, ...]]:
     return {
         name: tuple(
-            site for site in registry.sites(fault, intent) if _takes(opened, intent, site.node)
+            site
+            for site in registry.sites(fault, intent)
+            if _can_take_faults(opened, intent, site.node)
         )
         for name, fault in registry.faults().items()
     }
@@ -290,7 +294,7 @@ def words(row: FaultRow) -> str:
 
 
 def _refuse_windows(opened: OpenLab, intent: Intent, node: str, action: str) -> None:
-    if not _takes(opened, intent, node):
+    if not _can_take_faults(opened, intent, node):
         others = [machine.name for machine in intent.machines if machine.os == "linux"]
         raise UsageError(
             action,
@@ -299,7 +303,7 @@ def _refuse_windows(opened: OpenLab, intent: Intent, node: str, action: str) -> 
         )
 
 
-def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
+def _can_take_faults(opened: OpenLab, intent: Intent, node: str) -> bool:
     windows = intent.machine(node).os == "windows"
     return not (windows and MACHINES in opened.provider.abilities)
 
@@ -408,7 +412,7 @@ def from_nodes(change: FaultChange, intent: Intent) -> FaultChange:
 
     def moved(commands: Iterable[FaultCommand], absent: str) -> tuple[FaultCommand, ...]:
         return tuple(
-            FaultCommand(node[command.place], _within(command.place, command.line, absent))
+            FaultCommand(node[command.place], _command_in_pod(command.place, command.line, absent))
             if command.place in node
             else command
             for command in commands
@@ -420,7 +424,7 @@ def from_nodes(change: FaultChange, intent: Intent) -> FaultChange:
     )
 
 
-def _within(pod: str, line: str, absent: str) -> str:
+def _command_in_pod(pod: str, line: str, absent: str) -> str:
     """Shell command for a node that runs ``line`` in the network namespace of a probe pod.
 
     The pod is found by the environment of its processes.

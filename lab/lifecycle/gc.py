@@ -100,7 +100,7 @@ def collect(
         return home_of(mark.directory) in {"own", "gone"}
 
     orphans = {
-        (provider, mark.token, mark.owner): _orphan(provider, mark)
+        (provider, mark.token, mark.owner): _collect_orphan(provider, mark)
         for provider, mark in marks
         if mark.token not in known and is_unneeded(mark)
     }
@@ -112,7 +112,7 @@ def collect(
     return (*old, *(orphans[key] for key in sorted(orphans)))
 
 
-def _orphan(provider: str, mark: Mark) -> Collected:
+def _collect_orphan(provider: str, mark: Mark) -> Collected:
     whose = f" of user '{mark.owner}'" if mark.owner else ""
     why = f"{mark.object}{whose} is in no journal, {in_words(mark.age_seconds)} old"
     return Collected(mark.lab, provider, mark.token, mark.directory, why, mark.owner)
@@ -172,9 +172,9 @@ def _look(
     items = collect(labs, marks, home_of, request.older_than, store.now())
     taken = {(item.token, item.owner) for item in items}
     known = {row.name for row in labs} | {mark.lab for _, mark in marks}
-    return (*items, *_abandoned(store.directory / "labs", known)), [
+    return (*items, *_find_abandoned(store.directory / "labs", known)), [
         *_of_killed_nights(store, {row.name for row in labs} - {item.lab for item in items}),
-        *_unseen(marks, taken, home_of),
+        *_list_unseen(marks, taken, home_of),
     ]
 
 
@@ -188,7 +188,7 @@ def _of_killed_nights(store: Store, labs: Collection[str]) -> Iterator[str]:
             )
 
 
-def _unseen(
+def _list_unseen(
     marks: Iterable[tuple[str, Mark]],
     taken: Collection[tuple[str, str]],
     home_of: Callable[[Path], Home],
@@ -202,12 +202,12 @@ def _unseen(
     )
 
 
-def _abandoned(labs: Path, known: Collection[str]) -> Iterator[Collected]:
+def _find_abandoned(labs: Path, known: Collection[str]) -> Iterator[Collected]:
     """Files of labs that neither the journal nor a mark knows.
 
     The journal was deleted, or an ``up`` was killed when it had made nothing but the lab's lock.
     """
-    for name in filter(is_name, _directories(labs)):
+    for name in filter(is_name, _list_directories(labs)):
         directory = labs / name
         killed = (directory / FILE).is_file() and holder(directory) is None
         if name not in known and (killed or (directory / SCENARIO).is_file()):
@@ -319,11 +319,13 @@ def prune(store: Store, keep: Kept, say: Callable[[str], None], *, yes: bool) ->
 
     Raises StateError when the journal cannot be read or written.
     """
-    labs = {*store.labs_with_runs(), *_directories(store.directory / "labs")}
+    labs = {*store.labs_with_runs(), *_list_directories(store.directory / "labs")}
     kept = {lab: stored_runs(store, lab) for lab in labs}
     shelf = nights_directory(store.directory)
-    stale = surplus(kept, _nights(shelf), keep.runs, keep.nights)
-    captures = surplus({lab: _captures(store, lab) for lab in labs}, (), keep.runs, keep.nights)
+    stale = surplus(kept, _list_nights(shelf), keep.runs, keep.nights)
+    captures = surplus(
+        {lab: _list_captures(store, lab) for lab in labs}, (), keep.runs, keep.nights
+    )
     verb = "removing" if yes else "would remove"
     failed: list[str] = []
     gone = {
@@ -365,14 +367,14 @@ def _old_evidence(store: Store, labs: Iterable[str], keep: int) -> dict[str, tup
     return old
 
 
-def _captures(store: Store, lab: str) -> list[str]:
+def _list_captures(store: Store, lab: str) -> list[str]:
     """Directories that ``lab capture`` made beside the lab's runs, oldest first."""
     shelf = lab_directory(store.directory, lab) / RUNS
-    return [name for name in _directories(shelf) if _CAPTURE.fullmatch(name)]
+    return [name for name in _list_directories(shelf) if _CAPTURE.fullmatch(name)]
 
 
-def _nights(shelf: Path) -> Iterator[FoundNight]:
-    for name in _directories(shelf):
+def _list_nights(shelf: Path) -> Iterator[FoundNight]:
+    for name in _list_directories(shelf):
         directory = shelf / name
         if night := night_in(directory):
             yield night
@@ -380,7 +382,7 @@ def _nights(shelf: Path) -> Iterator[FoundNight]:
             yield FoundNight(directory, began=changed(directory))
 
 
-def _directories(parent: Path) -> list[str]:
+def _list_directories(parent: Path) -> list[str]:
     """Names of the directories in ``parent``, without links; empty if it cannot be read."""
     try:
         with os.scandir(parent) as entries:

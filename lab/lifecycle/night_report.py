@@ -115,11 +115,11 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
 
 def _next_number(parent: Path) -> int:
     with guarded_files(f"looking for nights in '{parent}'"):
-        others = _beside(parent) if parent.exists() else ()
+        others = _nights_beside(parent) if parent.exists() else ()
         return max((night.number for night in others), default=0) + 1
 
 
-def _beside(parent: Path) -> Iterator[FoundNight]:
+def _nights_beside(parent: Path) -> Iterator[FoundNight]:
     """The nights in ``parent``, which may be shared, that no other user may have written."""
     nights = (night_in(path) for path in parent.iterdir() if not writer(path))
     return filter(None, nights)
@@ -151,7 +151,7 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Foun
                 "give the directory that an earlier 'lab nightly' has written",
             )
         return (FoundNight(wanted, summary=summary),)
-    nights = [night for night in _beside(output.parent) if night.directory != output]
+    nights = [night for night in _nights_beside(output.parent) if night.directory != output]
     nights.sort(key=lambda night: night.place, reverse=True)
     return tuple(night for night in nights if night.summary.get("provider") == provider)
 
@@ -160,7 +160,7 @@ def night_in(directory: Path) -> FoundNight | None:
     """The night in this directory; None if it has neither an id nor a summary."""
     summary = summary_in(directory)
     number, began = _written_id(directory)
-    began = began or (_began(directory, summary) if summary else "")
+    began = began or (_start_of(directory, summary) if summary else "")
     return FoundNight(directory, number, summary, began) if number or began else None
 
 
@@ -175,7 +175,7 @@ def _written_id(directory: Path) -> tuple[int, str]:
     return 0, began if not number and is_stamp(began) else ""
 
 
-def _began(directory: Path, summary: Mapping[str, Any]) -> str:
+def _start_of(directory: Path, summary: Mapping[str, Any]) -> str:
     """The start time of a night from before nights had the file."""
     try:
         return stamp(datetime.fromisoformat(str(summary["started"])).timestamp())
@@ -215,7 +215,7 @@ def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
         for scenario in night.scenarios
         if scenario.run and scenario.tested
     }
-    latest = {name: _latest(name, earlier) for name in runs}
+    latest = {name: _latest_run(name, earlier) for name in runs}
     pairs = {name: pair for name, pair in latest.items() if pair is not None}
     return replace(
         night,
@@ -224,7 +224,7 @@ def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
     )
 
 
-def _latest(scenario: str, earlier: Sequence[FoundNight]) -> tuple[Path, RunResult] | None:
+def _latest_run(scenario: str, earlier: Sequence[FoundNight]) -> tuple[Path, RunResult] | None:
     """The latest night with a complete run of the scenario, and that run."""
     for night in earlier:
         if scenario in night.complete:

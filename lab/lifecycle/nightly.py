@@ -392,7 +392,7 @@ def run_lab(
     """
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     with (
-        open(log, "ab", opener=_unlinked) as output,
+        open(log, "ab", opener=_open_unlinked) as output,
         subprocess.Popen(  # noqa: S603  our own command
             [*_ENDING, sys.executable, "-P", "-m", "lab", *words],
             env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log))},
@@ -420,7 +420,7 @@ def run_lab(
         return process.returncode
 
 
-def _unlinked(path: str, flags: int) -> int:
+def _open_unlinked(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 

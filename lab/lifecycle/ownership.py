@@ -88,12 +88,14 @@ def all_marks(
     return tuple(
         (name, mark)
         for name in providers
-        for mark in _marks(providers, name, all_users=all_users)
+        for mark in _find_marks(providers, name, all_users=all_users)
         if is_possible(mark)
     )
 
 
-def _marks(providers: Mapping[str, Provider], name: str, *, all_users: bool) -> tuple[Mark, ...]:
+def _find_marks(
+    providers: Mapping[str, Provider], name: str, *, all_users: bool
+) -> tuple[Mark, ...]:
     if isinstance(providers, Providers):
         return providers.marks(name, all_users=all_users)
     return providers[name].marks(all_users=all_users)

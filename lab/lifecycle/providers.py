@@ -48,7 +48,7 @@ class Providers(Mapping[str, Provider]):
         inventory: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
         self._setup = ProviderSetup(inventory, windows_rules_off)
-        self._makers = makers or _makers(self._setup)
+        self._makers = makers or _list_makers(self._setup)
         self._shipped = makers is None
         self._made: dict[str, Provider] = {}
 
@@ -86,9 +86,9 @@ class Providers(Mapping[str, Provider]):
         return len(self._makers)
 
 
-def _makers(setup: ProviderSetup) -> Mapping[str, Callable[[], Provider]]:
+def _list_makers(setup: ProviderSetup) -> Mapping[str, Callable[[], Provider]]:
     def maker(plugin: Plugin) -> Callable[[], Provider]:
-        return lambda: _made(plugin.load()(setup))
+        return lambda: _check_made(plugin.load()(setup))
 
     return {name: maker(plugin) for name, plugin in _plugins().items()}
 
@@ -97,7 +97,7 @@ def _plugins() -> Mapping[str, Plugin]:
     return {plugin.name: plugin for plugin in plugins("providers")}
 
 
-def _made(made: object) -> Provider:
+def _check_made(made: object) -> Provider:
     assert isinstance(made, Provider), "what 'make' of a provider returns"
     return made
 

@@ -49,8 +49,8 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
         opened.require_running(well=False)
         with bound(opened) as intent:
             view = LabView(opened, intent)
-            every = _differences(view, intent, place, action)
-            first = left = _chosen(every, name)
+            every = _find_place_differences(view, intent, place, action)
+            first = left = _choose_differences(every, name)
             if name is not None and not first:
                 _require_nothing(every, name, action)
             for _ in range(0 if only_look else _ROUNDS):
@@ -58,11 +58,13 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
                     break
                 for finding in left:
                     _run(opened, intent, finding, say)
-                left = _chosen(_differences(view, intent, place, action), name)
+                left = _choose_differences(
+                    _find_place_differences(view, intent, place, action), name
+                )
     return Repair(first, left)
 
 
-def _differences(view: LabView, intent: Intent, place: str, action: str) -> tuple[Difference, ...]:
+def _find_place_differences(view: LabView, intent: Intent, place: str, action: str) -> tuple[Difference, ...]:
     """How the place differs from what the lab made: its whole state, then what the checks find."""
     machines = {
         name: machine
@@ -95,7 +97,7 @@ def _differences(view: LabView, intent: Intent, place: str, action: str) -> tupl
     )
 
 
-def _chosen(every: Sequence[Difference], name: str | None) -> tuple[Difference, ...]:
+def _choose_differences(every: Sequence[Difference], name: str | None) -> tuple[Difference, ...]:
     """The differences of an object; of all, those of the whole state, which has what checks find.
 
     The checks' are taken where the state has no commands, or is not recorded.

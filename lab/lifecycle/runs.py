@@ -54,10 +54,10 @@ def find_run(wanted: str, state: Path) -> RunResult:
             return _read_kept(action, file, state)
     by_lab = _BACK.fullmatch(wanted)
     if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
-        runs = _runs(state, by_lab["lab"])
+        runs = _list_runs(state, by_lab["lab"])
         directory = _by_age(action, by_lab["lab"], runs, int(by_lab["back"] or 0))
         return _read_kept(action, directory / RESULT, state)
-    raise UsageError(action, *_missing(wanted, path, state))
+    raise UsageError(action, *_describe_missing(wanted, path, state))
 
 
 def chosen_run(written: str, run: str | None) -> tuple[str, Path]:
@@ -85,7 +85,7 @@ def chosen_run(written: str, run: str | None) -> tuple[str, Path]:
     )
 
 
-def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
+def _describe_missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
     if path.is_dir():
         below = sorted(path.glob(f"*/{RESULT}"), key=lambda file: file.parent.name)
         near = " or ".join(f"'{file.parent}'" for file in below[:_SHOWN])
@@ -96,7 +96,7 @@ def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
     neither = f"it is not a {RESULT}, a directory with one, or the id of a stored run"
     return (
         f"{neither}, nor a lab",
-        _nearest(wanted, state) or "'lab test LAB' makes a run; 'lab list' names the labs",
+        _suggest_nearest(wanted, state) or "'lab test LAB' makes a run; 'lab list' names the labs",
     )
 
 
@@ -120,14 +120,14 @@ def _by_age(action: str, lab: str, runs: Sequence[Path], back: int) -> Path:
     return runs[-1 - back]
 
 
-def _runs(state: Path, lab: str) -> list[Path]:
+def _list_runs(state: Path, lab: str) -> list[Path]:
     """Directories of a lab's runs, oldest first."""
     with Store(state) as store:
         directories = [store.run_directory(lab, run) for run in stored_runs(store, lab)]
     return [directory for directory in directories if (directory / RESULT).is_file()]
 
 
-def _nearest(wanted: str, state: Path) -> str:
+def _suggest_nearest(wanted: str, state: Path) -> str:
     labs = sorted(path.name for path in state.glob("labs/*") if path.is_dir())
     runs = sorted(file.parent.name for file in state.glob(f"labs/*/runs/*/{RESULT}"))
     return did_you_mean(wanted, [*labs, *runs]) or did_you_mean(wanted.partition("~")[0], labs)
@@ -148,7 +148,7 @@ def _read(action: str, file: Path, repeat: Sequence[str]) -> RunResult:
         text = read_regular(file).decode()
         document = parsed(text)
     except json.JSONDecodeError as error:
-        raise UsageError(action, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
+        raise UsageError(action, f"'{file}' {_describe_break(text, error)}", _A_RUN) from error
     except (OSError, ValueError) as error:
         raise UsageError(action, f"'{file}' cannot be read: {error}", _A_RUN) from error
     if not isinstance(document, dict) or "format" not in document:
@@ -179,7 +179,7 @@ def _wrong_name(run: RunResult) -> str:
     return next(wrong, "")
 
 
-def _breaks(text: str, error: json.JSONDecodeError) -> str:
+def _describe_break(text: str, error: json.JSONDecodeError) -> str:
     """What is wrong with a text that is not JSON."""
     if not text.strip():
         return "is empty"

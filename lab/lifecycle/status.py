@@ -112,8 +112,8 @@ def list_labs(providers: Mapping[str, Provider], store: Store) -> tuple[LabStatu
     """
     marks = all_marks(providers)
     rows = store.labs()
-    known = tuple(_status(row, providers, store) for row in rows)
-    return (*known, *_orphans(marks, {row.name for row in rows}, store))
+    known = tuple(_status_of(row, providers, store) for row in rows)
+    return (*known, *_list_orphans(marks, {row.name for row in rows}, store))
 
 
 def status(name: str, providers: Mapping[str, Provider], store: Store) -> LabStatus:
@@ -125,8 +125,8 @@ def status(name: str, providers: Mapping[str, Provider], store: Store) -> LabSta
     check_name(name)
     row = store.lab(name)
     if row is not None and row.status != "down":
-        return _status(row, providers, store)
-    orphans = _orphans(all_marks(providers), {row.name for row in store.labs()}, store)
+        return _status_of(row, providers, store)
+    orphans = _list_orphans(all_marks(providers), {row.name for row in store.labs()}, store)
     for orphan in orphans:
         if orphan.name == name:
             return orphan
@@ -134,7 +134,7 @@ def status(name: str, providers: Mapping[str, Provider], store: Store) -> LabSta
     raise unknown_lab(f"looking at lab '{name}'", name, known)
 
 
-def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> LabStatus:
+def _status_of(row: LabRow, providers: Mapping[str, Provider], store: Store) -> LabStatus:
     from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  only where there is a lab
 
     directory = store.lab_directory(row.name)
@@ -152,7 +152,7 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
         liveness = provider.liveness(LabHandle(row.name, directory, row.token), intent)
         state, detail = judge(row.status, row.detail, liveness, holder(directory))
         if state == "up":
-            nodes = _remarks(provider, LabHandle(row.name, directory, row.token), intent)
+            nodes = _list_remarks(provider, LabHandle(row.name, directory, row.token), intent)
     except LabError as error:
         state, detail = "unknown", str(error)
     return LabStatus(
@@ -165,7 +165,7 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
         created=row.created,
         updated=row.updated,
         steps=tuple(StepStatus(step.name, step.state, step.at) for step in store.steps(row.name)),
-        runs=_runs(row.name, store),
+        runs=_list_runs(row.name, store),
         again=again(row),
         faults=tuple(
             FaultStatus(fault.name, fault.node, fault.peer, fault.at, fault.state == "done")
@@ -176,12 +176,14 @@ def _status(row: LabRow, providers: Mapping[str, Provider], store: Store) -> Lab
     )
 
 
-def _remarks(provider: Provider, lab: LabHandle, intent: Intent) -> tuple[tuple[str, str], ...]:
+def _list_remarks(
+    provider: Provider, lab: LabHandle, intent: Intent
+) -> tuple[tuple[str, str], ...]:
     cluster = find_cluster(provider, lab, intent)
     return cluster.remarks() if cluster else ()
 
 
-def _runs(name: str, store: Store) -> tuple[RunStatus, ...]:
+def _list_runs(name: str, store: Store) -> tuple[RunStatus, ...]:
     return tuple(
         RunStatus(
             run=run.id,
@@ -195,7 +197,7 @@ def _runs(name: str, store: Store) -> tuple[RunStatus, ...]:
     )
 
 
-def _orphans(
+def _list_orphans(
     marks: Iterable[tuple[str, Mark]], known: set[str], store: Store
 ) -> tuple[LabStatus, ...]:
     """One for each lab of this state directory that is not in its journal."""
@@ -215,6 +217,6 @@ def _orphans(
             created=born,
             updated=born,
             steps=(),
-            runs=_runs(mark.lab, store),
+            runs=_list_runs(mark.lab, store),
         )
     return tuple(orphans[name] for name in sorted(orphans))

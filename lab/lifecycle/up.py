@@ -117,7 +117,7 @@ class _BringUp:
         row = store.lab(request.name)
         self.known = None if row is None or row.status == "down" else row
         """The lab's row in the journal; None for one that is new or was taken down."""
-        self.row = _row(request, provider.name, self.known, store.now())
+        self.row = _make_row(request, provider.name, self.known, store.now())
         self.lab = LabHandle(request.name, store.lab_directory(request.name), self.row.token)
         self.steps = provider.steps(self.lab, request.intent)
         liveness = Liveness("absent", "no such lab exists yet")
@@ -247,7 +247,7 @@ class _BringUp:
         )
 
 
-def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
+def _make_row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
     """The lab's new row; an existing lab keeps its token and its creation time."""
     action = f"bringing up lab '{request.name}'"
     if known and known.scenario != request.plan.scenario:
@@ -347,7 +347,7 @@ def decide(
     for name, wanted_digest in wanted:
         if not reason and name == liveness.again_from:
             reason = f"the lab is {liveness.state}: {liveness.detail}"
-        own = reason or _reason(steps_done.get(name), wanted_digest)
+        own = reason or _why_it_runs(steps_done.get(name), wanted_digest)
         decisions.append(Decision(name, "run" if own else "skip", own or "unchanged"))
         if own and not reason:
             reason = f"because '{name}' runs"
@@ -368,7 +368,7 @@ def _reason_for_all(
     return ""
 
 
-def _reason(done: str | None, wanted: str) -> str:
+def _why_it_runs(done: str | None, wanted: str) -> str:
     if done is None:
         return NOT_DONE
     return "" if done == wanted else "its input has changed"

@@ -126,9 +126,9 @@ def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Pro
     for grid in grids:
         if not grid.size:
             message = f"family '{grid.family}', which the scenario asks for, has no cells"
-            raise _empty(plan, message)
+            raise _no_cells(plan, message)
     if not grids:
-        raise _empty(plan, "the scenario asks for no cells at all")
+        raise _no_cells(plan, "the scenario asks for no cells at all")
     return Product(grids)
 
 
@@ -170,7 +170,7 @@ def counts(made: Iterable[Cell]) -> dict[Family, int]:
     return numbers
 
 
-def _empty(plan: Plan, happened: str) -> MatrixError:
+def _no_cells(plan: Plan, happened: str) -> MatrixError:
     return MatrixError(
         f"making the matrix of scenario '{plan.scenario}'",
         happened,

@@ -161,10 +161,10 @@ class Sources:
 
 def _addresses(machine: MachineIntent) -> _Addresses:
     """The addresses of a machine; a masquerading device without an address may use any of them."""
-    uplink = _bare(tuple(a for card in machine.interfaces for a in card.addresses))
-    bridge = _bare(machine.bridge.addresses if machine.bridge else ())
-    tunnel = _bare(machine.tunnel.addresses if machine.tunnel else ())
-    every = _bare(tuple(text for _, texts in machine.addressed() for text in texts))
+    uplink = _strip_prefixes(tuple(a for card in machine.interfaces for a in card.addresses))
+    bridge = _strip_prefixes(machine.bridge.addresses if machine.bridge else ())
+    tunnel = _strip_prefixes(machine.tunnel.addresses if machine.tunnel else ())
+    every = _strip_prefixes(tuple(text for _, texts in machine.addressed() for text in texts))
     nameless_tunnel = machine.tunnel is not None and not tunnel
     return _Addresses(
         os=machine.os,
@@ -172,13 +172,13 @@ def _addresses(machine: MachineIntent) -> _Addresses:
         uplink=uplink,
         bridge=bridge or every,
         outward=every if nameless_tunnel else uplink | tunnel,
-        leaving=_leaving(machine),
+        leaving=_map_ways(machine),
     )
 
 
-def _leaving(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, _Way]], ...]:
+def _map_ways(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, _Way]], ...]:
     addressed = machine.addressed()
-    held = {device: _bare(texts) for device, texts in addressed}
+    held = {device: _strip_prefixes(texts) for device, texts in addressed}
     ways: dict[int, dict[int, _Way]] = {}
 
     def lead(prefix: IPv4Network, device: str, source: str | None = None) -> None:
@@ -201,7 +201,7 @@ def _number(address: str) -> int:
     return int(IPv4Address(address))
 
 
-def _bare(addresses: tuple[str, ...]) -> frozenset[str]:
+def _strip_prefixes(addresses: tuple[str, ...]) -> frozenset[str]:
     return frozenset(map(bare, addresses))
 
 
@@ -213,7 +213,7 @@ class SharedTarget:
     backends: tuple[Endpoint, ...]
 
 
-def _outside(intent: Intent, node: Endpoint) -> str:
+def _choose_outside(intent: Intent, node: Endpoint) -> str:
     routed = {
         card.segment
         for machine in intent.machines
@@ -230,7 +230,7 @@ def _service(service: PlannedService, os: Os, node: str | None) -> Endpoint:
     return Endpoint(service.name, "service", os, node, str(service.address), port)
 
 
-def _shared(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTarget:
+def _make_shared_target(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTarget:
     """A shared Service has the operating system of its first backend, and no node."""
     return SharedTarget(_service(service, backends[0].os, None), backends)
 
@@ -322,7 +322,7 @@ class LabEndpoints:
                 if port.node_port is not None
             },
             shared=tuple(
-                _shared(service, tuple(every_pod[name] for name in service.backends))
+                _make_shared_target(service, tuple(every_pod[name] for name in service.backends))
                 for service in plan.services
                 if service.purpose == "shared"
             ),
@@ -341,14 +341,14 @@ class LabEndpoints:
                 ),
                 None,
             ),
-            outside={node.name: _outside(intent, node) for node in nodes},
+            outside={node.name: _choose_outside(intent, node) for node in nodes},
             sources=Sources(intent),
             variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
             small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
             mtu=intent.pod_mtu,
             namespace=_namespace(intent),
             machines={machine.name: machine for machine in intent.machines},
-            special=_special(plan, intent),
+            special=_list_special_services(plan, intent),
             headless=intent.headless,
             front=intent.services_node,
             real=intent.kubernetes is not None,
@@ -395,7 +395,7 @@ def _namespace(intent: Intent) -> str:
     return first.partition(".")[0]
 
 
-def _special(plan: Plan, intent: Intent) -> tuple[ProxiedService, ...]:
+def _list_special_services(plan: Plan, intent: Intent) -> tuple[ProxiedService, ...]:
     """The special Services from the Intent, which has the pods' real addresses on a cluster."""
     wanted = {service.name for service in plan.services if service.purpose == "special"}
     translations = (machine.translation for machine in intent.machines if machine.translation)
@@ -424,20 +424,22 @@ def local_and_remote(
     """For each place that has a pod with a Service, the function that chooses a backend there."""
     choices: dict[str, Choose] = {}
     for place in PLACES:
-        first = _standing(lab, node, place, "")
+        first = _choose_endpoint(lab, node, place, "")
         if first is not None and first.name in served:
-            other = _standing(lab, node, place, first.name)
+            other = _choose_endpoint(lab, node, place, first.name)
             assert other is not None, "the first one is there"
-            choices[place] = partial(_avoiding, first, other if other.name in served else first)
+            choices[place] = partial(
+                _pick_unless_same, first, other if other.name in served else first
+            )
     return choices
 
 
-def _standing(lab: LabEndpoints, node: str, place: str, avoid: str) -> Endpoint | None:
+def _choose_endpoint(lab: LabEndpoints, node: str, place: str, avoid: str) -> Endpoint | None:
     for system in SYSTEMS:
         if place == system:
             return lab.nearest(node, system, avoid)
     return lab.local(node, avoid)
 
 
-def _avoiding(first: Endpoint, other: Endpoint, source: Endpoint) -> Endpoint:
+def _pick_unless_same(first: Endpoint, other: Endpoint, source: Endpoint) -> Endpoint:
     return other if source.name == first.name else first

@@ -99,10 +99,10 @@ def beats(intent: Intent, lost: str) -> tuple[Beat, ...]:
         if machine.kind == "node" and machine.os == "linux"
         if machine.name not in {lost, *behind}
     ]
-    return tuple(_both(intent, behind, linux))
+    return tuple(_pair_beats(intent, behind, linux))
 
 
-def _both(intent: Intent, behind: list[str], linux: list[MachineIntent]) -> Iterator[Beat]:
+def _pair_beats(intent: Intent, behind: list[str], linux: list[MachineIntent]) -> Iterator[Beat]:
     for name in behind:
         for other in linux:
             ends = [_first_pod(machine) for machine in (intent.machine(name), other)]

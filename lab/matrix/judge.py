@@ -122,15 +122,15 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
         return Judgement("probe-error", f"the probe could not be sent: {outcome.detail}")
     if not expectation.works:
         judged = _judge_refusal(cell, expectation, outcome)
-        return _promised(judged) if expectation.promised else judged
+        return _without_limit(judged) if expectation.promised else judged
     if outcome.status != "ok":
         happened = f"expected to work, but {_HAPPENED[outcome.status]}"
-        return Judgement("fail", _with(happened, outcome.detail))
-    amiss = _amiss(cell, outcome)
+        return Judgement("fail", _join_detail(happened, outcome.detail))
+    amiss = _describe_deviation(cell, outcome)
     return Judgement("fail", amiss) if amiss else _PASS
 
 
-def _promised(judged: Judgement) -> Judgement:
+def _without_limit(judged: Judgement) -> Judgement:
     """Turn the verdict on a limit into that on a rule of Kubernetes: pass or fail."""
     if judged.verdict == "known-limit":
         return _PASS
@@ -153,18 +153,18 @@ def _judge_refusal(cell: Cell, expectation: Expectation, outcome: Outcome) -> Ju
             "unexpected-pass", f"expected {_EXPECTED[refusal]} ({expectation.rule}), but {happened}"
         )
     if outcome.status == "ok":
-        amiss = _amiss(cell, outcome)
+        amiss = _describe_deviation(cell, outcome)
         happened = f"expected {_EXPECTED[refusal]} ({expectation.rule}), but it works"
         return Judgement("unexpected-pass", f"{happened}, though {amiss}" if amiss else happened)
     happened = f"expected {_EXPECTED[refusal]}, but {_HAPPENED[outcome.status]}"
-    return Judgement("fail", _with(happened, outcome.detail))
+    return Judgement("fail", _join_detail(happened, outcome.detail))
 
 
-def _with(happened: str, detail: str) -> str:
+def _join_detail(happened: str, detail: str) -> str:
     return f"{happened}: {detail}" if detail else happened
 
 
-def _amiss(cell: Cell, outcome: Outcome) -> str:
+def _describe_deviation(cell: Cell, outcome: Outcome) -> str:
     if cell.answer is not None:
         return "" if outcome.answer == cell.answer else _wrong_answer(cell, outcome)
     if cell.refusal is not None:

@@ -71,24 +71,24 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
             "give the id of a cell of that run, from its report",
         )
     meaning = wanted.meaning()
-    small = _narrowed(_spelt_out(scenario, wanted.plan), wanted.cell)
+    small = _narrow(_spelt_out(scenario, wanted.plan), wanted.cell)
     for shared in small.services.shared:
         others = tuple(service for service in small.services.shared if service != shared)
-        small = _smaller(small, (_with_services(small, shared=others),), cell_id, meaning)
+        small = _choose_smaller(small, (_with_services(small, shared=others),), cell_id, meaning)
     for special in small.services.special:
         rest = tuple(service for service in small.services.special if service != special)
-        small = _smaller(small, (_with_services(small, special=rest),), cell_id, meaning)
-    for at_once in _shares(len(small.nodes)):
-        for some in _portions(tuple(reversed(small.nodes)), at_once):
+        small = _choose_smaller(small, (_with_services(small, special=rest),), cell_id, meaning)
+    for at_once in _list_shares(len(small.nodes)):
+        for some in _divide_groups(tuple(reversed(small.nodes)), at_once):
             fewer_nodes = tuple(node for node in small.nodes if node not in some)
-            small = _smaller(small, (small.replace(nodes=fewer_nodes),), cell_id, meaning)
+            small = _choose_smaller(small, (small.replace(nodes=fewer_nodes),), cell_id, meaning)
     for group in small.nodes:
         fewer = (_with_pods(small, group, pods) for pods in range(group.pods or 0))
-        small = _smaller(small, tuple(fewer), cell_id, meaning)
+        small = _choose_smaller(small, tuple(fewer), cell_id, meaning)
     return _same_port(small, wanted.cell)
 
 
-def _shares(nodes: int) -> Iterator[int]:
+def _list_shares(nodes: int) -> Iterator[int]:
     """How many nodes to remove at once: a quarter if there are many, then fewer, finally one."""
     share = nodes // 4
     while share > _FEW:
@@ -97,11 +97,11 @@ def _shares(nodes: int) -> Iterator[int]:
     yield 1
 
 
-def _portions(nodes: Sequence[NodeGroup], each: int) -> Iterator[Sequence[NodeGroup]]:
+def _divide_groups(nodes: Sequence[NodeGroup], each: int) -> Iterator[Sequence[NodeGroup]]:
     return (nodes[start : start + each] for start in range(0, len(nodes), each))
 
 
-def _smaller(
+def _choose_smaller(
     small: Scenario, candidates: tuple[Scenario, ...], cell_id: str, meaning: tuple[object, ...]
 ) -> Scenario:
     """The first candidate whose cell has the same meaning; else the scenario itself."""
@@ -147,7 +147,7 @@ def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
     return _with_services(scenario.replace(nodes=nodes), special=special)
 
 
-def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:
+def _narrow(scenario: Scenario, cell: Cell) -> Scenario:
     return scenario.replace(
         summary=f"the part of scenario {scenario.name} that has cell {cell.id}",
         matrix=MatrixChoice(

@@ -66,7 +66,7 @@ def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
     if strategy == "node-pairs" and product.size > LIMIT:
         _fill(samplers)
     made = [cell for sampler in samplers for cell in sampler.cells()]
-    return (*made, *_besides(product, made, choice.named))
+    return (*made, *_find_named(product, made, choice.named))
 
 
 def _fill(samplers: Sequence[_Sampler]) -> None:
@@ -80,7 +80,7 @@ def _fill(samplers: Sequence[_Sampler]) -> None:
             return
 
 
-def _besides(product: Product, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
+def _find_named(product: Product, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
     ids = {cell.id for cell in made} if named else set()
     for cell_id in named:
         if cell_id not in ids and (cell := product.find(cell_id)):
@@ -275,8 +275,8 @@ class Coverage:
 
     def _clauses(self) -> Iterator[str]:
         if self.node_pairs.of:
-            yield _clause(self.node_pairs, "every node pair both ways", "node pairs")
-        yield _clause(
+            yield _describe_part(self.node_pairs, "every node pair both ways", "node pairs")
+        yield _describe_part(
             self.systems,
             "every pair of operating systems in every family",
             "pairs of operating systems by family",
@@ -288,7 +288,7 @@ class Coverage:
         yield f"{self.asked.found:,} of {self.asked.of:,} as targets"
 
 
-def _clause(part: Part, whole: str, noun: str) -> str:
+def _describe_part(part: Part, whole: str, noun: str) -> str:
     return whole if part.whole else f"{part.found:,} of {part.of:,} {noun}"
 
 

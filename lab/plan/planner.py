@@ -118,7 +118,7 @@ def make_plan(scenario: Scenario) -> Plan:
         hypervisors=planned_hypervisors(scenario),
         hypervisor_mtu=scenario.hypervisors.mtu if scenario.hypervisors else 0,
         headless=tuple(
-            PlannedHeadless(service.name, _behind(service, nodes))
+            PlannedHeadless(service.name, _pods_behind(service, nodes))
             for service in scenario.services.special
             if service.headless
         ),
@@ -195,7 +195,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
                 (_usual_port(next(ports)),),
                 (pod.name,),
             )
-    spread = _spread(nodes)
+    spread = _spread_pods(nodes)
     for shared in scenario.services.shared:
         yield PlannedService(
             shared.name,
@@ -206,7 +206,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
         )
     for special in scenario.services.special:
         if not special.headless:
-            yield _special(special, next(addresses), ports, _behind(special, nodes))
+            yield _plan_special(special, next(addresses), ports, _pods_behind(special, nodes))
 
 
 def _node_ports(scenario: Scenario) -> Iterator[int]:
@@ -216,7 +216,7 @@ def _node_ports(scenario: Scenario) -> Iterator[int]:
     return (port for port in range(first, last + 1) if port not in written | {*NODE_PORTS_TAKEN})
 
 
-def _special(
+def _plan_special(
     special: SpecialService, address: IPv4Address, numbers: Iterator[int], backends: tuple[str, ...]
 ) -> PlannedService:
     """A special Service, with NodePorts taken from ``numbers`` where none is given."""
@@ -243,9 +243,9 @@ def _special(
     )
 
 
-def _behind(special: SpecialService, nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
+def _pods_behind(special: SpecialService, nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
     """The pods behind a special Service: those named, or the first in turn."""
-    return special.pods or _spread(nodes)[: special.backends]
+    return special.pods or _spread_pods(nodes)[: special.backends]
 
 
 def _dns_service(address: IPv4Address) -> PlannedService:
@@ -257,7 +257,7 @@ def _usual_port(node_port: int) -> ServicePort:
     return ServicePort("", PROTOCOLS, SERVICE_PORT, POD_PORT, node_port)
 
 
-def _spread(nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
+def _spread_pods(nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
     """Probe pods alternating between Linux and Windows nodes, first pods of every node first."""
     sides = [
         [

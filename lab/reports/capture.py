@@ -24,19 +24,19 @@ def to_text(lab: str, captured: Captured, directory: Path) -> str:
 
 def _lines(lab: str, captured: Captured, directory: Path) -> Iterator[str]:
     cell = captured.cell
-    yield f"{cell.family}: {path_words(cell)}: {_came(captured)}"
+    yield f"{cell.family}: {path_words(cell)}: {_describe_verdict(captured)}"
     yield from (f"  {line}" for line in table_lines([_HEAD, *_cells(captured)], right={3, 5}))
     if not captured.trace.known:
         yield "  (in the order of capture: paths through OVN are not computed)"
     yield f"  {captured.conclusion.sentence}"
-    yield from _beside(captured)
+    yield from _list_remarks(captured)
     yield f"    files:  {directory}"
     if not captured.well:
         source, target = cell.source.name, cell.target.name
         yield f"    try:    lab explain {lab} {source} {target} --protocol {cell.protocol}"
 
 
-def _came(captured: Captured) -> str:
+def _describe_verdict(captured: Captured) -> str:
     if captured.verdict == "known-limit":
         return f"not expected to work: {captured.expectation.reason}"
     if captured.verdict in GREEN:
@@ -50,38 +50,40 @@ def _cells(captured: Captured) -> Iterator[tuple[str, ...]]:
     for row in captured.trace.rows:
         if row.passing is None:
             continue
-        words = _as(row)
+        words = _describe_flow(row)
         yield (
             f"{numbers[row.tap]:02}",
             str(row.tap),
-            _passed(row.passing, row.question) if row.there else "",
-            _after(captured, row.question),
-            _passed("in" if row.passing == "out" else "out", row.answer) if row.back else "",
-            _after(captured, row.answer),
+            _describe_passing(row.passing, row.question) if row.there else "",
+            _time_after(captured, row.question),
+            _describe_passing("in" if row.passing == "out" else "out", row.answer)
+            if row.back
+            else "",
+            _time_after(captured, row.answer),
             "" if words == before else words,
         )
         before = words or before
 
 
-def _passed(passing: str, sight: Sight) -> str:
+def _describe_passing(passing: str, sight: Sight) -> str:
     """``2 out``: two packets left by the device; ``-`` if none was seen."""
     if not sight.packets:
         return "-"
     return f"{sight.packets} {passing}{' (not its MAC)' if sight.strangers_mac else ''}"
 
 
-def _after(captured: Captured, sight: Sight) -> str:
+def _time_after(captured: Captured, sight: Sight) -> str:
     if not sight.packets:
         return ""
     return f"{(sight.first - captured.trace.began) / 1e6:.3f} ms"
 
 
-def _as(row: Row) -> str:
+def _describe_flow(row: Row) -> str:
     sight = row.question if row.question.packets else row.answer
     return f"{sight.flow} in {sight.tunnels}" if sight.tunnels else str(sight.flow or "")
 
 
-def _beside(captured: Captured) -> Iterator[str]:
+def _list_remarks(captured: Captured) -> Iterator[str]:
     silent = [str(row.tap) for row in captured.trace.rows if row.passing is None]
     if silent:
         yield f"    unseen: {', '.join(silent)}"

@@ -354,7 +354,7 @@ def notes(made: RunDifference) -> Iterator[str]:
         ("topologies", made.before.topology, made.after.topology),
         ("providers", made.before.provider, made.after.provider),
         ("versions of Kubernetes", made.before.version, made.after.version),
-        ("choices of nodes", _only(made.before), _only(made.after)),
+        ("choices of nodes", _describe_nodes(made.before), _describe_nodes(made.after)),
         ("samples", _sample(made.before), _sample(made.after)),
         ("Windows rules switched off", _rules(made.before), _rules(made.after)),
     )
@@ -363,7 +363,7 @@ def notes(made: RunDifference) -> Iterator[str]:
             yield f"different {noun}: {before} and {other}"
 
 
-def _only(run: RunResult) -> str:
+def _describe_nodes(run: RunResult) -> str:
     return f"{run.only} alone" if run.only else "all"
 
 
@@ -386,7 +386,7 @@ def _lines(made: RunDifference) -> list[str]:
     lines = [*_heading("Before: ", made.before), *_heading("After:  ", made.after)]
     lines += [f"note: {note}" for note in notes(made)]
     changes = text_lines(made)
-    end = list(_unasked(made))
+    end = list(_list_unasked(made))
     if not changes:
         return [*lines, "", f"No cell differs, of {made.common:,}.", *end]
     for line in changes:
@@ -394,7 +394,7 @@ def _lines(made: RunDifference) -> list[str]:
     return [*lines, "", f"{quantity(made.unchanged, 'cell')} as before", *end]
 
 
-def _unasked(made: RunDifference) -> Iterator[str]:
+def _list_unasked(made: RunDifference) -> Iterator[str]:
     """How many cells cannot be compared, because one of the runs did not sample them."""
     asked_now = sum(1 for change in made.unasked if change.before is None)
     for count, run in (

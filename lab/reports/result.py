@@ -268,7 +268,7 @@ def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
     try:
         cells = list(cells_of(document["cells"]))
     except _MALFORMED as error:
-        raise _malformed(error) from error
+        raise _malformed_error(error) from error
     return {**document, "format": FORMAT, "cells": cells}
 
 
@@ -320,10 +320,10 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
     try:
         return _run(document), _adapter(Picture).validate_python(document["picture"])
     except _MALFORMED as error:
-        raise _malformed(error) from error
+        raise _malformed_error(error) from error
 
 
-def _malformed(error: Exception) -> BrokenError:
+def _malformed_error(error: Exception) -> BrokenError:
     happened = f"{type(error).__name__} {error}"
     if isinstance(error, KeyError):
         happened = f"there is no {error}"
@@ -370,14 +370,14 @@ def _run(document: Mapping[str, Any]) -> RunResult:
     findings = document.get("findings", ())
     parts = {
         **document,
-        "results": [_nested(cell, findings) for cell in document["cells"]],
+        "results": [_nest_cell(cell, findings) for cell in document["cells"]],
         "hosts": tuple(document.get("hosts", {}).items()),
     }
     run: RunResult = _adapter(RunResult).validate_python(parts)
     return run
 
 
-def _nested(cell: Mapping[str, Any], findings: Sequence[Any]) -> dict[str, Any]:
+def _nest_cell(cell: Mapping[str, Any], findings: Sequence[Any]) -> dict[str, Any]:
     """A cell's record as nested in a run; in the file all its fields are side by side."""
     place = cell.get("finding")
     return {**cell, "cell": cell, "finding": None if place is None else findings[place]}

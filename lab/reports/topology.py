@@ -71,12 +71,12 @@ class Picture:
 
 def picture_of(intent: Intent) -> Picture:
     """The picture of an Intent."""
-    machines = tuple(_drawn(machine) for machine in intent.machines)
-    hypervisors = tuple(_drawn(machine) for machine in intent.hypervisors)
+    machines = tuple(_draw_machine(machine) for machine in intent.machines)
+    hypervisors = tuple(_draw_machine(machine) for machine in intent.hypervisors)
     return Picture(intent.segments, machines, intent.pod_mtu, intent.node_mtu, hypervisors)
 
 
-def _drawn(machine: MachineIntent) -> DrawnMachine:
+def _draw_machine(machine: MachineIntent) -> DrawnMachine:
     tunnel = machine.tunnel
     return DrawnMachine(
         name=machine.name,
@@ -137,7 +137,7 @@ def arrange(picture: Picture) -> Rows:
         routers=routers,
         segment=words,
         hosts=tuple((host, machines) for host, machines in hosts or [(None, nodes)] if machines),
-        carriage=_carriage(nodes, routers, picture.pod_mtu),
+        carriage=_describe_tunnels(nodes, routers, picture.pod_mtu),
         dots=len(nodes) > LISTED_NODES or any(len(node.pods) > LISTED_PODS for node in nodes),
     )
 
@@ -146,7 +146,9 @@ def _segment(segment: Segment) -> str:
     return f"{segment.name} {segment.cidr}, MTU {segment.mtu}"
 
 
-def _carriage(nodes: Sequence[DrawnMachine], routers: Sequence[DrawnMachine], pod_mtu: int) -> str:
+def _describe_tunnels(
+    nodes: Sequence[DrawnMachine], routers: Sequence[DrawnMachine], pod_mtu: int
+) -> str:
     tunnel = next((node.tunnel for node in nodes if node.tunnel), None)
     router = next((router.name for router in routers if router.routes), None)
     if tunnel:

@@ -45,26 +45,26 @@ _PRIVATE = tuple(IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "
 
 def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
     """Ranges that cannot be used for a network."""
-    for key, cidr in _ranges(scenario):
+    for key, cidr in _list_ranges(scenario):
         for unusable, reason in UNUSABLE:
             if cidr.overlaps(unusable):
-                hint = _elsewhere(scenario, key, cidr)
+                hint = _suggest_elsewhere(scenario, key, cidr)
                 yield Problem(key, f"{cidr} is within or around {unusable}, which {reason}", hint)
                 break
 
 
 def overlaps(scenario: Scenario) -> Iterator[Problem]:
     """Ranges that share addresses, with each other or with the lab's outside network."""
-    ranges = _ranges(scenario)
+    ranges = _list_ranges(scenario)
     for number, (key, cidr) in enumerate(ranges):
         for other_key, other in ranges[:number]:
             if cidr.overlaps(other):
                 message = f"{_named(key)} {cidr} overlaps {_named(other_key)} {other}"
-                yield Problem(key, message, _elsewhere(scenario, key, cidr))
+                yield Problem(key, message, _suggest_elsewhere(scenario, key, cidr))
         for own, where in _own_networks(scenario):
             if cidr.overlaps(own):
                 message = f"{_named(key)} {cidr} overlaps {own}, the lab's own network {where}"
-                yield Problem(key, message, _elsewhere(scenario, key, cidr))
+                yield Problem(key, message, _suggest_elsewhere(scenario, key, cidr))
 
 
 def service_range_width(scenario: Scenario) -> Iterator[Problem]:
@@ -103,7 +103,7 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
         return
     parts = f"{2**bits} part" + ("" if bits == 0 else "s")
     message = f"{_named(POD_CIDR)} {cidr} has {parts} of /{prefix}, and {nodes} nodes need one each"
-    yield Problem(POD_CIDR, message, _wider(cidr, prefix - _bits(nodes)))
+    yield Problem(POD_CIDR, message, _suggest_wider(cidr, prefix - _bits(nodes)))
 
 
 def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
@@ -134,7 +134,7 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
         room = max(0, cidr.num_addresses - 1 - _EDGES)
         fits = f"a router and {quantity(room, 'node')}"
         message = f"{_named(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
-        yield Problem(NODE_CIDR, message, _wider(cidr, 32 - _bits(need)))
+        yield Problem(NODE_CIDR, message, _suggest_wider(cidr, 32 - _bits(need)))
 
 
 def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
@@ -150,7 +150,7 @@ def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
             f"{pods} for pods, {shared} shared, {f'{special} special, ' if special else ''}"
             "DNS and kubernetes"
         )
-        yield Problem(SERVICE_CIDR, message, _wider(cidr, 32 - _bits(need + _EDGES)))
+        yield Problem(SERVICE_CIDR, message, _suggest_wider(cidr, 32 - _bits(need + _EDGES)))
 
 
 def dns_address(scenario: Scenario) -> Iterator[Problem]:
@@ -269,7 +269,7 @@ def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(key, message, hint, at_key=True)
 
 
-def _ranges(scenario: Scenario) -> tuple[tuple[Key, IPv4Network], ...]:
+def _list_ranges(scenario: Scenario) -> tuple[tuple[Key, IPv4Network], ...]:
     return (
         (POD_CIDR, scenario.kubernetes.pod_cidr),
         (SERVICE_CIDR, scenario.kubernetes.service_cidr),
@@ -292,15 +292,15 @@ def _bits(number: int) -> int:
     return (number - 1).bit_length()
 
 
-def _wider(cidr: IPv4Network, prefix: int) -> str:
+def _suggest_wider(cidr: IPv4Network, prefix: int) -> str:
     if prefix < 8:  # noqa: PLR2004  no private range is wider than 10.0.0.0/8
         return "no private range is wide enough: make the lab smaller"
     return f"write a wider one, such as {cidr.supernet(new_prefix=prefix)}"
 
 
-def _elsewhere(scenario: Scenario, key: Key, cidr: IPv4Network) -> str:
+def _suggest_elsewhere(scenario: Scenario, key: Key, cidr: IPv4Network) -> str:
     """A hint with a private range of the same size that nothing else in the lab overlaps."""
-    taken = [other for other_key, other in _ranges(scenario) if other_key != key]
+    taken = [other for other_key, other in _list_ranges(scenario) if other_key != key]
     for block in _PRIVATE:
         start = int(block.network_address)
         while start + cidr.num_addresses - 1 <= int(block.broadcast_address):

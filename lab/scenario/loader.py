@@ -110,7 +110,7 @@ def _recognise(path: Path) -> ForeignFile | None:
 def _check(
     wanted: Wanted, topology_check: rules.Check, original: str
 ) -> tuple[Scenario | None, tuple[FileFinding, ...]]:
-    document, findings = _document(wanted)
+    document, findings = _load_document(wanted)
     if document is None:
         return None, findings
     if not document.value.keys() & Scenario.model_fields.keys():  # do not quote a foreign file
@@ -146,7 +146,7 @@ def _with_places(scenario: Scenario, file: str, document: Document) -> Scenario:
     )
 
 
-def _document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, ...]]:
+def _load_document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, ...]]:
     if isinstance(wanted, Path):
         return source.read(wanted)
     if isinstance(wanted, HeldText):

@@ -254,7 +254,7 @@ def node_routes(scenario: Scenario) -> Iterator[Problem]:
         networks = set()
         for number, route in enumerate(group.routes):
             key: Key = ("nodes", index, "routes", number)
-            yield from _way(scenario, group, route, key)
+            yield from _check_gateway(scenario, group, route, key)
             yield from _end(scenario, group, route, key)
             if route.to in networks:
                 message = f"{quoted(group.name)} already has a route to {route.to}"
@@ -262,7 +262,9 @@ def node_routes(scenario: Scenario) -> Iterator[Problem]:
             networks.add(route.to)
 
 
-def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
+def _check_gateway(
+    scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key
+) -> Iterator[Problem]:
     segment, via = scenario.network.cidr, route.via
     usable = {segment.network_address, segment.broadcast_address}
     if via not in segment or via in usable:
@@ -401,11 +403,11 @@ def problems(scenario: Scenario, tainted: Collection[Key], topology: Check) -> I
     yield from too_many
     unknown = {*tainted, *(problem.key for problem in too_many)}
     for rule in (*RULES, Rule(topology, TOPOLOGY_NEEDS)):
-        if not any(_reads(need, key) for need in rule.needs for key in unknown):
+        if not any(_needs_key(need, key) for need in rule.needs for key in unknown):
             yield from rule.check(scenario)
 
 
-def _reads(need: str, key: Key) -> bool:
+def _needs_key(need: str, key: Key) -> bool:
     """Whether a part that a rule reads contains a key path, or is inside it."""
     parts = need.split(".")
     return all(part in {"*", str(name)} for part, name in zip(parts, key, strict=False))

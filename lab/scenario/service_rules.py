@@ -38,9 +38,11 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
         if service.backends > MAX_BACKENDS:
             message = (
                 f"{service.backends} backends of {name} are too many: {TRIES} tries miss one with "
-                f"a chance of {_missed(service.backends)}"
+                f"a chance of {_chance_of_miss(service.backends)}"
             )
-            hint = f"write {MAX_BACKENDS} or fewer, with a chance of {_missed(MAX_BACKENDS)}"
+            hint = (
+                f"write {MAX_BACKENDS} or fewer, with a chance of {_chance_of_miss(MAX_BACKENDS)}"
+            )
             yield Problem(key, message, hint)
         elif service.backends > pods:
             message = f"{service.backends} backends of {name} are more than the lab's {pods} pods"
@@ -109,7 +111,7 @@ def exceptions(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(("exceptions", index, "when", facet), message, hint)
 
 
-def _missed(backends: int) -> str:
+def _chance_of_miss(backends: int) -> str:
     """An upper bound of the probability that a backend is never chosen, with its formula."""
     rest = backends - 1
     chance = backends * (rest / backends) ** TRIES
@@ -124,22 +126,26 @@ def _ports(first: int, need: int) -> str:
 
 def _matches(scenario: Scenario, pattern: str, *, target: bool) -> bool:
     """Whether a shell pattern matches the name of any source or target."""
-    if fnmatchcase(CLIENT, pattern) or _in(_machines(scenario), pattern):
+    if fnmatchcase(CLIENT, pattern) or _matches_any(_machines(scenario), pattern):
         return True
     if not target:
         return False
-    if _in(_services(scenario), pattern):
+    if _matches_any(_services(scenario), pattern):
         return True
     node, colon, service = pattern.partition(":")
     if colon:
-        return _in(_machines(scenario), node) and _in(_services(scenario), service)
+        return _matches_any(_machines(scenario), node) and _matches_any(
+            _services(scenario), service
+        )
     name, dot, rest = pattern.partition(".")
     full = f"default.svc.{scenario.kubernetes.domain}"
     suffixes = ("default", full, f"{full}.")
-    return bool(dot) and _in(_services(scenario), name) and _in(iter(suffixes), rest)
+    return (
+        bool(dot) and _matches_any(_services(scenario), name) and _matches_any(iter(suffixes), rest)
+    )
 
 
-def _in(names: Iterator[str], pattern: str) -> bool:
+def _matches_any(names: Iterator[str], pattern: str) -> bool:
     match = re.compile(translate(pattern)).match
     return any(match(name) for name in names)
 
@@ -160,7 +166,7 @@ def _services(scenario: Scenario) -> Iterator[str]:
     yield from SERVICES
 
 
-def _each(scenario: Scenario) -> Iterator[tuple[Key, SpecialService]]:
+def _list_special(scenario: Scenario) -> Iterator[tuple[Key, SpecialService]]:
     for index, service in enumerate(scenario.services.special):
         yield ("services", "special", index), service
 
@@ -168,7 +174,7 @@ def _each(scenario: Scenario) -> Iterator[tuple[Key, SpecialService]]:
 def backends(scenario: Scenario) -> Iterator[Problem]:
     """Special Services with too many backends, or with unknown or duplicate pods."""
     known = [name for group in scenario.nodes for name in pod_names(scenario, group)]
-    for key, service in _each(scenario):
+    for key, service in _list_special(scenario):
         yield from _number(scenario, key, service)
         for place, pod in enumerate(service.pods):
             at: Key = (*key, "pods", place)
@@ -198,14 +204,14 @@ def _number(scenario: Scenario, key: Key, service: SpecialService) -> Iterator[P
 
 def behaviour(scenario: Scenario) -> Iterator[Problem]:
     """Special Services without a special property, and properties that exclude each other."""
-    for key, service in _each(scenario):
+    for key, service in _list_special(scenario):
         name = quoted(service.name)
         if not any(term.special and term.special(service) for term in terms().values()):
             message = f"{name} has no special property"
             hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
             yield Problem(key, message, f"{hint}, or move it to shared", at_key=True)
         if service.headless:
-            yield from _headless(key, service)
+            yield from _check_headless(key, service)
             continue
         if service.external_traffic == "local" and not service.node_port:
             message = f"{name} has no ports on nodes, but external_traffic applies only to those"
@@ -215,7 +221,7 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
             yield Problem((*key, "health_check"), message, 'add "external_traffic: local"')
 
 
-def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
+def _check_headless(key: Key, service: SpecialService) -> Iterator[Problem]:
     """A headless Service with properties that need a Service address, or without backends."""
     given = {
         "ports": bool(service.ports),
@@ -239,8 +245,8 @@ def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
 def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
     """Pods behind two headless Services: a pod has only one subdomain."""
     taken: dict[str, str] = {}
-    several = [service for _, service in _each(scenario) if service.headless]
-    for key, service in _each(scenario):
+    several = [service for _, service in _list_special(scenario) if service.headless]
+    for key, service in _list_special(scenario):
         if not service.headless:
             continue
         if not service.pods and len(several) > 1:
@@ -257,7 +263,7 @@ def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
 
 def ports(scenario: Scenario) -> Iterator[Problem]:
     """Duplicate or unnamed ports of one Service, and target ports that no pod answers on."""
-    for key, service in _each(scenario):
+    for key, service in _list_special(scenario):
         names: set[str] = set()
         numbers: set[tuple[int, Protocol]] = set()
         for index, port in enumerate(service.ports):
@@ -274,10 +280,10 @@ def ports(scenario: Scenario) -> Iterator[Problem]:
                 message = f"{quoted(service.name)} has {twice[0].upper()} port {port.port} already"
                 yield Problem((*at, "port"), message, "use another number, or another protocol")
             numbers.update((port.port, protocol) for protocol in port.protocols)
-            yield from _target(at, port)
+            yield from _check_target(at, port)
 
 
-def _target(at: Key, port: Port) -> Iterator[Problem]:
+def _check_target(at: Key, port: Port) -> Iterator[Problem]:
     hint = f"use {POD_PORT}, or {SECOND_POD_PORT} over TCP"
     if port.target_port not in {POD_PORT, SECOND_POD_PORT}:
         message = f"no probe pod answers on port {port.target_port}"
@@ -291,7 +297,7 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
     """Node ports outside the range, or taken by another Service or by the node."""
     first, last = scenario.services.node_ports
     taken: dict[tuple[int, Protocol], str] = {}
-    for key, service in _each(scenario):
+    for key, service in _list_special(scenario):
         for index, port in enumerate(service.ports):
             number, at = port.node_port, (*key, "ports", index, "node_port")
             if number is None:

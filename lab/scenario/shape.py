@@ -58,7 +58,7 @@ class _Generator(GenerateJsonSchema):
 def of(model: type[BaseModel]) -> Schema:
     """The JSON Schema of the files that a model describes."""
     published: Schema = model.model_json_schema(schema_generator=_Generator)
-    _untitled(published)
+    _remove_titles(published)
     return published
 
 
@@ -82,16 +82,16 @@ def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
     return published
 
 
-def _untitled(node: Any) -> None:
+def _remove_titles(node: Any) -> None:
     """Drop pydantic's titles, which only repeat the key."""
     if isinstance(node, dict):
         if isinstance(node.get("title"), str):
             del node["title"]
         for child in node.values():
-            _untitled(child)
+            _remove_titles(child)
     elif isinstance(node, list):
         for child in node:
-            _untitled(child)
+            _remove_titles(child)
 
 
 def _topologies(anything: Schema, schemas: Mapping[str, Schema]) -> Schema:
@@ -124,9 +124,9 @@ def part(published: Schema, key: Key) -> Schema:
     """The part of the schema for a key; empty if there is none."""
     node = published
     for name in key:
-        node = _resolved(published, node)
-        node = node.get("items", {}) if isinstance(name, int) else _property(node, name)
-    return _resolved(published, node)
+        node = _resolve(published, node)
+        node = node.get("items", {}) if isinstance(name, int) else _property_schema_of(node, name)
+    return _resolve(published, node)
 
 
 def keys(published: Schema, key: Key) -> list[str]:
@@ -144,7 +144,7 @@ def stand_in(published: Schema, key: Key) -> object:
     return _stand_in(published, part(published, key))
 
 
-def _property(node: Schema, name: str) -> Schema:
+def _property_schema_of(node: Schema, name: str) -> Schema:
     """The schema of a key: its own, or that of additional properties."""
     free = node.get("additionalProperties")
     property_schema: Schema = node.get("properties", {}).get(
@@ -153,7 +153,7 @@ def _property(node: Schema, name: str) -> Schema:
     return property_schema
 
 
-def _resolved(published: Schema, node: Schema) -> Schema:
+def _resolve(published: Schema, node: Schema) -> Schema:
     if "$ref" not in node:
         return node
     target: Schema = published["$defs"][node["$ref"].rpartition("/")[2]]
@@ -161,7 +161,7 @@ def _resolved(published: Schema, node: Schema) -> Schema:
 
 
 def _stand_in(published: Schema, node: Schema) -> object:
-    node = _resolved(published, node)
+    node = _resolve(published, node)
     for keyword in ("examples", "enum"):
         if keyword in node:
             return copy.deepcopy(node[keyword][0])
@@ -351,7 +351,7 @@ def shaped(document: Document, model: type[Model], kind: FileKind) -> Shaped[Mod
     tree = copy.deepcopy(document.value)
     problems: list[Problem] = []
     tainted: set[Key] = set()
-    empty = [*_nothings(tree, ())]
+    empty = [*_find_empty_values(tree, ())]
     if empty:
         published = of(model)
         words = Words(published, document, kind)
@@ -386,7 +386,7 @@ def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
     ]
 
 
-def _nothings(node: object, key: Key) -> Iterator[Key]:
+def _find_empty_values(node: object, key: Key) -> Iterator[Key]:
     """Every key or list entry without a value."""
     children: dict[str | int, object] = {}
     if isinstance(node, (dict, list)):
@@ -395,7 +395,7 @@ def _nothings(node: object, key: Key) -> Iterator[Key]:
         if child is None:
             yield (*key, name)
         else:
-            yield from _nothings(child, (*key, name))
+            yield from _find_empty_values(child, (*key, name))
 
 
 def _mend(tree: object, broken: set[Key], published: Schema) -> None:

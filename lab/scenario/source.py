@@ -67,18 +67,24 @@ def read_bytes(
         with open(path, "rb", opener=_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode) and str(path) != os.devnull:
-                raise _whole("this is no regular file", f"give the path of the {kind.noun} file")
+                raise _whole_file_error(
+                    "this is no regular file", f"give the path of the {kind.noun} file"
+                )
             look(file.fileno())
             raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
-        raise _whole("this is a directory", f"give the path of the {kind.noun} file") from None
+        raise _whole_file_error(
+            "this is a directory", f"give the path of the {kind.noun} file"
+        ) from None
     except FileNotFoundError:
-        raise _whole("there is no such file", kind.absent) from None
+        raise _whole_file_error("there is no such file", kind.absent) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise  # a finding would repeat the long name
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise _whole(f"it cannot be read: {reason}", "check the path and its permissions") from None
+        raise _whole_file_error(
+            f"it cannot be read: {reason}", "check the path and its permissions"
+        ) from None
     return raw
 
 
@@ -93,7 +99,7 @@ def decoded(raw: bytes, kind: FileKind) -> str:
     that is not allowed in such a file.
     """
     if len(raw) > MAX_BYTES:
-        raise _whole(f"the file is larger than {MAX_BYTES // 1024} KiB", kind.large)
+        raise _whole_file_error(f"the file is larger than {MAX_BYTES // 1024} KiB", kind.large)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -115,7 +121,7 @@ def after(before: str) -> Position:
     return Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
-def _whole(message: str, hint: str) -> StopError:
+def _whole_file_error(message: str, hint: str) -> StopError:
     return StopError(FileFinding((), 0, 0, message, hint))
 
 
@@ -354,7 +360,7 @@ class _Reader:
     def _scalar(self, event: ScalarEvent, key: Key) -> object:
         text = self._text_of(event, key)
         self.document.texts[key] = text
-        return text if event.style else _resolved(text)
+        return text if event.style else _resolve_text(text)
 
     def _text_of(self, event: Any, key: Key) -> str:
         """The text of a scalar (an attribute missing from ruamel's annotations)."""
@@ -389,7 +395,7 @@ class _Reader:
         raise StopError(FileFinding(key, at.line, at.col, message, hint))
 
 
-def _resolved(text: str) -> object:
+def _resolve_text(text: str) -> object:
     """The value of a plain scalar."""
     if text in _NULL:
         return None

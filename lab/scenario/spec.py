@@ -123,8 +123,8 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
         if not letter.isprintable():
             message = f"the character U+{ord(letter):04X} is not a part of a spec"
             return None, (_Part(letter, col).wrong(message, "delete it"),)
-    head, *options = _entries(_Part(written, 1))
-    findings = [*_head(head)]
+    head, *options = _split_entries(_Part(written, 1))
+    findings = [*_read_head(head)]
     if findings:
         return None, tuple(findings)
     controllers, computes, hypervisors = (_number(part.text) for part in head.split("-")[2:5])
@@ -137,9 +137,9 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
             findings += _nodes_spec(value, spec, settings)
         elif sign and variable in _VARIABLES:
             group, key = _VARIABLES[variable]
-            findings += _setting(_NODE_GROUPS[group], key, value, spec, settings)
+            findings += _read_setting(_NODE_GROUPS[group], key, value, spec, settings)
         else:
-            findings += _option(option, spec, settings)
+            findings += _read_option(option, spec, settings)
     if findings:
         return None, tuple(findings)
     return Spec(written, controllers, computes, hypervisors, settings), ()
@@ -166,7 +166,7 @@ def nodes(group: str, count: int) -> tuple[str, ...]:
     return tuple(f"{group}-{number:02}" for number in range(1, count + 1))
 
 
-def _entries(part: _Part) -> tuple[_Part, ...]:
+def _split_entries(part: _Part) -> tuple[_Part, ...]:
     """The part split at its commas; those within brackets do not count."""
     depth, start = 0, 0
     entries: list[_Part] = []
@@ -182,10 +182,13 @@ def _shown(written: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in written)
 
 
-def _head(head: _Part) -> Iterator[FileFinding]:
+def _read_head(head: _Part) -> Iterator[FileFinding]:
     parts = head.split("-")
     names = ("distribution", "driver", *(f"number of {name}" for name, _, _ in _COUNTS))
-    checks: tuple[Callable[[_Part], Iterator[FileFinding]], ...] = (_distribution, _driver)
+    checks: tuple[Callable[[_Part], Iterator[FileFinding]], ...] = (
+        _check_distribution,
+        _check_driver,
+    )
     for part, check in zip(parts, checks, strict=False):
         yield from check(part)
     for part, (name, least, most) in zip(parts[2:], _COUNTS, strict=False):
@@ -201,7 +204,7 @@ def _head(head: _Part) -> Iterator[FileFinding]:
         yield extra.wrong(message, "end with the number of hypervisors; options begin with a comma")
 
 
-def _distribution(part: _Part) -> Iterator[FileFinding]:
+def _check_distribution(part: _Part) -> Iterator[FileFinding]:
     if part.text in OTHERS:
         message = f"{quoted(part.text)} is another of Kubeinit's distributions; lab makes "
         yield part.wrong(f"{message}upstream Kubernetes", f"write {quoted(DISTRIBUTION)}")
@@ -210,7 +213,7 @@ def _distribution(part: _Part) -> Iterator[FileFinding]:
         yield part.wrong(message, f"write {quoted(DISTRIBUTION)}")
 
 
-def _driver(part: _Part) -> Iterator[FileFinding]:
+def _check_driver(part: _Part) -> Iterator[FileFinding]:
     if part.text != DRIVER:
         message = f"{quoted(part.text)} is not a driver that Kubeinit has"
         hint = f'write {quoted(DRIVER)}; where the lab runs is chosen by "--provider"'
@@ -225,7 +228,7 @@ def _count(part: _Part, name: str, least: int, most: int) -> Iterator[FileFindin
         yield part.wrong(f"the lab cannot have {cut(part.text)} {name}", hint)
 
 
-def _option(
+def _read_option(
     option: _Part, spec: Spec, options: dict[str, dict[str, Value]]
 ) -> Iterator[FileFinding]:
     shape = re.fullmatch(r"([^.=]*)\.([^.=]*)=(.*)", option.text)
@@ -249,7 +252,7 @@ def _option(
     if key.text in options.get(group.text, {}):
         yield group.wrong(f"{group.text}.{key.text} is given twice", "keep one of the two")
         return
-    setting = _value(key.text, value.text, group.text, spec)
+    setting = _read_value(key.text, value.text, group.text, spec)
     if isinstance(setting, tuple):
         yield value.wrong(*setting)
     else:
@@ -263,9 +266,9 @@ def _nodes_spec(
 
     Each is a list of KEY=VALUE, as in Kubeinit's announcement of Windows, or a YAML mapping.
     """
-    entries = _within(_unquoted(value), "[")
+    entries = _split_within(_unquote(value), "[")
     for entry in entries or ():
-        pairs = _within(entry, "[{")
+        pairs = _split_within(entry, "[{")
         if pairs is None:
             message = f"{quoted(entry.text)} is not a setting in brackets of its own"
             yield entry.wrong(message, f"write {NODES_EXAMPLE}")
@@ -285,7 +288,7 @@ def _node_setting(
         if shape is None:
             yield pair.wrong(f"{quoted(pair.text)} is not KEY=VALUE", f"write {NODES_EXAMPLE}")
             continue
-        key, value = (_unquoted(_Part(shape[n], pair.col + shape.start(n))) for n in (1, 2))
+        key, value = (_unquote(_Part(shape[n], pair.col + shape.start(n))) for n in (1, 2))
         if key.text in _NODE_KEYS:
             settings.append((key.text, value))
         elif key.text != "when_group":
@@ -302,10 +305,10 @@ def _node_setting(
             known = f"the groups are {alternatives(_NODE_GROUPS)}"
             yield value.wrong(message, did_you_mean(value.text, _NODE_GROUPS, known))
     for name, value in settings:
-        yield from _setting(groups, name, value, spec, options)
+        yield from _read_setting(groups, name, value, spec, options)
 
 
-def _setting(
+def _read_setting(
     groups: tuple[str, ...],
     key: str,
     value: _Part,
@@ -318,7 +321,7 @@ def _setting(
         yield value.wrong(*text)
         return
     for group in groups:
-        setting = _value(_NODE_KEYS[key], text, group, spec)
+        setting = _read_value(_NODE_KEYS[key], text, group, spec)
         if isinstance(setting, tuple):
             yield value.wrong(*setting)
             return
@@ -338,17 +341,17 @@ def _from_kubeinit(key: str, text: str) -> str | tuple[str, str]:
     return "linux" if (key, text) == ("os", "debian") else text
 
 
-def _within(part: _Part, opening: str) -> tuple[_Part, ...] | None:
+def _split_within(part: _Part, opening: str) -> tuple[_Part, ...] | None:
     """The entries between the part's brackets; None if it has none of these brackets."""
     start = len(part.text) - len(part.text.lstrip())
     text = part.text.strip()
     closing = {"[": "]", "{": "}"}.get(text[:1], "")
     if len(text) < len("[]") or text[0] not in opening or not text.endswith(closing):
         return None
-    return _entries(_Part(text[1:-1], part.col + start + 1))
+    return _split_entries(_Part(text[1:-1], part.col + start + 1))
 
 
-def _unquoted(part: _Part) -> _Part:
+def _unquote(part: _Part) -> _Part:
     """The part without the spaces and quotes around it."""
     text = part.text.strip(" ")
     col = part.col + len(part.text) - len(part.text.lstrip(" "))
@@ -357,10 +360,10 @@ def _unquoted(part: _Part) -> _Part:
     return _Part(text, col)
 
 
-def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, str]:
+def _read_value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, str]:
     """The value of a key, or the error and a hint."""
     if key == "os":
-        return _system(text, group)
+        return _read_system(text, group)
     if key in {"memory", "disk"}:
         check = values.memory if key == "memory" else values.disk
         wrong = values.wrong_of(check, text)
@@ -385,7 +388,7 @@ def _number(text: str) -> int:
     return int(significant or "0") if len(significant) <= _DIGITS else 10**_DIGITS
 
 
-def _system(text: str, group: str) -> Value | tuple[str, str]:
+def _read_system(text: str, group: str) -> Value | tuple[str, str]:
     if text not in {"linux", "windows"}:
         choice = did_you_mean(text, ("linux", "windows"), 'write "linux" or "windows"')
         return f"{quoted(text)} is not an operating system of a node", choice

@@ -176,7 +176,7 @@ def mac(value: object) -> str:
 
 def memory(value: object) -> int:
     """Memory in MiB."""
-    mebibytes = _amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
+    mebibytes = _read_amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
     if mebibytes < LEAST_MEMORY_MIB:
         message = f"no machine starts with {quoted(text(value))} of memory"
         raise wrong(message, f'write at least "{LEAST_MEMORY_MIB}MiB"; "2GiB" is usual')
@@ -185,12 +185,12 @@ def memory(value: object) -> int:
 
 def disk(value: object) -> int:
     """Disk size in GiB."""
-    return _amount(value, DISK, {"GiB": 1, "TiB": 1024}, "20GiB")
+    return _read_amount(value, DISK, {"GiB": 1, "TiB": 1024}, "20GiB")
 
 
 def rate(value: object) -> int:
     """A rate in bits a second."""
-    return _amount(value, RATE, RATE_UNITS, "100mbit")
+    return _read_amount(value, RATE, RATE_UNITS, "100mbit")
 
 
 def written_rate(bits: int) -> str:
@@ -215,7 +215,7 @@ def ports(value: object) -> tuple[int, int]:
     return first, last
 
 
-def _amount(value: object, pattern: str, units: dict[str, int], example: str) -> int:
+def _read_amount(value: object, pattern: str, units: dict[str, int], example: str) -> int:
     """A number with a unit, converted to the first of ``units``."""
     if isinstance(value, int) and not isinstance(value, bool):
         smallest = next(iter(units))
@@ -278,7 +278,7 @@ def _refuse(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def _written(form: Callable[[Any], str]) -> PlainSerializer:
+def _serialise_as(form: Callable[[Any], str]) -> PlainSerializer:
     """Serializes a value for a file."""
     return PlainSerializer(form, when_used="json-unless-none")
 
@@ -289,19 +289,19 @@ Unwritten = Annotated[SkipJsonSchema[T], BeforeValidator(_refuse), Field(exclude
 """A field that the lab fills in, and that a file cannot have."""
 
 
-def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+def _drop_repeats(values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _sorted(values: Iterable[Any]) -> tuple[Any, ...]:
+def _sort_values(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(sorted({*values}))
 
 
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 """A list in the file."""
 SomeItems = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
-Choices = Annotated[SomeItems[T], AfterValidator(_once)]
-SortedChoices = Annotated[SomeItems[T], AfterValidator(_sorted)]
+Choices = Annotated[SomeItems[T], AfterValidator(_drop_repeats)]
+SortedChoices = Annotated[SomeItems[T], AfterValidator(_sort_values)]
 Sentence = Annotated[str, *annotate(sentence, None, "What this lab is for, in one line")]
 Label = Annotated[str, *annotate(label, LABEL, "my-lab")]
 Domain = Annotated[str, *annotate(domain, DOMAIN, "cluster.local")]
@@ -310,17 +310,17 @@ Address = Annotated[IPv4Address, *annotate(address, ADDRESS, "10.96.0.10")]
 Version = Annotated[str, *annotate(version, VERSION, SUPPORTED[-1], enum=[*reversed(SUPPORTED)])]
 Mac = Annotated[str, *annotate(mac, MAC, "0a:58:0a:09:b0:02")]
 Memory = Annotated[
-    int, *annotate(memory, MEMORY, "2GiB", "4096MiB"), _written(lambda mib: f"{mib}MiB")
+    int, *annotate(memory, MEMORY, "2GiB", "4096MiB"), _serialise_as(lambda mib: f"{mib}MiB")
 ]
 """In MiB."""
-Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _written(lambda gib: f"{gib}GiB")]
+Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _serialise_as(lambda gib: f"{gib}GiB")]
 """In GiB."""
-Rate = Annotated[int, *annotate(rate, RATE, "100mbit", "2gbit"), _written(written_rate)]
+Rate = Annotated[int, *annotate(rate, RATE, "100mbit", "2gbit"), _serialise_as(written_rate)]
 """In bits a second."""
 Ports = Annotated[
     tuple[int, int],
     *annotate(ports, PORTS, "30000-32767"),
-    _written(lambda ports: f"{ports[0]}-{ports[1]}"),
+    _serialise_as(lambda ports: f"{ports[0]}-{ports[1]}"),
 ]
 
 

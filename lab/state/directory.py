@@ -26,7 +26,7 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     back on, when the path is not UTF-8 (it is written into JSON and shown in reports), or when
     another user owns or could replace the directory, whose contents are trusted.
     """
-    directory = _meant(environment)
+    directory = _choose_directory(environment)
     try:
         str(directory).encode()
     except UnicodeEncodeError:
@@ -39,7 +39,7 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     return directory
 
 
-def _meant(environment: Mapping[str, str]) -> Path:
+def _choose_directory(environment: Mapping[str, str]) -> Path:
     own = environment.get(VARIABLE, "")
     if own:
         if not own.startswith("/"):

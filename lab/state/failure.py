@@ -59,19 +59,21 @@ def file_failure(action: str, error: OSError, elsewhere: str = ELSEWHERE) -> Sta
     where = f"'{error.filename}'" if error.filename else "the file"
     if number in NO_ROOM:
         return FullError(
-            action, f"{where}: {NO_ROOM[number]}", _either("free some space and repeat", elsewhere)
+            action,
+            f"{where}: {NO_ROOM[number]}",
+            _join_hints("free some space and repeat", elsewhere),
         )
     if number in _USED_UP:
         words, hint = _USED_UP[number]
-        return StateError(action, f"{where}: {words}", _either(f"{hint} and repeat", elsewhere))
+        return StateError(action, f"{where}: {words}", _join_hints(f"{hint} and repeat", elsewhere))
     if number in _FORBIDDEN:
         return StateError(
             action,
             f"{where}: {_FORBIDDEN[number]}",
-            _either("check that you may read and write it", elsewhere),
+            _join_hints("check that you may read and write it", elsewhere),
         )
     return StateError(
-        action, f"{where}: {os_words(error)}", _either("fix that and repeat", elsewhere)
+        action, f"{where}: {os_words(error)}", _join_hints("fix that and repeat", elsewhere)
     )
 
 
@@ -115,7 +117,7 @@ def is_of_content(error: OSError) -> bool:
     return error.errno in {None, errno.EINVAL}
 
 
-def _either(hint: str, elsewhere: str) -> str:
+def _join_hints(hint: str, elsewhere: str) -> str:
     return f"{hint}, {elsewhere}" if elsewhere else hint
 
 

@@ -70,14 +70,14 @@ def remove_tree(name: str, parent: int) -> None:
     try:
         while inner := _unlink_files(top):
             for child in inner:
-                _empty(child, top)
+                _empty_directory(child, top)
                 os.rmdir(child, dir_fd=top)
     finally:
         os.close(top)
     os.rmdir(name, dir_fd=parent)
 
 
-def _empty(child: str, top: int) -> None:
+def _empty_directory(child: str, top: int) -> None:
     """Remove a directory's files, and move its subdirectories up, so that depth is no limit."""
     descriptor = _open_directory(child, top)
     try:
@@ -138,7 +138,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(number)
             if draft is None and not _link(number, path):  # path exists: link a draft, then rename
-                draft = path.with_name(f"{_hidden(path)}{os.urandom(8).hex()}")
+                draft = path.with_name(f"{_hidden_name(path)}{os.urandom(8).hex()}")
                 drafts.callback(draft.unlink, missing_ok=True)
                 _link(number, draft)
         if draft:
@@ -157,13 +157,13 @@ def _open_draft(path: Path, drafts: ExitStack) -> tuple[int, Path | None]:
     except OSError as error:
         if error.errno not in _NO_NAMELESS:
             raise
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=_hidden(path))
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=_hidden_name(path))
     draft = Path(name)
     drafts.callback(draft.unlink, missing_ok=True)
     return number, draft
 
 
-def _hidden(path: Path) -> str:
+def _hidden_name(path: Path) -> str:
     """Prefix of the name of a draft of ``path``."""
     return f".{path.name[:_SHOWN]}."
 

@@ -81,7 +81,7 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
             if file != FILE:
                 (directory / file).unlink(missing_ok=True)
             elif not shared:
-                _tidy(directory)
+                _remove_stale(directory)
         os.close(descriptor)
 
 
@@ -195,7 +195,7 @@ def _living(descriptor: int) -> Iterator[Holder]:
                 yield record
 
 
-def _tidy(directory: Path) -> None:
+def _remove_stale(directory: Path) -> None:
     """Remove the lock and the directory if the lab does not exist (any more).
 
     The lock must be held: a command that waits for it notices that the file was removed.

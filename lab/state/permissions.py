@@ -67,7 +67,7 @@ def writer(
 
     Returns what was found and a hint, as text; None if there is no such user.
     """
-    real = _real(path)
+    real = _resolve(path)
     places = [(place, read_access(place), str(place) == real) for place in _way_to(path)]
     if held is not None:
         places.append((path, read_access(held), True))
@@ -76,7 +76,7 @@ def writer(
             if exists:
                 return f"'{place}' is not there any more", "see who removes it"
             continue
-        wrong = _stranger(place, access, own=own, itself=itself) or _open_to_others(
+        wrong = _find_stranger(place, access, own=own, itself=itself) or _open_to_others(
             place, access, own=own, itself=itself
         )
         if wrong:
@@ -84,7 +84,7 @@ def writer(
     return None
 
 
-def _real(path: Path) -> str:
+def _resolve(path: Path) -> str:
     try:
         return os.path.realpath(path)
     except OSError:  # a link on the way was just removed
@@ -94,7 +94,7 @@ def _real(path: Path) -> str:
 def _way_to(directory: Path) -> Iterator[Path]:
     """The directory, all its parents, and the same for the targets of links on the way."""
     passed: set[Path] = set()
-    ahead = [Path(_real(directory)), directory]
+    ahead = [Path(_resolve(directory)), directory]
     while ahead:
         path = ahead.pop()
         if path in passed:
@@ -106,7 +106,9 @@ def _way_to(directory: Path) -> Iterator[Path]:
         yield path
 
 
-def _stranger(path: Path, access: FileAccess, *, own: bool, itself: bool) -> tuple[str, str] | None:
+def _find_stranger(
+    path: Path, access: FileAccess, *, own: bool, itself: bool
+) -> tuple[str, str] | None:
     """A message and a hint if an untrusted user owns the file; see :func:`writer`."""
     me, owner = os.geteuid(), access.owner
     if (owner == me) if own and itself else is_trusted(owner, sudo=not own):

@@ -486,7 +486,7 @@ def ensure(connection: sqlite3.Connection, path: Path) -> None:
             "directory",
         )
     if number < VERSION:
-        _alone(path.with_name("setup.lock"), lambda: _migrate(connection))
+        _run_alone(path.with_name("setup.lock"), lambda: _migrate(connection))
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -502,13 +502,13 @@ def _migrate(connection: sqlite3.Connection) -> None:
         )
 
 
-def _alone(path: Path, work: Callable[[], None]) -> None:
+def _run_alone(path: Path, work: Callable[[], None]) -> None:
     """Call ``work`` while no other process does: switching to WAL does not wait by itself."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         Deadline(SETUP_SECONDS).wait(
             "waiting for another process to make the state file's tables",
-            lambda: _locked(descriptor),
+            lambda: _try_lock(descriptor),
             hint=f"find out which with 'fuser -v {path}'",
         )
         work()
@@ -516,7 +516,7 @@ def _alone(path: Path, work: Callable[[], None]) -> None:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

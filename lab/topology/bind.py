@@ -60,7 +60,7 @@ def bind(intent: Intent, observed: ClusterObserved) -> Intent:
 
     Raises BrokenError naming every contradiction between the cluster and the plan.
     """
-    complaints = tuple(_disagreements(intent, observed))
+    complaints = tuple(_find_disagreements(intent, observed))
     if complaints:
         raise BrokenError(
             f"comparing the cluster with what scenario '{intent.scenario}' asks for",
@@ -122,7 +122,7 @@ def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
     )
 
 
-def _disagreements(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
+def _find_disagreements(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     pods = {pod.name: pod for pod in observed.pods}
     nodes = {node.name: node for node in observed.nodes}
     holders: dict[str, str] = {}
@@ -238,7 +238,7 @@ class _Known:
         return replace(
             machine,
             pods=pods,
-            routes=tuple(self._led(route) for route in _routes(machine, pods)),
+            routes=tuple(self._led(route) for route in _renew_routes(machine, pods)),
             tunnel=replace(
                 tunnel,
                 mac=self.tunnels.get(tunnel.mac, tunnel.mac),
@@ -338,7 +338,7 @@ def _ends(intent: Intent, observed: ClusterObserved) -> Iterable[tuple[str, str]
             yield from ((bare(text), address) for text in machine.tunnel.addresses)
 
 
-def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
+def _renew_routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
     """A machine's routes; with routed pods, those to pods with a known port."""
     if machine.bridge:
         yield from machine.routes

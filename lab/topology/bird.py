@@ -48,7 +48,9 @@ def daemon(speaker: Speaker, pods: str, learned: Iterable[Route], stage: int = 0
         package=PACKAGE,
         command=(NAME, "-f", "-c", f"/run/{NAME}/bird.conf", "-s", SOCKET),
         ready=_ready(tuple(learned)),
-        files=(File("bird.conf", "".join(f"{line}\n" for line in _configuration(speaker, pods))),),
+        files=(
+            File("bird.conf", "".join(f"{line}\n" for line in _write_configuration(speaker, pods))),
+        ),
         stage=stage,
     )
 
@@ -81,20 +83,20 @@ class Control:
     def has(self, session: Session, name: str) -> bool:
         """Whether ``name`` is BIRD's name for the session."""
         if self.socket:
-            return name.endswith(f"_{_underlined(session)}")
+            return name.endswith(f"_{_underline(session)}")
         return name == session_name(session.machine)
 
     def _name(self, session: Session) -> str:
         if self.socket:
-            return rf"\"*_{_underlined(session)}\""
+            return rf"\"*_{_underline(session)}\""
         return f"'{session_name(session.machine)}'"
 
 
-def _underlined(session: Session) -> str:
+def _underline(session: Session) -> str:
     return session.address.replace(".", "_")
 
 
-def _configuration(speaker: Speaker, pods: str) -> Iterator[str]:
+def _write_configuration(speaker: Speaker, pods: str) -> Iterator[str]:
     yield f"router id {speaker.address};"
     yield "log stderr { info, remote, warning, error, auth, fatal, bug };"
     yield "protocol device { }"

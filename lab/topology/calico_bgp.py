@@ -34,18 +34,18 @@ def build(plan: Plan) -> Intent:
     """Plan to Intent."""
     by_tor = parameter(plan, "peering") == TOR
     nodes = tuple(
-        _speaking(
+        _with_speaker(
             _node(plan, node),
             plan,
-            _speaker(plan, number, node, by_tor=by_tor),
-            tuple(_learned(plan, node, by_tor=by_tor)),
+            _make_speaker(plan, number, node, by_tor=by_tor),
+            tuple(_learned_routes(plan, node, by_tor=by_tor)),
         )
         for number, node in enumerate(plan.nodes)
     )
     router = machines.router(plan)
     if by_tor:
         learned = tuple(replace(route, by=bird.NAME) for route in l2bridge.routes_to_nodes(plan))
-        router = _speaking(router, plan, _tor(plan), learned)
+        router = _with_speaker(router, plan, _make_tor(plan), learned)
     return machines.assemble(plan, nodes, router)
 
 
@@ -55,7 +55,7 @@ def _node(plan: Plan, node: PlannedNode) -> MachineIntent:
     return l2bridge.node(plan, node, machines.blocks(plan), bridge=None)
 
 
-def _speaking(
+def _with_speaker(
     machine: MachineIntent, plan: Plan, speaker: Speaker, learned: tuple[Route, ...]
 ) -> MachineIntent:
     return replace(
@@ -66,7 +66,7 @@ def _speaking(
     )
 
 
-def _speaker(plan: Plan, number: int, node: PlannedNode, *, by_tor: bool) -> Speaker:
+def _make_speaker(plan: Plan, number: int, node: PlannedNode, *, by_tor: bool) -> Speaker:
     if by_tor:
         sessions: tuple[Session, ...] = (Session(machines.ROUTER, str(plan.router_address), ASN),)
     else:
@@ -85,7 +85,7 @@ def _speaker(plan: Plan, number: int, node: PlannedNode, *, by_tor: bool) -> Spe
     )
 
 
-def _tor(plan: Plan) -> Speaker:
+def _make_tor(plan: Plan) -> Speaker:
     return Speaker(
         address=str(plan.router_address),
         asn=ASN,
@@ -99,7 +99,7 @@ def _tor(plan: Plan) -> Speaker:
     )
 
 
-def _learned(plan: Plan, node: PlannedNode, *, by_tor: bool) -> Iterator[Route]:
+def _learned_routes(plan: Plan, node: PlannedNode, *, by_tor: bool) -> Iterator[Route]:
     """The routes that the node learns: every other block, through that node or through the ToR."""
     for route in l2bridge.routes_to_nodes(plan, but=node.name):
         via = str(plan.router_address) if by_tor else route.via

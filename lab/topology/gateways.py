@@ -30,7 +30,7 @@ def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
     return replace(
         intent,
         gateways=gateways,
-        machines=tuple(_settled(machine, gateways, named) for machine in intent.machines),
+        machines=tuple(_settle_machine(machine, gateways, named) for machine in intent.machines),
     )
 
 
@@ -62,7 +62,7 @@ def without(intent: Intent, lost: str) -> Intent:
     )
 
 
-def _settled(
+def _settle_machine(
     machine: MachineIntent, gateways: tuple[Gateway, ...], named: Mapping[str, MachineIntent]
 ) -> MachineIntent:
     cards = tuple(
@@ -80,11 +80,11 @@ def _settled(
     own = tuple(
         route for route in machine.routes if route.by is None or route.destination not in behind
     )
-    learned = tuple(_learned(machine, gateways, named)) if machine.speaker else ()
+    learned = tuple(_learned_routes(machine, gateways, named)) if machine.speaker else ()
     return replace(machine, interfaces=cards, routes=(*own, *learned))
 
 
-def _learned(
+def _learned_routes(
     machine: MachineIntent, gateways: tuple[Gateway, ...], named: Mapping[str, MachineIntent]
 ) -> Iterator[Route]:
     for gateway in gateways:

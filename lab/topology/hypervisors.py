@@ -46,7 +46,7 @@ def spread(plan: Plan, intent: Intent) -> Intent:
     return replace(
         intent,
         segments=(*intent.segments, between),
-        machines=tuple(_plugged(machine, where) for machine in intent.machines),
+        machines=tuple(_plug_cards(machine, where) for machine in intent.machines),
         hypervisors=tuple(
             _hypervisor(plan, intent, hypervisor, where) for hypervisor in plan.hypervisors
         ),
@@ -92,7 +92,7 @@ def _by_number(machine: MachineIntent, place: int | None, *, cluster: bool) -> M
     )
 
 
-def _plugged(machine: MachineIntent, where: Mapping[str, str]) -> MachineIntent:
+def _plug_cards(machine: MachineIntent, where: Mapping[str, str]) -> MachineIntent:
     cards = tuple(
         replace(card, host=where[machine.name]) if card.segment == CLUSTER else card
         for card in machine.interfaces
@@ -119,8 +119,8 @@ def _hypervisor(
         name=own.name,
         kind="hypervisor",
         os="linux",
-        interfaces=(_uplink(plan, own),),
-        tunnel=_tunnel(plan, own) if others else None,
+        interfaces=(_make_uplink(plan, own),),
+        tunnel=_make_tunnel(plan, own) if others else None,
         neighbours=tuple(
             Neighbour(str(hypervisor.address), hypervisor.mac, UPLINK)
             for hypervisor in others.values()
@@ -130,7 +130,7 @@ def _hypervisor(
                 ForwardingEntry(FLOOD, TUNNEL, str(hypervisor.address))
                 for hypervisor in others.values()
             ),
-            *_away(cards, others, where),
+            *_forwarding_to_others(cards, others, where),
         ),
         switch=Switch(
             SWITCH,
@@ -145,7 +145,7 @@ def _hypervisor(
     )
 
 
-def _away(
+def _forwarding_to_others(
     cards: list[tuple[str, Interface]],
     others: Mapping[str, PlannedHypervisor],
     where: Mapping[str, str],
@@ -155,12 +155,12 @@ def _away(
             yield ForwardingEntry(card.mac, TUNNEL, str(others[where[name]].address))
 
 
-def _uplink(plan: Plan, own: PlannedHypervisor) -> Interface:
+def _make_uplink(plan: Plan, own: PlannedHypervisor) -> Interface:
     address = f"{own.address}/{HYPERVISOR_CIDR.prefixlen}"
     return Interface(UPLINK, SEGMENT, own.mac, (address,), plan.hypervisor_mtu)
 
 
-def _tunnel(plan: Plan, own: PlannedHypervisor) -> Tunnel:
+def _make_tunnel(plan: Plan, own: PlannedHypervisor) -> Tunnel:
     return Tunnel(
         name=TUNNEL,
         vni=VNI,

@@ -102,7 +102,7 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
             plan.proxy_mode,
         ),
         headless=tuple(
-            HeadlessService(service.name, _backends(pods, service.backends))
+            HeadlessService(service.name, _list_backends(pods, service.backends))
             for service in plan.headless
         ),
     )
@@ -184,20 +184,20 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
                 plan.node_mtu,
             ),
         ),
-        bridge=_bridge(planned, network, gateway),
+        bridge=_make_bridge(planned, network, gateway),
         tunnel=network.tunnel,
         routes=(
             Route("default", network.uplink, str(plan.router_address)),
             *network.routes,
             *(() if network.bridge else _to_pods(planned, pods)),
         ),
-        neighbours=(*_neighbours(plan, planned, network), *network.neighbours),
+        neighbours=(*_list_neighbours(plan, planned, network), *network.neighbours),
         forwarding=network.forwarding,
         proxies=tuple(ProxyNeighbour(str(pod.address), network.uplink) for pod in planned.pods)
         if network.answers_for_pods
         else (),
         pods=pods,
-        translation=_translation(planned, network),
+        translation=_make_translation(planned, network),
         forwards=planned.role != "services",
         hardware=Hardware(
             image=planned.image,
@@ -207,18 +207,18 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
             hypervisor=planned.hypervisor,
             nics=planned.nics,
         ),
-        kubelet=_kubelet(planned),
+        kubelet=_make_kubelet(planned),
     )
 
 
-def _kubelet(planned: PlannedNode) -> Kubelet | None:
+def _make_kubelet(planned: PlannedNode) -> Kubelet | None:
     if planned.role == "services":
         return None
     pod_cidr = str(planned.pod_cidr) if planned.pod_cidr else None
     return Kubelet(planned.role, planned.version, pod_cidr)
 
 
-def _bridge(
+def _make_bridge(
     planned: PlannedNode, network: NodeNetwork, gateway: IPv4Address | None
 ) -> Bridge | None:
     if planned.pod_cidr is None or gateway is None or network.bridge is None:
@@ -231,7 +231,7 @@ def _bridge(
     )
 
 
-def _neighbours(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Iterator[Neighbour]:
+def _list_neighbours(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Iterator[Neighbour]:
     yield Neighbour(str(plan.router_address), mac(plan.router_address), network.uplink)
     for other in plan.nodes:
         if other.name != planned.name:
@@ -281,7 +281,7 @@ def _pods(
             address=f"{pod.address}/{prefix}",
             gateway=way,
             mtu=network.mtu,
-            neighbours=(*known, *(_siblings(planned, pod) if network.bridge else ())),
+            neighbours=(*known, *(_list_siblings(planned, pod) if network.bridge else ())),
             resolver=resolver,
         )
 
@@ -291,13 +291,13 @@ def port(index: int) -> str:
     return f"veth{index}"
 
 
-def _siblings(planned: PlannedNode, pod: PlannedPod) -> Iterator[Neighbour]:
+def _list_siblings(planned: PlannedNode, pod: PlannedPod) -> Iterator[Neighbour]:
     for other in planned.pods:
         if other.name != pod.name:
             yield Neighbour(str(other.address), other.mac, UPLINK)
 
 
-def _translation(planned: PlannedNode, network: NodeNetwork) -> Translation | None:
+def _make_translation(planned: PlannedNode, network: NodeNetwork) -> Translation | None:
     """Without Services, which the whole lab's nodes have in common."""
     if planned.pod_cidr is None:
         return None
@@ -315,7 +315,7 @@ def _services(plan: Plan) -> Iterator[ProxiedService]:
             service.name,
             str(service.address),
             service.ports,
-            _backends(pods, service.backends),
+            _list_backends(pods, service.backends),
             service.affinity,
             service.inside,
             service.outside,
@@ -323,5 +323,5 @@ def _services(plan: Plan) -> Iterator[ProxiedService]:
         )
 
 
-def _backends(pods: Mapping[str, PlannedPod], names: Iterable[str]) -> tuple[Backend, ...]:
+def _list_backends(pods: Mapping[str, PlannedPod], names: Iterable[str]) -> tuple[Backend, ...]:
     return tuple(Backend(name, str(pods[name].address), pods[name].node) for name in names)

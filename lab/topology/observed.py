@@ -155,11 +155,11 @@ def read_pod(document: Mapping[str, Any]) -> ObservedPod:
         address=status.get("podIP"),
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        trouble="; ".join(_troubles(status, conditions)),
+        trouble="; ".join(_list_troubles(status, conditions)),
     )
 
 
-def _troubles(
+def _list_troubles(
     status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[str]:
     """The problems that scheduler, kubelet and containers report."""
@@ -192,7 +192,7 @@ def read_node(document: Mapping[str, Any]) -> ObservedNode:
     return ObservedNode(
         name=metadata["name"],
         pod_cidr=document.get("spec", {}).get("podCIDR"),
-        tunnel_mac=_vtep(metadata.get("annotations") or {}),
+        tunnel_mac=_read_vtep(metadata.get("annotations") or {}),
         tunnel_address=_valid_address((metadata.get("annotations") or {}).get(TUNNEL_ANNOTATION)),
     )
 
@@ -204,7 +204,7 @@ def _valid_address(text: str | None) -> str | None:
         return None
 
 
-def _vtep(annotations: Mapping[str, str]) -> str | None:
+def _read_vtep(annotations: Mapping[str, str]) -> str | None:
     try:
         annotation = json.loads(annotations.get(VTEP_ANNOTATION, "null"))
     except ValueError:

@@ -63,13 +63,13 @@ def balancing(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> 
             if service.inside == "cluster":
                 name = f"@{protocol}{number}"
                 everywhere.append(name)
-                yield _balancer(name, network, service, protocol, service.backends)
+                yield _make_balancer(name, network, service, protocol, service.backends)
                 continue
             for place, switch in enumerate(network.switches):
                 name = f"@{protocol}{number}on{place}"
                 on_switch.append((switch.name, name))
                 local = proxying.local(service, switch.name)
-                yield _balancer(name, network, service, protocol, local)
+                yield _make_balancer(name, network, service, protocol, local)
     group = f"@{BALANCERS}"
     members = (f"load_balancer={','.join(everywhere)}",) if everywhere else ()
     yield (f"--id={group}", "create", "Load_Balancer_Group", f"name={BALANCERS}", *members)
@@ -79,7 +79,7 @@ def balancing(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> 
         yield ("add", "Logical_Switch", switch_name, "load_balancer", name)
 
 
-def _balancer(
+def _make_balancer(
     name: str,
     network: LogicalNetwork,
     service: ProxiedService,
@@ -157,15 +157,15 @@ def add(intent: Intent) -> Intent:
         daemons: tuple[Daemon, ...] = ()
         if machine.name == network.central:
             daemons += (
-                _northbound(network, services),
-                _southbound(_address(machine), network.southbound),
-                _northd(),
+                _make_northbound(network, services),
+                _make_southbound(_address(machine), network.southbound),
+                _make_northd(),
             )
         if machine.chassis:
             daemons += (
                 _switch_database(machine, network, remote),
                 _switch(machine),
-                _controller(machine.chassis, remote),
+                _make_controller(machine.chassis, remote),
             )
         machines.append(replace(machine, daemons=(*machine.daemons, *daemons)))
     return replace(intent, machines=tuple(machines))
@@ -175,9 +175,9 @@ def _address(machine: MachineIntent) -> str:
     return machine.interfaces[0].addresses[0].partition("/")[0]
 
 
-def _northbound(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Daemon:
+def _make_northbound(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Daemon:
     wanted = (*wiring(network), *balancing(network, services))
-    return _database(
+    return _make_database(
         "ovn-northbound",
         "ovnnb_db",
         script("northbound.sh", ("ovn-nbctl", "--no-leader-only", "--timeout=60"), wanted),
@@ -185,13 +185,13 @@ def _northbound(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -
     )
 
 
-def _southbound(address: str, port: int) -> Daemon:
+def _make_southbound(address: str, port: int) -> Daemon:
     wanted = (
         ("init",),
         ("set-connection", f"ptcp:{port}:{address}"),
         ("set", "connection", ".", f"inactivity_probe={_PATIENCE_SECONDS * 1000}"),
     )
-    return _database(
+    return _make_database(
         "ovn-southbound",
         "ovnsb_db",
         script("southbound.sh", ("ovn-sbctl", "--no-leader-only", "--timeout=60"), wanted),
@@ -200,7 +200,7 @@ def _southbound(address: str, port: int) -> Daemon:
     )
 
 
-def _database(
+def _make_database(
     name: str, base: str, wanted: File, looks: tuple[tuple[str, str], ...], *remotes: str
 ) -> Daemon:
     file = f"{_OVN_RUN}/{base}"
@@ -231,7 +231,7 @@ def _server(file: str, *remotes: str) -> tuple[str, ...]:
     )
 
 
-def _northd() -> Daemon:
+def _make_northd() -> Daemon:
     return Daemon(
         name="ovn-northd",
         package="ovn-central",
@@ -329,7 +329,7 @@ def _tunnel_neighbours(machine: MachineIntent) -> Iterator[str]:
             yield f"ovs-appctl --timeout=60 tnl/neigh/set {ends}\n"
 
 
-def _controller(chassis: Chassis, remote: str) -> Daemon:
+def _make_controller(chassis: Chassis, remote: str) -> Daemon:
     return Daemon(
         name="ovn-controller",
         package="ovn-host",
@@ -402,10 +402,10 @@ def _switch_clauses(
     )
     for port in network.ports():
         if port.chassis == chassis.name:
-            yield from _plugged(port, machine, chassis)
+            yield from _plug_port(port, machine, chassis)
 
 
-def _plugged(port: LogicalPort, machine: MachineIntent, chassis: Chassis) -> Iterator[Clause]:
+def _plug_port(port: LogicalPort, machine: MachineIntent, chassis: Chassis) -> Iterator[Clause]:
     yield ("add-port", chassis.integration, port.device)
     named = _external("iface-id", port.name)
     bridge = machine.bridge

@@ -151,38 +151,38 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
     A bridge or a hypervisor's switch that only passes a packet between two of its ports does not
     see it itself.
     """
-    shown = [(number, hop) for number, hop in enumerate(hops) if _shows(hop)]
+    shown = [(number, hop) for number, hop in enumerate(hops) if _is_shown(hop)]
     passed: list[Station] = []
     for place, (number, hop) in enumerate(shown):
         before = shown[place - 1][1].kind if place else None
         after = shown[place + 1][1].kind if place + 1 < len(shown) else None
         match hop.kind:
             case "endpoint":
-                passed.append(_station("endpoint", hop, "in" if place else "out"))
+                passed.append(_make_station("endpoint", hop, "in" if place else "out"))
             case "port":
-                passed.append(_station("port", hop, "in" if before == "endpoint" else "out"))
+                passed.append(_make_station("port", hop, "in" if before == "endpoint" else "out"))
             case "bridge" if not before == after == "port":
-                passed.append(_station("bridge", hop, "in" if before == "port" else "out"))
+                passed.append(_make_station("bridge", hop, "in" if before == "port" else "out"))
             case "tunnel":
                 enters = [hop.kind for hop in hops[number + 1 : number + 2]] == ["entry"]
                 kind: StationKind = "port" if "switch" in {before, after} else "tunnel"
-                passed.append(_station(kind, hop, "out" if enters else "in"))
+                passed.append(_make_station(kind, hop, "out" if enters else "in"))
             case "card":
                 sent = hops[number - 1].kind == "card" and passed[-1].passing == "out"
                 arrives = sent or before == "switch"
-                passed.append(_station("card", hop, "in" if arrives else "out"))
+                passed.append(_make_station("card", hop, "in" if arrives else "out"))
             case "switch":
-                passed.append(_station("port", hop, "in" if before == "card" else "out"))
+                passed.append(_make_station("port", hop, "in" if before == "card" else "out"))
             case _:
                 pass
     return tuple(passed)
 
 
-def _shows(hop: Hop) -> bool:
+def _is_shown(hop: Hop) -> bool:
     """Whether the hop has a device; of a hypervisor's switch only the ports have one."""
     return bool(hop.device) and hop.subject != DeviceSubject(hop.device, "switch")
 
 
-def _station(kind: StationKind, hop: Hop, passing: Passing) -> Station:
+def _make_station(kind: StationKind, hop: Hop, passing: Passing) -> Station:
     packet, tunnelled = hop.carried or hop.packet, hop.carried is not None
     return Station(kind, hop.machine, hop.place, hop.device, passing, packet, tunnelled)

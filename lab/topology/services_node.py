@@ -29,16 +29,18 @@ def equip(plan: Plan, intent: Intent) -> Intent:
     node = plan.services_node()
     if node is None:
         return intent
-    front = _front(plan, node)
+    front = _make_front(plan, node)
     resolver = Resolver(front.address, (front.domain,), _NODE_NDOTS)
     return replace(
         intent,
-        machines=tuple(_equipped(machine, plan, front, resolver) for machine in intent.machines),
+        machines=tuple(
+            _equip_machine(machine, plan, front, resolver) for machine in intent.machines
+        ),
         services_node=front,
     )
 
 
-def _front(plan: Plan, node: PlannedNode) -> ServicesNode:
+def _make_front(plan: Plan, node: PlannedNode) -> ServicesNode:
     named = {API_NAME: node.address} | {planned.name: planned.address for planned in plan.nodes}
     return ServicesNode(
         machine=node.name,
@@ -52,7 +54,7 @@ def _front(plan: Plan, node: PlannedNode) -> ServicesNode:
     )
 
 
-def _equipped(
+def _equip_machine(
     machine: MachineIntent, plan: Plan, front: ServicesNode, resolver: Resolver
 ) -> MachineIntent:
     if machine.kind not in {"node", "services"}:
@@ -60,11 +62,11 @@ def _equipped(
     if machine.name != front.machine:
         return replace(machine, resolver=resolver)
     servers = [(plane.name, str(plane.address)) for plane in plan.control_planes()]
-    daemons = (_haproxy(front, servers), _dnsmasq(front))
+    daemons = (_make_haproxy(front, servers), _make_dnsmasq(front))
     return replace(machine, resolver=resolver, daemons=(*machine.daemons, *daemons))
 
 
-def _haproxy(front: ServicesNode, servers: list[tuple[str, str]]) -> Daemon:
+def _make_haproxy(front: ServicesNode, servers: list[tuple[str, str]]) -> Daemon:
     return Daemon(
         name=BALANCER,
         package="haproxy",
@@ -107,19 +109,19 @@ backend control-planes
 {listed}"""
 
 
-def _dnsmasq(front: ServicesNode) -> Daemon:
+def _make_dnsmasq(front: ServicesNode) -> Daemon:
     # With --no-daemon, a client that keeps a TCP connection open, as CoreDNS does for 10 s, blocks
     # all others.
     return Daemon(
         name=NAME_SERVER,
         package="dnsmasq-base",
         command=("dnsmasq", "--keep-in-foreground", "--conf-file=/run/dnsmasq/dnsmasq.conf"),
-        files=(File("dnsmasq.conf", "".join(f"{line}\n" for line in _naming(front))),),
+        files=(File("dnsmasq.conf", "".join(f"{line}\n" for line in _write_names(front))),),
         ready=Ready("started, version"),
     )
 
 
-def _naming(front: ServicesNode) -> Iterator[str]:
+def _write_names(front: ServicesNode) -> Iterator[str]:
     """Configuration of dnsmasq: the nodes' names, and no upstream.
 
     The lab has no other names. dnsmasq keeps its user: a plain user's user namespace has no other

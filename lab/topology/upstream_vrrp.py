@@ -199,12 +199,12 @@ def build(plan: Plan) -> Intent:
     """Plan to Intent."""
     network = office_network(plan)
     nodes = tuple(_node(plan, node, network) for node in plan.nodes)
-    bare = machines.assemble(plan, nodes, _router(plan, network))
+    bare = machines.assemble(plan, nodes, _make_router(plan, network))
     cluster, outside = bare.segments
     intent = replace(
         bare,
         segments=(cluster, Segment(SEGMENT, str(network), plan.node_mtu), outside),
-        gateways=tuple(_gateways(plan)),
+        gateways=tuple(_list_gateways(plan)),
     )
     first = {gateway.node: gateway.candidates[0] for gateway in intent.gateways}
     return _with_daemons(plan, gateways.held(intent, first))
@@ -220,7 +220,7 @@ def _in_overlay(plan: Plan) -> tuple[PlannedNode, ...]:
     return tuple(node for node in plan.nodes if node.pod_cidr and not _is_behind(plan, node))
 
 
-def _gateways(plan: Plan) -> Iterator[Gateway]:
+def _list_gateways(plan: Plan) -> Iterator[Gateway]:
     candidates = tuple(node.name for node in _in_overlay(plan)[:CANDIDATES])
     behind = [node for node in plan.nodes if node.pod_cidr and _is_behind(plan, node)]
     for number, node in enumerate(behind):
@@ -240,7 +240,7 @@ def _gateways(plan: Plan) -> Iterator[Gateway]:
 
 def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineIntent:
     behind = _is_behind(plan, planned)
-    of_pods = _behind_gateway(plan, planned) if behind else _overlaid(plan, planned)
+    of_pods = _behind_gateway(plan, planned) if behind else _make_overlay(plan, planned)
     node = machines.node(plan, planned, of_pods)
     card = office_card(network, _number(plan, planned), plan.node_mtu)
     router = str(network[GATEWAY_OFFSET])
@@ -287,7 +287,7 @@ def _behind_gateway(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
     )
 
 
-def _overlaid(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
+def _make_overlay(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
     """The network of a node in the overlay; routes into it are learned."""
     others = [node for node in _in_overlay(plan) if node.name != planned.name]
     if planned.pod_cidr is None:
@@ -316,7 +316,7 @@ def _kept(plan: Plan) -> tuple[str, ...]:
     return (str(plan.pod_cidr), str(plan.service_cidr))
 
 
-def _router(plan: Plan, network: IPv4Network) -> MachineIntent:
+def _make_router(plan: Plan, network: IPv4Network) -> MachineIntent:
     """The office's router, which is on no other network."""
     router = machines.router(plan)
     card = replace(
@@ -347,7 +347,7 @@ def _with_daemons(plan: Plan, intent: Intent) -> Intent:
     speaking = replace(
         intent,
         machines=tuple(
-            replace(machine, speaker=_speaker(machine.name, addresses))
+            replace(machine, speaker=_make_speaker(machine.name, addresses))
             if machine.name in addresses
             else machine
             for machine in intent.machines
@@ -357,13 +357,13 @@ def _with_daemons(plan: Plan, intent: Intent) -> Intent:
     return replace(
         settled,
         machines=tuple(
-            replace(machine, daemons=tuple(_daemons(plan, settled, machine, addresses)))
+            replace(machine, daemons=tuple(_list_daemons(plan, settled, machine, addresses)))
             for machine in settled.machines
         ),
     )
 
 
-def _speaker(name: str, addresses: Mapping[str, str]) -> Speaker:
+def _make_speaker(name: str, addresses: Mapping[str, str]) -> Speaker:
     return Speaker(
         address=addresses[name],
         asn=ASN,
@@ -377,7 +377,7 @@ def _speaker(name: str, addresses: Mapping[str, str]) -> Speaker:
     )
 
 
-def _daemons(
+def _list_daemons(
     plan: Plan, intent: Intent, machine: MachineIntent, addresses: Mapping[str, str]
 ) -> Iterator[Daemon]:
     mine = tuple(gateway for gateway in intent.gateways if machine.name in gateway.candidates)

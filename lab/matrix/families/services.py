@@ -95,7 +95,7 @@ def _nodeport(lab: LabEndpoints) -> Ends:
     """
 
     def path(entry: Endpoint, choose: Choose, source: Endpoint) -> GridPath:
-        return _through(lab, source, entry, choose(source))
+        return _path_through(lab, source, entry, choose(source))
 
     return (*lab.pods, *lab.hosts, lab.client), (
         GridTarget(entry.name, True, partial(path, entry, choose), place)
@@ -108,7 +108,7 @@ def _every_nodeport(lab: LabEndpoints) -> Ends:
     """The same sources and nodes, with the NodePort of every pod's own Service."""
 
     def path(entry: Endpoint, backend: Endpoint, source: Endpoint) -> GridPath:
-        return _through(lab, source, entry, backend)
+        return _path_through(lab, source, entry, backend)
 
     return (*lab.pods, *lab.hosts, lab.client), (
         GridTarget(entry.name, True, partial(path, entry, pod), pod.name)
@@ -118,7 +118,9 @@ def _every_nodeport(lab: LabEndpoints) -> Ends:
     )
 
 
-def _through(lab: LabEndpoints, source: Endpoint, entry: Endpoint, backend: Endpoint) -> GridPath:
+def _path_through(
+    lab: LabEndpoints, source: Endpoint, entry: Endpoint, backend: Endpoint
+) -> GridPath:
     service = lab.services[backend.name]
     target = Endpoint(
         f"{entry.name}:{service.name}",

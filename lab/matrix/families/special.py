@@ -85,14 +85,21 @@ class _PortTargets:
         if not choice.backends:
             target = self._endpoint(self.lab.machines[node].os, node)
             refusal: Refusal = "refused" if choice.refused else "timeout"
-            return GridPath(source, target, _nobody(source, node), (), entry=entry, refusal=refusal)
+            return GridPath(
+                source,
+                target,
+                _relation_without_backend(source, node),
+                (),
+                entry=entry,
+                refusal=refusal,
+            )
         backends = [self._pod(backend) for backend in choice.backends]
         single = backends[0].node if len(backends) == 1 else None
         port = self.port.target_port
         return GridPath(
             source,
             self._endpoint(backends[0].os, single),
-            _farthest(source, backends),
+            _farthest_relation(source, backends),
             tuple(
                 backend.name if port == POD_PORT else f"{backend.name}:{port}"
                 for backend in backends
@@ -144,20 +151,20 @@ def _joined(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset(chain.from_iterable(sets))
 
 
-def _farthest(source: Endpoint, backends: list[Endpoint]) -> Relation:
+def _farthest_relation(source: Endpoint, backends: list[Endpoint]) -> Relation:
     relations = {between(source, backend) for backend in backends}
     order: tuple[Relation, ...] = ("outside", "other-node", "same-node", "self")
     return next(relation for relation in order if relation in relations)
 
 
-def _nobody(source: Endpoint, node: str) -> Relation:
+def _relation_without_backend(source: Endpoint, node: str) -> Relation:
     """Where the node that does not answer is, relative to the source."""
     if source.node is None:
         return "outside"
     return "same-node" if source.node == node else "other-node"
 
 
-def _chosen(
+def _choose_ports(
     lab: LabEndpoints, fits: Callable[[ProxiedService], object]
 ) -> Iterator[tuple[ProxiedService, ServicePort]]:
     """The ports of the special Services that fit."""
@@ -175,7 +182,7 @@ def _affinity(lab: LabEndpoints) -> Ends:
     pods = _names(lab.pods)
 
     def targets() -> Iterator[GridTarget]:
-        for service, port in _chosen(
+        for service, port in _choose_ports(
             lab, lambda service: service.affinity is not None and service.backends
         ):
             yield from _by_address(lab, service, port, never=_client(lab))
@@ -193,7 +200,7 @@ def _nodeport_local(lab: LabEndpoints) -> Ends:
     """
 
     def targets() -> Iterator[GridTarget]:
-        for service, port in _chosen(
+        for service, port in _choose_ports(
             lab, lambda service: service.outside == "local" and service.backends
         ):
             for entry in lab.hosts:
@@ -209,7 +216,7 @@ def _cluster_ip_local(lab: LabEndpoints) -> Ends:
     """Every pod and every node with a kubelet, by the Service address."""
     return (*lab.pods, *lab.hosts), (
         target
-        for service, port in _chosen(
+        for service, port in _choose_ports(
             lab, lambda service: service.inside == "local" and service.backends
         )
         for target in _by_address(lab, service, port)
@@ -232,7 +239,7 @@ def _ports(lab: LabEndpoints) -> Ends:
         for service in services:
             for port in service.ports:
                 yield from _by_address(lab, service, port, never=client)
-                refused = lab.asked_protocols(_others(service, port)) if rejects else ()
+                refused = lab.asked_protocols(_other_protocols(service, port)) if rejects else ()
                 for protocol in refused:
                     yield from _PortTargets(lab, service, port, protocol).targets(client)
             for port in service.ports:
@@ -242,7 +249,7 @@ def _ports(lab: LabEndpoints) -> Ends:
     return (*lab.pods, lab.client), targets()
 
 
-def _others(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
+def _other_protocols(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
     """The protocols for which the Service has no port with this number."""
     served = {
         protocol
@@ -258,7 +265,7 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
     """Pods and nodes by the Service address; pods, nodes and the client by every node."""
 
     def targets() -> Iterator[GridTarget]:
-        for service, port in _chosen(lab, lambda service: not service.backends):
+        for service, port in _choose_ports(lab, lambda service: not service.backends):
             yield from _by_address(lab, service, port, never=_client(lab))
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry)

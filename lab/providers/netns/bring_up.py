@@ -68,7 +68,7 @@ class UdpConnection:
 
 def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpConnection], bool]:
     """Return a predicate for connections to backends that no longer exist. Pure."""
-    served = dict(_served(machine, translation))
+    served = dict(_list_served(machine, translation))
 
     def stale(flow: UdpConnection) -> bool:
         backends = served.get(flow.asked)
@@ -77,7 +77,7 @@ def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpC
     return stale
 
 
-def _served(
+def _list_served(
     machine: MachineIntent, translation: Translation
 ) -> Iterator[tuple[UdpEnd, frozenset[UdpEnd]]]:
     """Each UDP Service's address and port with all its backends, whatever its traffic policies."""
@@ -99,14 +99,14 @@ def forget_stale(machines: Iterable[MachineIntent]) -> None:
             namespaces.enter(machine.name)
             with Socket(machine.name, _NETFILTER) as channel:
                 # A new lab has no connections; skip building the long list of Services.
-                if flows := list(_flows(channel)):
+                if flows := list(_list_flows(channel)):
                     stale = is_stale(machine, machine.translation)
                     for flow in filter(stale, flows):
                         body = _FAMILY + attribute(_ORIGINAL | 0x8000, flow.original)
                         channel.request(_DELETE, body)  # an error means it is already gone
 
 
-def _flows(channel: Socket) -> Iterator[UdpConnection]:
+def _list_flows(channel: Socket) -> Iterator[UdpConnection]:
     bodies: list[bytes] = []
     with suppress(OSError):  # a kernel without ctnetlink
         bodies = channel.dump(_GET, _FAMILY)
@@ -122,13 +122,13 @@ def read_connection(body: bytes) -> UdpConnection | None:
     Raises KeyError if it has no IPv4 addresses or ports.
     """
     parts = attributes(body)
-    original, reply = _tuple(parts[_ORIGINAL]), _tuple(parts[_REPLY])
+    original, reply = _read_tuple(parts[_ORIGINAL]), _read_tuple(parts[_REPLY])
     if original[0] != socket.IPPROTO_UDP:
         return None
     return UdpConnection(original[2], reply[1], parts[_ORIGINAL])
 
 
-def _tuple(body: bytes) -> tuple[int, UdpEnd, UdpEnd]:
+def _read_tuple(body: bytes) -> tuple[int, UdpEnd, UdpEnd]:
     """Protocol, source and target."""
     parts = attributes(body)
     addresses, transport = attributes(parts[_IP]), attributes(parts[_TRANSPORT])
@@ -199,7 +199,7 @@ class NetnsBringUp:
         def copy() -> dict[str, Completed]:
             for step in (self._make, self._load, self._respond, self._await_links):
                 step(deadline)
-            return {name: _output(STATE_COMMAND, name, pod=name in pods) for name in places}
+            return {name: _capture_output(STATE_COMMAND, name, pod=name in pods) for name in places}
 
         made = call_isolated(
             "making the lab's namespaces a second time", copy, deadline, dict[str, Completed]
@@ -307,7 +307,7 @@ class NetnsBringUp:
             raise BrokenError(f"bringing up lab '{self.lab.name}'", wrong, "run 'lab up' again")
 
 
-def _output(command: Sequence[str], name: str, *, pod: bool) -> Completed:
+def _capture_output(command: Sequence[str], name: str, *, pod: bool) -> Completed:
     """A command's output in a machine or pod of the copy."""
     isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
     namespaces.enter_machine(name, pod=pod)

@@ -146,7 +146,7 @@ def stream_packets(
 
     """
     buffer = bytearray(SNAP_BYTES)
-    listeners = [_Listener(device, _STREAMED_BYTES) for device in _devices(enter, tap)]
+    listeners = [_Listener(device, _STREAMED_BYTES) for device in _list_devices(enter, tap)]
     with _opened(listeners, enter) as (by_descriptor, epoll):
         for listener in listeners:
             tell(listener.taken())
@@ -159,7 +159,7 @@ def stream_packets(
                 tell(listeners[0].taken_so_far())
 
 
-def _devices(enter: Callable[[str], None], tap: Tap) -> list[Tap]:
+def _list_devices(enter: Callable[[str], None], tap: Tap) -> list[Tap]:
     if tap.device:
         return [tap]
     enter(tap.place)
@@ -231,7 +231,12 @@ def _drain(listener: _Listener, buffer: bytearray) -> None:
             continue
         listener.size += kept
         listener.frames.append(
-            Frame(_timestamp(extra), _DIRECTIONS.get(sender[2], "in"), bytes(buffer[:kept]), length)
+            Frame(
+                _read_timestamp(extra),
+                _DIRECTIONS.get(sender[2], "in"),
+                bytes(buffer[:kept]),
+                length,
+            )
         )
 
 
@@ -246,7 +251,7 @@ def _next_packet(sock: socket.socket, buffer: bytearray) -> _Received | None:
         return None  # reported once per device that is or goes down; it may come up again
 
 
-def _timestamp(extra: list[tuple[int, int, bytes]]) -> int:
+def _read_timestamp(extra: list[tuple[int, int, bytes]]) -> int:
     for level, kind, data in extra:
         if (level, kind) == (socket.SOL_SOCKET, _TIMESTAMPS):
             seconds, nanoseconds = _TIMESPEC.unpack_from(data)
@@ -345,7 +350,7 @@ def trace_kernel(
 def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
     try:
         enter(tracer.place)
-        tracer.before = _counters()
+        tracer.before = _read_counters()
         tracer.process = subprocess.Popen(  # noqa: S603  a system program
             [*_TRACER],
             stdin=subprocess.PIPE,
@@ -377,7 +382,7 @@ def _is_traced() -> bool:
     return any(words[1] == _NETFILTER and int(words[3], 16) & _TRACE_GROUP for words in fields)
 
 
-def _counters() -> str:
+def _read_counters() -> str:
     texts = []
     for name in _COUNTERS:
         path = Path(f"/proc/thread-self/net/{name}")
@@ -412,4 +417,4 @@ def _end(
     mark = _MARKED.search(traced)
     answers = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
     lookups = tuple((question, (done.stdout or done.stderr).strip()) for question, done in answers)
-    return KernelSaid(tracer.place, traced, tracer.before, _counters(), lookups)
+    return KernelSaid(tracer.place, traced, tracer.before, _read_counters(), lookups)

@@ -104,17 +104,17 @@ def draft_fabric(intent: Intent, drafts: dict[str, Draft], indexes: count[int]) 
     for segment in (segment for segment in intent.segments if segment.name in plugged):
         index = next(indexes)
         fabric.has(segment.name, index)
-        fabric.operations += _bridge(segment.name, index, port_mac(index), segment.mtu)
+        fabric.operations += _add_bridge(segment.name, index, port_mac(index), segment.mtu)
     for machine, card in cards:
         index = next(indexes)
-        _cable(fabric, card.segment, f"p{index}", index, card, drafts[machine], next(indexes))
+        _add_cable(fabric, card.segment, f"p{index}", index, card, drafts[machine], next(indexes))
 
 
-def _bridge(name: str, index: int, mac: str, mtu: int) -> tuple[Operation, ...]:
+def _add_bridge(name: str, index: int, mac: str, mtu: int) -> tuple[Operation, ...]:
     return BridgeAdd(name, index, mac), MtuSet(name, mtu)
 
 
-def _cable(  # noqa: PLR0913, PLR0917  both ends of it
+def _add_cable(  # noqa: PLR0913, PLR0917  both ends of it
     switch: Draft, bridge: str, port: str, index: int, card: Interface, machine: Draft, far: int
 ) -> None:
     """Plug a machine's card into a bridge by a veth pair; ``index`` and ``far`` are its indexes."""
@@ -142,12 +142,12 @@ def draft_hypervisor(
     }
     draft, index = drafts[machine.name], next(indexes)
     draft.has(switch.name, index)
-    draft.operations += _bridge(switch.name, index, switch.mac, switch.mtu)
+    draft.operations += _add_bridge(switch.name, index, switch.mac, switch.mtu)
     if machine.tunnel:
         draft.operations.append(MasterSet(machine.tunnel.name, switch.name))
     for port in switch.ports:
         card, index = cards[port.machine, port.card], next(indexes)
-        _cable(draft, switch.name, port.name, index, card, drafts[port.machine], next(indexes))
+        _add_cable(draft, switch.name, port.name, index, card, drafts[port.machine], next(indexes))
 
 
 _STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")
@@ -179,7 +179,7 @@ def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
     drafts = {name: Draft(name) for name in names}
     draft_fabric(intent, drafts, indexes)
     for machine in intent.everything():
-        _machine(machine, drafts, indexes, shared=False)
+        _add_machine(machine, drafts, indexes, shared=False)
         draft_hypervisor(intent, machine, drafts, indexes)
         for pod in machine.pods:
             _pod(pod, drafts[pod.name])
@@ -211,13 +211,13 @@ def compile_machine(
     for interface in machine.interfaces:
         draft.has(interface.name, cards[interface.name])
         draft.operations.append(MtuSet(interface.name, interface.mtu))
-    _machine(machine, drafts, count(first_index), shared=True)
+    _add_machine(machine, drafts, count(first_index), shared=True)
     for pod in machine.pods:
         _pod(pod, drafts[pod.name])
     return tuple(draft.done() for draft in drafts.values())
 
 
-def _machine(
+def _add_machine(
     machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], *, shared: bool
 ) -> None:
     """``shared``: whether other software uses the machine's namespace, too."""
@@ -227,18 +227,18 @@ def _machine(
     for interface in machine.interfaces:
         if interface.card:
             draft.operations.append(LinkUp(interface.card))
-            _tap(interface, draft, indexes)
+            _add_tap(interface, draft, indexes)
         draft.operations.append(LinkUp(interface.name))
         draft.operations += [AddressAdd(interface.name, address) for address in interface.addresses]
     if machine.bridge:
         bridge = machine.bridge
         if bridge.switch:
-            _tap(bridge, draft, indexes)
+            _add_tap(bridge, draft, indexes)
             draft.operations.append(LinkUp(bridge.name))
         else:
             index = next(indexes)
             draft.has(bridge.name, index)
-            draft.operations += _bridge(bridge.name, index, bridge.mac, bridge.mtu)
+            draft.operations += _add_bridge(bridge.name, index, bridge.mac, bridge.mtu)
         draft.operations += [AddressAdd(bridge.name, address) for address in bridge.addresses]
     if machine.tunnel:
         tunnel, index = machine.tunnel, next(indexes)
@@ -260,13 +260,13 @@ def _machine(
         _plug(pod, machine, drafts, indexes)
     for device in draft.indexes if shared else ():
         draft.operations += _by_device(device)
-    draft.operations += _tables(machine, RouteAdd if shared else RouteSet)
+    draft.operations += _add_routes(machine, RouteAdd if shared else RouteSet)
     rules = ruleset_beside(machine) if shared else ruleset(machine)
     if rules:
         draft.operations.append(RulesetLoad(rules))
 
 
-def _tap(device: Interface | Bridge, draft: Draft, indexes: count[int]) -> None:
+def _add_tap(device: Interface | Bridge, draft: Draft, indexes: count[int]) -> None:
     """Create a device for a virtual switch, which takes it over unchanged when it starts."""
     index = next(indexes)
     draft.has(device.name, index)
@@ -320,7 +320,7 @@ def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: c
         draft.operations += [MasterSet(pod.port, machine.bridge.name), HairpinOn(pod.port)]
 
 
-def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> list[Operation]:
+def _add_routes(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> list[Operation]:
     """Static routes (on-link ones first), neighbours, forwarding entries and proxies."""
     static = (route for route in machine.routes if route.by is None)
     routes = sorted(static, key=lambda route: route.via is not None)
@@ -328,7 +328,7 @@ def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> li
         route_type(route.destination, route.device, route.via, route.onlink, route.source)
         for route in routes
     ]
-    operations += _permanent(machine.neighbours)
+    operations += _add_neighbours(machine.neighbours)
     operations += [
         ForwardingSet(entry.mac, entry.device, entry.remote) for entry in machine.forwarding
     ]
@@ -338,7 +338,7 @@ def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> li
     return operations
 
 
-def _permanent(neighbours: tuple[Neighbour, ...]) -> list[NeighbourSet]:
+def _add_neighbours(neighbours: tuple[Neighbour, ...]) -> list[NeighbourSet]:
     return [
         NeighbourSet(neighbour.address, neighbour.mac, neighbour.device) for neighbour in neighbours
     ]
@@ -355,7 +355,7 @@ def _pod(pod: Pod, draft: Draft) -> None:
         LinkUp("eth0"),
         AddressAdd("eth0", pod.address),
         RouteSet("default", "eth0", pod.gateway, onlink),
-        *_permanent(pod.neighbours),
+        *_add_neighbours(pod.neighbours),
     ]
 
 
@@ -368,7 +368,9 @@ def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
     ``NAME.default.svc.DOMAIN`` and ``kube-dns.kube-system.svc.DOMAIN``; behind a headless Service
     each pod also has ``POD.NAME.default.svc.DOMAIN``.
     """
-    entries = [entry for entry in _entries(intent) if only is None or entry["namespace"] in only]
+    entries = [
+        entry for entry in _list_entries(intent) if only is None or entry["namespace"] in only
+    ]
     return json.dumps(entries)
 
 
@@ -379,7 +381,7 @@ def _entry(
     return {**usual, "dns": None, "health": None, "forward": None, **more}
 
 
-def _entries(intent: Intent) -> Iterator[dict[str, object]]:
+def _list_entries(intent: Intent) -> Iterator[dict[str, object]]:
     front = intent.services_node
     domain = f"{intent.domain}.".lower()
     forward = {"to": front.address, "but": domain} if front else None
@@ -389,7 +391,9 @@ def _entries(intent: Intent) -> Iterator[dict[str, object]]:
         if machine.kind != "router":
             is_api = front and not front.tls and machine.name in front.api_servers
             tcp = (PROBE_PORT, front.api_port) if front and is_api else (PROBE_PORT,)
-            yield _entry(machine.name, tcp=tcp, udp=(PROBE_PORT,), health=_health(machine))
+            yield _entry(
+                machine.name, tcp=tcp, udp=(PROBE_PORT,), health=_list_health_ports(machine)
+            )
         for pod in machine.pods:
             if pod.role == "dns":
                 yield _entry(pod.name, dns=names(intent), forward=forward)
@@ -408,7 +412,7 @@ def _services(intent: Intent) -> Sequence[ProxiedService]:
     return tuple(services.values())
 
 
-def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
+def _list_health_ports(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
     health = {
         service.health_port: (service.name, len(proxying.local(service, machine.name)))
         for service in (machine.translation.services if machine.translation else ())

@@ -193,7 +193,7 @@ def _run_all(
         if code:
             raise BrokenError(
                 f"running {command_words(command)} for {placed.words()}",
-                f"exit code {code}: {_last(text) or 'no output'}",
+                f"exit code {code}: {_last_lines(text) or 'no output'}",
             )
 
 
@@ -244,7 +244,7 @@ def _await_ready(placed: _Placed, alive: _Alive, deadline: Deadline) -> None:
             )
         code, text = _run(placed, ready.command, alive, deadline)
         good = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
-        return _ReadyState(bool(good), f"exit code {code}: {_last(text)}")
+        return _ReadyState(bool(good), f"exit code {code}: {_last_lines(text)}")
 
     own = Deadline(min(ready.seconds, deadline.left()))
     own.wait(action, look, until=lambda ready_state: ready_state.ready, every=_LOOK_SECONDS)
@@ -255,19 +255,19 @@ def tail(log: Path, most: int = _LAST_LINES) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            return _last(file.read().decode(errors="replace"), most) or "it wrote nothing"
+            return _last_lines(file.read().decode(errors="replace"), most) or "it wrote nothing"
     except OSError as error:
         return f"its log cannot be read: {error.strerror}"
 
 
-def _last(text: str, most: int = _LAST_LINES) -> str:
+def _last_lines(text: str, most: int = _LAST_LINES) -> str:
     lines = text.strip().splitlines()[-most:]
     return lines[0] if len(lines) == 1 else "".join(f"{_BELOW}{line}" for line in lines)
 
 
 def _end_older() -> None:
     """Kill the process groups of an earlier start and delete its files."""
-    older = tuple(_recorded(""))
+    older = tuple(_read_recorded(""))
     for daemon in older:
         if start_time(daemon.pid) == daemon.started:
             with suppress(ProcessLookupError):
@@ -285,7 +285,7 @@ def _end_older() -> None:
         rmtree(MACHINES_DIRECTORY)
 
 
-def _recorded(root: str) -> Iterator[RunningDaemon]:
+def _read_recorded(root: str) -> Iterator[RunningDaemon]:
     try:
         text = Path(f"{root}{_RECORD}").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -379,7 +379,7 @@ def find_ailment(holder: int, intent: Intent) -> str:
         return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
     if not responder_is_alive(holder):
         return "its responder is not running"
-    return _ended(f"/proc/{holder}/root", intent)
+    return _describe_ended(f"/proc/{holder}/root", intent)
 
 
 def _is_hidden(holder: int) -> bool:
@@ -398,15 +398,15 @@ def require_daemons(intent: Intent, action: str) -> None:
 
     Raises BrokenError if a daemon has exited; names it and shows the end of its log.
     """
-    ended = _ended("", intent)
+    ended = _describe_ended("", intent)
     if ended:
         raise BrokenError(action, ended)
 
 
-def _ended(root: str, intent: Intent) -> str:
+def _describe_ended(root: str, intent: Intent) -> str:
     running = {
         (daemon.machine, daemon.name): daemon
-        for daemon in _recorded(root)
+        for daemon in _read_recorded(root)
         if start_time(daemon.pid, f"{root}/proc") == daemon.started
     }
     wanted = list_daemons(intent)
@@ -430,7 +430,7 @@ def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
     """Outside the holder: path and content of every daemon's files and log. Never raises."""
     for daemon in list_daemons(intent):
         for name in (*(file.name for file in daemon.daemon.files), LOG):
-            yield _file(holder, daemon, name)
+            yield _read_file_of(holder, daemon, name)
 
 
 def daemon_logs(
@@ -439,10 +439,10 @@ def daemon_logs(
     """Outside the holder: path and content of the logs of daemons on ``machines``."""
     for daemon in list_daemons(intent):
         if daemon.machine in machines:
-            yield _file(holder, daemon, LOG)
+            yield _read_file_of(holder, daemon, LOG)
 
 
-def _file(holder: int, placed: _Placed, name: str) -> tuple[str, bytes]:
+def _read_file_of(holder: int, placed: _Placed, name: str) -> tuple[str, bytes]:
     path = f"{placed.machine}/{placed.daemon.name}/{name}"
     try:
         return path, Path(f"/proc/{holder}/root{placed.home}", name).read_bytes()
@@ -474,25 +474,25 @@ def wait_for_logical_network(
     ask = _OvnQuery(network, require)
     deadline.wait(
         f"waiting for the logical network of {len(network.switches)} nodes",
-        partial(_missing, network, ask),
+        partial(_find_missing, network, ask),
         until=lambda missing: not missing,
         every=_DATABASE_LOOK_SECONDS,
     )
     ask("nbctl", "--wait=sb", "sync")
     deadline.wait(
         "waiting for every chassis to program the databases' contents",
-        partial(_behind, network, ask),
+        partial(_find_behind, network, ask),
         until=lambda behind: not behind,
         every=_DATABASE_LOOK_SECONDS,
     )
 
 
-def _missing(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
-    registered = {str(row["name"]) for row in _rows(ask, "sbctl", "Chassis", "name")}
+def _find_missing(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
+    registered = {str(row["name"]) for row in _read_rows(ask, "sbctl", "Chassis", "name")}
     wanted = [switch.name for switch in network.switches]
     up = {
         str(row["name"])
-        for row in _rows(ask, "nbctl", "Logical_Switch_Port", "name,up")
+        for row in _read_rows(ask, "nbctl", "Logical_Switch_Port", "name,up")
         if row["up"] is True
     }
     return (
@@ -501,11 +501,11 @@ def _missing(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
     )
 
 
-def _behind(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
-    (wanted,) = (int(row["nb_cfg"]) for row in _rows(ask, "nbctl", "NB_Global", "nb_cfg"))
+def _find_behind(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
+    (wanted,) = (int(row["nb_cfg"]) for row in _read_rows(ask, "nbctl", "NB_Global", "nb_cfg"))
     done = {
         str(row["name"]): int(row["nb_cfg"])
-        for row in _rows(ask, "sbctl", "Chassis_Private", "name,nb_cfg")
+        for row in _read_rows(ask, "sbctl", "Chassis_Private", "name,nb_cfg")
     }
     return tuple(
         f"chassis {name} has programmed {done[name]} of {wanted}"
@@ -514,7 +514,7 @@ def _behind(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
     )
 
 
-def _rows(ask: _OvnQuery, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
+def _read_rows(ask: _OvnQuery, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
     answer = json.loads(ask(tool, "--format=json", f"--columns={columns}", "list", table))
     for row in answer["data"]:
         yield dict(zip(answer["headings"], row, strict=True))

@@ -94,8 +94,8 @@ class LabDatagrams:
     def __init__(self, probe: Probe) -> None:
         self._small = probe.size == "small"
         nonce = random.getrandbits(63)
-        large = () if self._small else tuple(_large(nonce + 1, probe.mtu))
-        made = (_small(nonce), *large)
+        large = () if self._small else tuple(_make_large(nonce + 1, probe.mtu))
+        made = (_make_small(nonce), *large)
         self.rounds: tuple[tuple[Datagram, ...], ...] = (made[:1], large) if large else (made,)
         self._by_nonce = {nonce + place: datagram for place, datagram in enumerate(made)}
 
@@ -135,12 +135,12 @@ def titles(whole: int, fragmented: int) -> tuple[str, str]:
     )
 
 
-def _small(nonce: int) -> Datagram:
+def _make_small(nonce: int) -> Datagram:
     filling = FILLING[: _SMALL_DATAGRAM - protocol.QUESTION_BYTES]
     return Datagram("", protocol.datagram(nonce, filling, fragments=False))
 
 
-def _large(nonce: int, mtu: int) -> list[Datagram]:
+def _make_large(nonce: int, mtu: int) -> list[Datagram]:
     sizes = whole_and_fragmented(mtu)
     return [
         Datagram(
@@ -209,7 +209,7 @@ class NetexecDatagrams:
     def __init__(self, probe: Probe) -> None:
         self._asked = Datagram("", b"hostname")
         self._seen = Datagram("", b"clientip")
-        self._echoes = _echoes(probe.mtu) if probe.size == "large" else {}
+        self._echoes = _make_echoes(probe.mtu) if probe.size == "large" else {}
         self.rounds: tuple[tuple[Datagram, ...], ...] = (
             (self._asked,),
             (self._seen, *self._echoes.values()),
@@ -235,7 +235,7 @@ class NetexecDatagrams:
 _NONCE = 16
 
 
-def _echoes(mtu: int) -> dict[bytes, Datagram]:
+def _make_echoes(mtu: int) -> dict[bytes, Datagram]:
     """The echo datagrams by expected reply; only one if both would have the same length."""
     whole, fragmented = (min(size, BUFFER_BYTES) for size in whole_and_fragmented(mtu))
     nonce = random.getrandbits(62)

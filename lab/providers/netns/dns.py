@@ -38,7 +38,7 @@ def make_question(name: str, number: int) -> bytes:
     Raises WireError if ``name`` is not a domain name.
     """
     head = _HEADER.pack(number, _DESIRED, 1, 0, 0, 0)
-    return head + _encoded(name) + _QUESTION_TAIL.pack(_A, _INTERNET)
+    return head + _encode_name(name) + _QUESTION_TAIL.pack(_A, _INTERNET)
 
 
 def read_answer(wire: bytes, name: str, number: int) -> str | None:
@@ -57,12 +57,12 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
             raise WireError(f"the server answered {_CODES.get(code, f'error {code}')}")
         if questions != 1:
             raise WireError("an answer for a different name")
-        labels, end = _labels(wire, _HEADER.size)
-        if labels != _labels(_encoded(name), 0)[0]:
+        labels, end = _read_labels(wire, _HEADER.size)
+        if labels != _read_labels(_encode_name(name), 0)[0]:
             raise WireError("an answer for a different name")
         if flags & _CUT:
             raise WireError("the answer is truncated")
-        addresses = _addresses(wire, end + _QUESTION_TAIL.size, answers)
+        addresses = _read_addresses(wire, end + _QUESTION_TAIL.size, answers)
         return ", ".join(socket.inet_ntoa(address) for address in sorted(addresses)) or None
     except (struct.error, IndexError):
         raise WireError(f"not a DNS answer: {len(wire)} bytes are too few") from None
@@ -129,12 +129,12 @@ def servfail(question: bytes) -> bytes:
 def _only_question(wire: bytes, questions: int) -> tuple[Labels, int, bytes]:
     if questions != 1:
         raise WireError(f"{questions} questions")
-    labels, end = _labels(wire, _HEADER.size)
+    labels, end = _read_labels(wire, _HEADER.size)
     kind, _ = _QUESTION_TAIL.unpack_from(wire, end)
     return labels, kind, wire[_HEADER.size : end + _QUESTION_TAIL.size]
 
 
-def _encoded(name: str) -> bytes:
+def _encode_name(name: str) -> bytes:
     labels = name.removesuffix(".").split(".") if name != "." else []
     try:
         parts = [label.encode("ascii") for label in labels]
@@ -148,7 +148,7 @@ def _encoded(name: str) -> bytes:
     return wire
 
 
-def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
+def _read_labels(wire: bytes, at: int) -> tuple[Labels, int]:
     """The name at offset ``at``, and the offset after it. Pointers only go back, so this ends."""
     labels: list[bytes] = []
     behind = None
@@ -177,9 +177,9 @@ def _text(labels: Labels) -> str:
     return "".join(label.replace(b".", b"\\.").decode("latin-1") + "." for label in labels)
 
 
-def _addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
+def _read_addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
     for _ in range(records):
-        at = _labels(wire, at)[1]
+        at = _read_labels(wire, at)[1]
         kind, _, _, length = _RECORD.unpack_from(wire, at)
         at += _RECORD.size
         data = wire[at : at + length]

@@ -178,15 +178,15 @@ def exchange_steps(flight: InFlight, open_: Open, resolver: dns.ResolverFile | N
         assert resolver is not None
         return _resolve(flight, open_, probe.name, resolver)
     if probe.dialect == "health":
-        return _health(flight, open_)
+        return _exchange_health(flight, open_)
     if probe.dialect == "throughput":
-        return _tries(flight, open_, _stream)
+        return _try_again(flight, open_, _stream)
     if probe.dialect == "tls":
-        return _tries(flight, open_, _handshake)
-    return _tries(flight, open_, _http if probe.protocol == "tcp" else _echo)
+        return _try_again(flight, open_, _do_handshake)
+    return _try_again(flight, open_, _exchange_http if probe.protocol == "tcp" else _echo)
 
 
-def _tries(flight: InFlight, open_: Open, exchange: Callable[[InFlight, Open], Steps]) -> Steps:
+def _try_again(flight: InFlight, open_: Open, exchange: Callable[[InFlight, Open], Steps]) -> Steps:
     probe = flight.probe
     for number in range(probe.tries):
         try:
@@ -199,7 +199,7 @@ def _tries(flight: InFlight, open_: Open, exchange: Callable[[InFlight, Open], S
             return
 
 
-def _http(flight: InFlight, open_: Open) -> Steps:
+def _exchange_http(flight: InFlight, open_: Open) -> Steps:
     talk = _WEB[flight.probe.dialect](flight.probe)
     reply = yield from _fetch(flight, open_, talk)
     if reply.status != 200:  # noqa: PLR2004  HTTP's OK
@@ -209,14 +209,14 @@ def _http(flight: InFlight, open_: Open) -> Steps:
     flight.seen(reply.endpoint, reply.client)
 
 
-def _health(flight: InFlight, open_: Open) -> Steps:
+def _exchange_health(flight: InFlight, open_: Open) -> Steps:
     """A health check's answer is a number of backends and names no endpoint."""
     reply = yield from _fetch(flight, open_, health_web(flight.address, flight.probe.port))
     flight.answered()
     flight.answer = health_backends(reply)
 
 
-def _handshake(flight: InFlight, open_: Open) -> Steps:
+def _do_handshake(flight: InFlight, open_: Open) -> Steps:
     """A TLS handshake: the certificate identifies the endpoint; the client seen is unknown."""
     from lab.providers.netns.dialects import Handshake  # noqa: PLC0415  few probes need it
 
@@ -246,7 +246,7 @@ def _stream(flight: InFlight, open_: Open) -> Steps:
         yield EPOLLIN | EPOLLOUT
         flight.answered()
         with suppress(BlockingIOError):
-            received += sock.recv(_CHUNK) or _ended(len(received))
+            received += sock.recv(_CHUNK) or _raise_ended(len(received))
         with suppress(BlockingIOError):
             for _ in range(_SENDS):
                 sock.send(FILLING)
@@ -256,7 +256,7 @@ def _stream(flight: InFlight, open_: Open) -> Steps:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
 
-def _ended(before: int) -> NoReturn:
+def _raise_ended(before: int) -> NoReturn:
     raise protocol.WireError(f"the connection ended after {before} bytes")
 
 
@@ -276,7 +276,7 @@ def _fetch(flight: InFlight, open_: Open, talk: WebTalk) -> Fetching:
 def _receive(sock: socket.socket, before: int) -> Asking:
     """Receive the next part of a stream, after ``before`` bytes."""
     data = yield from _receive_any(sock)
-    return data or _ended(before)
+    return data or _raise_ended(before)
 
 
 def _receive_any(sock: socket.socket) -> Asking:
@@ -362,13 +362,15 @@ def _send_all(sock: socket.socket, sent: Sequence[Datagram]) -> None:
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
-            longest = _longest(sent)  # the error is for the one with DF, whichever was being sent
+            longest = _longest_of(
+                sent
+            )  # the error is for the one with DF, whichever was being sent
             _too_big(sock, longest)
             if datagram is not longest:
                 sock.send(datagram.data)
 
 
-def _longest(sent: Sequence[Datagram]) -> Datagram:
+def _longest_of(sent: Sequence[Datagram]) -> Datagram:
     """The longest datagram with DF: the only one that can exceed a path's MTU."""
     return max(
         (datagram for datagram in sent if not datagram.fragments),
@@ -393,7 +395,7 @@ def _hear(
     except OSError as error:
         if error.errno != errno.EMSGSIZE or flight.probe.size == "small":
             raise
-        _too_big(sock, _longest(sent))
+        _too_big(sock, _longest_of(sent))
         return
     answer = talk.hear(reply)
     flight.answered()

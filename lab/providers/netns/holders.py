@@ -195,17 +195,17 @@ class HolderProcess(HolderEntry):
 
 def start_time(pid: int, proc: str = "/proc") -> int | None:
     """The process's start time in clock ticks since boot; None if it is not running."""
-    fields = _fields(pid, proc)
+    fields = _read_fields(pid, proc)
     return None if fields is None or fields[_STATE] in "ZX" else int(fields[_STARTED])
 
 
 def is_stopped(pid: int, proc: str = "/proc") -> bool:
     """True if the process is stopped by a signal or a debugger."""
-    fields = _fields(pid, proc)
+    fields = _read_fields(pid, proc)
     return fields is not None and fields[_STATE] in "Tt"
 
 
-def _fields(pid: int, proc: str) -> list[str] | None:
+def _read_fields(pid: int, proc: str) -> list[str] | None:
     try:
         stat = Path(f"{proc}/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -236,12 +236,12 @@ def list_holders(
         Include other users' holders; only root sees them.
 
     """
-    holders = _holders(kind, starting=starting, all_users=all_users)
+    holders = _iterate_holders(kind, starting=starting, all_users=all_users)
     wanted = (holder for holder in holders if holder.token or hidden)
     return tuple(sorted(wanted, key=lambda holder: (holder.started, holder.pid)))
 
 
-def _holders(
+def _iterate_holders(
     kind: HolderKind, *, starting: bool, all_users: bool, among: Iterable[str] | None = None
 ) -> Iterator[HolderProcess]:
     caller = os.geteuid()
@@ -256,7 +256,7 @@ def _holders(
             if claim is None:
                 continue
             lab, earlier, directory = claim
-            since, status = start_time(int(name)), _status(process)
+            since, status = start_time(int(name)), _read_status(process)
             user, *others = (int(word) for word in status["Uid"].split())
             if {user} != {user, *others} or not (all_users or user == caller):
                 continue
@@ -264,12 +264,12 @@ def _holders(
             with suppress(PermissionError):
                 if not (_runs_python(process) and (starting or _is_settled(kind, process, status))):
                     continue
-                token = _token(process) or earlier
+                token = _read_token(process) or earlier
             if since is not None and start_time(int(name)) == since:
                 yield HolderProcess(int(name), since, user, lab, token, directory)
 
 
-def _status(process: str) -> Mapping[str, str]:
+def _read_status(process: str) -> Mapping[str, str]:
     lines = Path(process, "status").read_text(encoding="utf-8", errors="replace").splitlines()
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
@@ -291,7 +291,7 @@ def _is_settled(kind: HolderKind, process: str, status: Mapping[str, str]) -> bo
     )
 
 
-def _token(process: str) -> str:
+def _read_token(process: str) -> str:
     prefix = f"{TOKEN_VARIABLE}=".encode()
     words = Path(process, "environ").read_bytes().split(b"\0")
     tokens = (word for word in words if word.startswith(prefix))
@@ -459,7 +459,7 @@ def _listen(action: str, reader: int, deadline: Deadline, listener: Listener) ->
             raise BrokenError(action, "the process inside the lab was killed")
         data += chunk
         try:
-            messages = [*_messages(data, listener)]
+            messages = [*_take_messages(data, listener)]
         except ValueError as error:
             raise BrokenError(
                 action,
@@ -479,7 +479,7 @@ def _listen(action: str, reader: int, deadline: Deadline, listener: Listener) ->
     )
 
 
-def _messages(data: bytearray, listener: Listener) -> Iterator[tuple[bytes, object]]:
+def _take_messages(data: bytearray, listener: Listener) -> Iterator[tuple[bytes, object]]:
     """Take the complete messages from the beginning of the data; their kinds and values.
 
     Raises ValueError when one is not of the type that is expected.
@@ -582,7 +582,9 @@ def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess 
         return holder.token == lab.token if holder.token else claim
 
     known = _KNOWN.get(lab.token)
-    known_holders = _holders(kind, starting=False, all_users=False, among=(known,)) if known else ()
+    known_holders = (
+        _iterate_holders(kind, starting=False, all_users=False, among=(known,)) if known else ()
+    )
     holder = next(filter(is_it, known_holders), None) or next(
         filter(is_it, list_holders(kind, hidden=True)), None
     )
@@ -622,7 +624,7 @@ def destroy_holders(
         lambda: (
             holder
             for holder in list_holders(kind, starting=True, all_users=bool(owner))
-            if holder.token == lab.token and _owner(holder) == owner
+            if holder.token == lab.token and _owner_of(holder) == owner
         )
     )
 
@@ -636,7 +638,7 @@ def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark,
             directory=holder.directory,
             object=f"process {holder.pid} (holder)",
             age_seconds=holder.age(),
-            owner=_owner(holder),
+            owner=_owner_of(holder),
         )
         for holder in list_holders(kind, all_users=all_users)
     )
@@ -678,7 +680,7 @@ def _kill(holder: HolderProcess) -> None:
             os.close(process)
 
 
-def _owner(holder: HolderProcess) -> str:
+def _owner_of(holder: HolderProcess) -> str:
     """A mark's owner: empty for the caller, else the user's name, or uid if it has no name."""
     if holder.user == os.geteuid():
         return ""

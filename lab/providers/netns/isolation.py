@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(result: int, subject: str) -> None:
+def _check_result(result: int, subject: str) -> None:
     if result == -1:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), subject)
@@ -37,12 +37,12 @@ def _checked(result: int, subject: str) -> None:
 
 def unshare(flags: int) -> None:
     """Give the calling thread new namespaces of the kinds in ``flags``."""
-    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+    _check_result(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def setns(descriptor: int, flags: int) -> None:
     """Move the calling thread into the namespaces of a pidfd, or into one namespace file."""
-    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), "setns")
+    _check_result(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), "setns")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
@@ -54,12 +54,12 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
         ctypes.c_ulong(flags),
         options.encode() or None,
     )
-    _checked(result, f"mount on {target}")
+    _check_result(result, f"mount on {target}")
 
 
 def unmount(target: str) -> None:
     """Detach the mount at ``target``; it disappears with its last user."""
-    _checked(_libc.umount2(target.encode(), ctypes.c_int(MNT_DETACH)), f"unmount {target}")
+    _check_result(_libc.umount2(target.encode(), ctypes.c_int(MNT_DETACH)), f"unmount {target}")
 
 
 def die_with_parent(signal_number: int) -> None:
@@ -67,12 +67,12 @@ def die_with_parent(signal_number: int) -> None:
 
     Call it after any change of user namespace, which may clear it.
     """
-    _checked(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl")
+    _check_result(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl")
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants of this process whose own parent exits."""
-    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl")
+    _check_result(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl")
 
 
 NETNS_DIRECTORY = "/run/netns"

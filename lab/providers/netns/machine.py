@@ -73,7 +73,7 @@ class NetnsMachine:
         deadline: Deadline,
         heard: Callable[[Completed], None],
     ) -> None:
-        where = _here()
+        where = _working_directory()
 
         def inside(tell: Tell) -> None:
             isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
@@ -91,7 +91,7 @@ class NetnsMachine:
         """
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         action = f"running {command_words(words)} in '{self.name}'"
-        where = _here()
+        where = _working_directory()
         with _lent_terminal():
             return self.entry.call(
                 action, lambda _: self._run_here(words, where), Deadline(math.inf), answer=int
@@ -124,7 +124,7 @@ class NetnsMachine:
     def _run_here(self, command: Sequence[str], where: str) -> int:
         isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
         self._enter_machine(where)
-        return _attached(command)
+        return _run_attached(command)
 
     def _enter_machine(self, where: str) -> None:
         """In new mount and UTS namespaces: enter the machine, in the caller's directory."""
@@ -136,7 +136,7 @@ class NetnsMachine:
             os.chdir("/")
 
 
-def _here() -> str:
+def _working_directory() -> str:
     try:
         return os.getcwd()  # noqa: PTH109  no Path needed
     except FileNotFoundError:
@@ -147,16 +147,16 @@ def run_captured(command: Sequence[str]) -> Completed:
     """Run a command here with empty standard input; exit codes as in a shell."""
     # Files, not pipes: a background child that holds a pipe open would block the read.
     out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
-    code, trouble = _finished(
+    code, trouble = _wait_finished(
         lambda: subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err),  # noqa: S603  the user's own command
         command[0],
     )
     return Completed(code, _read(out), _read(err) + trouble)
 
 
-def _attached(command: Sequence[str]) -> int:
+def _run_attached(command: Sequence[str]) -> int:
     def run(wait: Callable[[subprocess.Popen[bytes]], int]) -> int:
-        code, trouble = _finished(
+        code, trouble = _wait_finished(
             lambda: subprocess.Popen(list(command), preexec_fn=_take_terminal),  # noqa: S603, PLW1509  the user's own command; this process has one thread
             command[0],
             wait,
@@ -187,7 +187,7 @@ def _set_foreground() -> None:
     signal.signal(signal.SIGTTOU, before)
 
 
-def _finished(
+def _wait_finished(
     start: Callable[[], subprocess.Popen[bytes]],
     name: str,
     wait: Callable[[subprocess.Popen[bytes]], int] = subprocess.Popen.wait,
@@ -277,7 +277,7 @@ def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
     if holder is None:
         yield Evidence("holder.txt", b"no holder process carries the lab's token\n")
         return
-    yield Evidence("holder.txt", _holder(holder, intent).encode())
+    yield Evidence("holder.txt", _describe_holder(holder, intent).encode())
     pods = {pod.name for machine in intent.machines for pod in machine.pods}
     present = namespaces.list_from_outside(holder.pid)
     for name in sorted(namespaces.namespace_names(intent), key=pods.__contains__):
@@ -289,7 +289,7 @@ def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         yield Evidence(path, content)
 
 
-def _holder(holder: HolderProcess, intent: Intent) -> str:
+def _describe_holder(holder: HolderProcess, intent: Intent) -> str:
     present = namespaces.list_from_outside(holder.pid)
     missing = [name for name in namespaces.namespace_names(intent) if name not in present]
     lines = [

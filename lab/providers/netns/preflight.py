@@ -119,13 +119,13 @@ def lab_need(intent: Intent) -> NetnsNeed:
     """
     learnt = len(intent.everything())
     for machine in intent.everything():
-        learnt += _learnt(machine.routes, machine.neighbours)
+        learnt += _count_learnt(machine.routes, machine.neighbours)
         for pod in machine.pods:
-            learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
+            learnt += _count_learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
     return NetnsNeed(len(namespaces.namespace_names(intent)), learnt, cost(intent).memory_mib)
 
 
-def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
+def _count_learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
     known = {neighbour.address for neighbour in neighbours}
     return len({route.via for route in routes if route.via} - known)
 
@@ -138,9 +138,9 @@ def machine_room() -> NetnsRoom:
     return NetnsRoom(
         neighbour_limit=neighbour_limit,
         neighbours_used=_neighbours_used(neighbour_limit),
-        descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        descriptors=_make_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         network_namespaces=limit,
-        processes=_finite(processes) if os.geteuid() else _finite(resource.RLIM_INFINITY),
+        processes=_make_finite(processes) if os.geteuid() else _make_finite(resource.RLIM_INFINITY),
         memory_mib=available() >> 20,
     )
 
@@ -159,19 +159,19 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
                 f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are "
                 f"in use, but this machine's table is limited to {room.neighbour_limit:,}"
             ),
-            f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_rounded(neighbours)}",
+            f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_round_up(neighbours)}",
         ),
         (
             need.descriptors > room.descriptors,
             "open files",
             f"the lab needs {need.descriptors:,} in one process, the limit is {room.descriptors:,}",
-            f"sudo prlimit --pid $$ --nofile={_rounded(need.descriptors)}",
+            f"sudo prlimit --pid $$ --nofile={_round_up(need.descriptors)}",
         ),
         (
             need.namespaces > room.network_namespaces,
             "network namespaces",
             f"the lab needs {need.namespaces:,}, the limit is {room.network_namespaces:,}",
-            f"sudo sysctl -w user.max_net_namespaces={_rounded(need.namespaces)}",
+            f"sudo sysctl -w user.max_net_namespaces={_round_up(need.namespaces)}",
         ),
         (
             room.processes < _PROCESSES,
@@ -196,12 +196,12 @@ def labs_at_once(cores: int | None = None) -> int:
     return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
 
 
-def _rounded(number: int) -> int:
+def _round_up(number: int) -> int:
     """The next power of two above twice the number, which leaves room for a second lab."""
     return 1 << (2 * number).bit_length()
 
 
-def _finite(limit: int) -> int:
+def _make_finite(limit: int) -> int:
     return (1 << 31) - 1 if limit == resource.RLIM_INFINITY else limit
 
 
@@ -209,7 +209,7 @@ def _number(path: str) -> int:
     try:
         return int(Path(path).read_text(encoding="ascii"))
     except FileNotFoundError:
-        return _finite(resource.RLIM_INFINITY)
+        return _make_finite(resource.RLIM_INFINITY)
 
 
 def _neighbour_limit() -> int:
@@ -219,7 +219,7 @@ def _neighbour_limit() -> int:
             values = attributes(body[4:])
             if values.get(_NAME) == _ARP_CACHE and _THRESHOLD3 in values:
                 return int(struct.unpack("=I", values[_THRESHOLD3])[0])
-    return _finite(resource.RLIM_INFINITY)
+    return _make_finite(resource.RLIM_INFINITY)
 
 
 def _neighbours_used(limit: int) -> int:
@@ -339,7 +339,7 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
 
     ``tunnels`` adds VXLAN, ``switches`` adds the abilities for virtual switches.
     """
-    library = _outcome("libnftables", "Services", namespaces.libnftables, namespaces.INSTALL)
+    library = _outcome_of("libnftables", "Services", namespaces.libnftables, namespaces.INSTALL)
     trials = (
         *_TRIALS,
         *((_VXLAN,) if tunnels else ()),
@@ -348,13 +348,17 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
 
     def try_all() -> tuple[Diagnosis, ...]:
         namespaces.create(("far", "near"))
-        diagnoses = tuple(_tried(trial) for trial in trials)
+        diagnoses = tuple(_try_trial(trial) for trial in trials)
         if library.level != "ok":
             return diagnoses
-        rules = _ruleset("nftables", "Services", _RULES, _RULES_HINT)
+        rules = _try_ruleset("nftables", "Services", _RULES, _RULES_HINT)
         if not switches:
             return (*diagnoses, rules)
-        return (*diagnoses, rules, _ruleset("ingress rules", _SWITCHES, _INGRESS, _INGRESS_HINT))
+        return (
+            *diagnoses,
+            rules,
+            _try_ruleset("ingress rules", _SWITCHES, _INGRESS, _INGRESS_HINT),
+        )
 
     name, needs = "namespaces", "every machine and pod"
     try:
@@ -364,31 +368,31 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
     except OSError as error:
         trouble = f"{error.filename or 'fork'}: {error.strerror}"
         hint = isolation.namespaces_hint(str(error.filename), error.errno or 0)
-        return (_diagnosis(name, needs, trouble, hint), library)
-    return (_diagnosis(name, needs), library, *kernel)
+        return (_make_diagnosis(name, needs, trouble, hint), library)
+    return (_make_diagnosis(name, needs), library, *kernel)
 
 
-def _tried(trial: _Trial) -> Diagnosis:
+def _try_trial(trial: _Trial) -> Diagnosis:
     attempt = NamespaceOperations("near", _INDEXES, (trial.operation,))
     hint = f"sudo modprobe {trial.module}   (or a kernel that has it)"
     if trial.file and Path(trial.file).exists():
         hint = f"run as root, or: sudo chmod 0666 {trial.file}"
-    return _outcome(trial.name, trial.needs, lambda: netlink.apply_operations((attempt,)), hint)
+    return _outcome_of(trial.name, trial.needs, lambda: netlink.apply_operations((attempt,)), hint)
 
 
-def _ruleset(name: str, needs: str, text: str, hint: str) -> Diagnosis:
-    return _outcome(name, needs, lambda: namespaces.load_ruleset(text, "scratch"), hint)
+def _try_ruleset(name: str, needs: str, text: str, hint: str) -> Diagnosis:
+    return _outcome_of(name, needs, lambda: namespaces.load_ruleset(text, "scratch"), hint)
 
 
-def _outcome(name: str, needs: str, attempt: Callable[[], object], hint: str) -> Diagnosis:
+def _outcome_of(name: str, needs: str, attempt: Callable[[], object], hint: str) -> Diagnosis:
     try:
         attempt()
     except LabError as error:
-        return _diagnosis(name, needs, error.happened, hint)
-    return _diagnosis(name, needs)
+        return _make_diagnosis(name, needs, error.happened, hint)
+    return _make_diagnosis(name, needs)
 
 
-def _diagnosis(name: str, needs: str, trouble: str = "", hint: str = "") -> Diagnosis:
+def _make_diagnosis(name: str, needs: str, trouble: str = "", hint: str = "") -> Diagnosis:
     """An ability that a lab needs; without ``trouble`` this machine has it."""
     subject = "this machine, for network namespaces"
     if not trouble:

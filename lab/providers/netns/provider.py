@@ -128,7 +128,7 @@ class NetnsProvider(Provider):
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
-        parts, plural = _emulated(intent) if intent else ([], False)
+        parts, plural = _list_emulated(intent) if intent else ([], False)
         words = BANNER
         if not parts:
             return words
@@ -223,7 +223,7 @@ class NetnsProvider(Provider):
             raise UsageError(
                 f"looking for '{name}' in lab '{lab.name}'",
                 "there is no pod or machine of that name",
-                _nearest(name, known),
+                _suggest_nearest(name, known),
             )
         return NetnsMachine(name, holders.enter_holder(lab), name in pods)
 
@@ -438,7 +438,7 @@ class NetnsProvider(Provider):
         return gather_evidence(lab, intent)
 
 
-def _emulated(intent: Intent) -> tuple[list[str], bool]:
+def _list_emulated(intent: Intent) -> tuple[list[str], bool]:
     """Phrases for the emulated parts, and whether the verb is plural."""
     windows = [machine.name for machine in intent.machines if machine.os == "windows"]
     parts: list[str] = []
@@ -451,7 +451,7 @@ def _emulated(intent: Intent) -> tuple[list[str], bool]:
     return parts, len(parts) > 1 or len(windows) > 1 or len(intent.hypervisors) > 1
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _suggest_nearest(name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
 
     near = get_close_matches(name, known, n=1, cutoff=0.4)
