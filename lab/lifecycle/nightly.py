@@ -60,7 +60,7 @@ class NightOperations:
     """The operations that a night uses."""
 
     run: Run
-    there: Callable[[str], bool]
+    exists: Callable[[str], bool]
     """Whether anything of the lab with this name exists."""
     runs: Callable[[str], Mapping[str, Path]]
     """Directory of every run of labs with this name, by the run's id, oldest first."""
@@ -203,17 +203,17 @@ class _ScenarioRun:
         make_private(self.folder)
         earlier = set(self.operations.runs(lab))
         try:
-            if self.operations.there(lab):
+            if self.operations.exists(lab):
                 self._take_down("sweep")
             if not self.stop.is_set():
                 self._up_and_test(Deadline(self.request.deadline))
                 self.run = self._copy_run(earlier)
                 self._gather()
         finally:
-            if self.operations.there(lab):
+            if self.operations.exists(lab):
                 self._take_down("down")
         outcome, detail = judge(
-            self.stages, self.run, stopped=self.stop.is_set(), left=self.operations.there(lab)
+            self.stages, self.run, stopped=self.stop.is_set(), left=self.operations.exists(lab)
         )
         return self.result(outcome, detail)
 
@@ -244,7 +244,7 @@ class _ScenarioRun:
     def _gather(self) -> None:
         """Gather evidence of a failure while the lab still exists."""
         failed = any(done.code != 0 for done in self.stages if done.stage in {"up", "test"})
-        if failed and not self.stop.is_set() and self.operations.there(self.job.lab):
+        if failed and not self.stop.is_set() and self.operations.exists(self.job.lab):
             target = str(self.folder / EVIDENCE)
             self._do(
                 "gather", ("gather", self.job.lab, "--output", target), Deadline(GATHER_SECONDS)

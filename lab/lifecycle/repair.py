@@ -64,7 +64,9 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     return Repair(first, left)
 
 
-def _find_place_differences(view: LabView, intent: Intent, place: str, action: str) -> tuple[Difference, ...]:
+def _find_place_differences(
+    view: LabView, intent: Intent, place: str, action: str
+) -> tuple[Difference, ...]:
     """How the place differs from what the lab made: its whole state, then what the checks find."""
     machines = {
         name: machine

@@ -22,8 +22,8 @@ CEILINGS = {
     "matrix": 2,
     "scenario": 3,
     "topology": 2,
-    "lifecycle": 4,
-    "providers": 2,
+    "lifecycle": 3,
+    "providers": 1,
 }
 """How often each package may bind them, at most; a package without a row, never.
 

@@ -60,7 +60,7 @@ UdpEnd = tuple[str, int]
 class UdpConnection:
     """One UDP connection."""
 
-    asked: UdpEnd
+    target: UdpEnd
     answers: UdpEnd
     original: bytes
     """The original direction's tuple in the kernel's encoding; identifies the connection."""
@@ -71,7 +71,7 @@ def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpC
     served = dict(_list_served(machine, translation))
 
     def stale(flow: UdpConnection) -> bool:
-        backends = served.get(flow.asked)
+        backends = served.get(flow.target)
         return bool(backends) and flow.answers not in backends  # type: ignore[operator]
 
     return stale
