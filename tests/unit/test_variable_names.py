@@ -27,9 +27,8 @@ CEILINGS = {
 }
 """How often each package may bind them, at most; a package without a row, never.
 
-Those that stay outside ``explain`` and ``facts`` are fields of public
-records (``Problem.what``), ``doing`` of LabError, and one field of a document. A row only goes
-down: whoever renames some lowers it to what is left.
+Outside ``explain``, ``facts`` and ``reports`` they are fields of public records (``Problem.what``),
+and ``doing`` of LabError. A row only goes down: whoever renames some lowers it to what is left.
 """
 
 
