@@ -42,6 +42,7 @@ def test_a_mutation_without_tests_that_run_is_stale(tree):
     assert "pytest ended with 4" in reason
 
 
+@pytest.mark.room
 def test_every_mutation_of_the_list_names_tests_that_exist():
     root = mutate.ROOT
     named = {test for mutation in mutate.read_mutations() for test in mutation.tests}

@@ -89,7 +89,7 @@ def test_every_command_is_listed_once_in_its_group():
     ("before", "words", "most"),
     [
         ("", "--help", 15),
-        ("from lab.machines.libvirt import marks; marks.is_installed = lambda: False", "list", 62),
+        ("from lab.machines.libvirt import marks; marks.is_installed = lambda: False", "list", 64),
     ],
 )
 def test_few_modules_are_imported_for_help_and_for_a_list_of_no_labs(tmp_path, before, words, most):

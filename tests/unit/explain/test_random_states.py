@@ -15,6 +15,7 @@ import compare
 import random_states
 from projection import Projection
 
+pytestmark = pytest.mark.room  # states of clusters need their add-ons
 COUNT = 60
 
 
