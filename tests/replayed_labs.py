@@ -219,7 +219,7 @@ class ReplayedProvider(NetnsProvider):
             patch.multiple(
                 bring_up,
                 call_isolated=isolated,
-                _output=output,
+                _capture_output=output,
                 NetnsMachine=lambda name, *_: self.shell(name),
             ),
         ):

@@ -146,7 +146,8 @@ def _attempt(path: Path, own: Holder, shared: bool, elsewhere: str) -> int | Hol
             held = _is_still(descriptor, path)
             if not held:
                 return NOBODY_KNOWN
-            _write(descriptor, [*_living(descriptor), own] if shared else [own])
+            others = [each for each in _living(descriptor) if each.process != own.process]
+            _write(descriptor, [*others, own] if shared else [own])
         except BlockingIOError:
             return _read(descriptor)
         finally:
