@@ -104,8 +104,8 @@ class Bench:
         assert len(run.results) == len(cells(self.plan, self.intent))
         return self.handle.directory
 
-    def record_junit(self, _directory: Path, written: Path) -> None:
-        assert written.stat().st_size
+    def record_junit(self, _directory: Path, text: str) -> None:
+        assert "<testcase" in text
 
     def pytest_lab_open(self, name: str) -> Bench:
         assert name == self.name

@@ -42,6 +42,8 @@ NOT_RUN = {
     "git bisect ": "needs files of the reader's",
     "kubectl ": "needs a cluster",
     "lab ansible-inventory ": "needs real machines",
+    "lab capture overlay worker1 eth0 -o - |": "needs another program",
+    "lab capture overlay win1-p1 -o - |": "needs another program",
     "lab diff overlay nightly-overlay": "needs files of the reader's",
     "lab graph overlay --format dot |": "needs another program",
     "lab kubeconfig ": "needs a cluster",
@@ -49,6 +51,11 @@ NOT_RUN = {
     "ssh ": "needs real machines",
 }
 """Why tests/e2e/test_quoted_commands.py does not run an example that begins like this."""
+FIRST = {
+    "lab down": [f"lab up {name}" for name in ("overlay", "services", "kubeinit", "host-gateway")],
+    "lab test": ["lab up overlay"],
+}
+"""Commands that tests/e2e/test_quoted_commands.py runs before the examples of one: their labs."""
 Schema = Mapping[str, Any]
 
 
@@ -86,8 +93,8 @@ def command_pages() -> Iterator[str]:
 def command_section(words: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=words)
     yield f"### {words}\n"
-    if words == "lab test":  # from here on examples have a lab
-        yield "<!-- first: lab up overlay -->\n"
+    for line in FIRST.get(words, ()):
+        yield f"<!-- first: {line} -->\n"
     if not isinstance(command, click.Group):
         yield f"`{' '.join((words, *command.collect_usage_pieces(context)))}`\n"
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):

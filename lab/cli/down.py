@@ -24,7 +24,7 @@ def down_command(names: tuple[str, ...], all_labs: bool, as_json: bool) -> None:
 
     \b
       lab down overlay
-      lab down overlay nightly-overlay
+      lab down services kubeinit
       lab down --all
 
     A lab's objects are found by their ownership marks, so this works without the state file. If

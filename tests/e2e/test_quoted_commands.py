@@ -73,6 +73,7 @@ class Shell:
         python.chmod(0o755)
         self.environment = {
             **os.environ,
+            "BROWSER": "true",  # shows nothing, and succeeds
             "HOME": str(directory / "home"),
             "HYBRIDLAB_STATE": str(self.state),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -114,7 +115,9 @@ def shell(tmp_path):
 def test_every_command_of_a_page_does_what_the_page_says(page, shell):
     for block in pages.blocks(page):
         if block.file:
-            (shell.checkout / block.file).write_text(block.text, encoding="utf-8")
+            file = shell.checkout / block.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
         if block.reason:
             continue
         for command in block.commands():

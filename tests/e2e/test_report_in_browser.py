@@ -140,9 +140,14 @@ def test_a_filter_that_matches_nothing_says_so(browse):
     assert page.document.get_element_by_id("nothing").get("hidden") is None
 
 
-def test_a_group_in_the_address_shows_its_cells_alone(browse):
-    page = browse(made_run("mixed"), "#group=1")
-    assert len(page.cells()) == 36
+def test_the_link_of_a_group_shows_its_cells_alone(browse):
+    run = made_run("mixed")
+    ids = [result.cell.id for result in run.results]
+    lost = [name for name in ids if re.match(r"pod-pod/[^/]+/win2-p1/", name)]
+    group = "//article[contains(h3, 'Every pod-pod cell to pod win2-p1')]"
+    (link,) = browse(run).document.xpath(f"{group}//a[starts-with(@href, '#group=')]/@href")
+    page = browse(run, link)
+    assert sorted(ids[int(cell.get("data-i"))] for cell in page.cells()) == sorted(lost)
     assert page.console == []
 
 

@@ -10,10 +10,11 @@ from netns_intents import cluster
 from netns_running import Running, scenario_intent
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, LabError
 from lab.explain.question import Silence
 from lab.facts.difference import Difference
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
+from lab.providers.netns.machine import NetnsMachine
 from lab.providers.netns.namespaces import namespace_names
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import shipped
@@ -33,8 +34,23 @@ def running(new_lab):
 
 
 def found(running: Running, *places: str) -> list[tuple[str, Difference]]:
-    there = running.provider.deviations(running.lab, running.intent, places, Deadline(60))
-    return [(name, difference) for name, differences in there.items() for difference in differences]
+    """The differences of each place. Raises the LabError of a place that did not answer."""
+    pairs: list[tuple[str, Difference]] = []
+    deviations = running.provider.deviations(running.lab, running.intent, places, Deadline(300))
+    for place, differences in deviations.items():
+        if isinstance(differences, LabError):
+            raise differences
+        pairs += ((place, difference) for difference in differences)
+    return pairs
+
+
+def test_a_place_that_does_not_answer_is_an_error_and_not_a_difference(running, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise BrokenError("reading its state", "no room")
+
+    monkeypatch.setattr(NetnsMachine, "run", refuse)
+    with pytest.raises(BrokenError, match="no room"):
+        found(running, NODE)
 
 
 @pytest.mark.parametrize("name", shipped())
