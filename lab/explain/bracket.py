@@ -69,10 +69,10 @@ class Bracket:
 
         A rule that lets the probe pass counts only if packets were seen to be changed.
         """
-        said = [word for word in self.kernel if word.names(difference)]
-        if any(word.drops for word in said):
+        words = [word for word in self.kernel if word.names(difference)]
+        if any(word.drops for word in words):
             return 0
-        return 1 if said and self.change else UNHEARD
+        return 1 if words and self.change else UNHEARD
 
     def dropping(self) -> frozenset[str]:
         """The places where a rule drops the probe's own packets."""
@@ -81,11 +81,11 @@ class Bracket:
     def dropped(self) -> tuple[str, ...]:
         """Packets that the kernel reports as dropped where the probe was."""
         near = self.at | self.next | {*self.before}
-        said = sorted(
+        words = sorted(
             (word for word in self.kernel if word.drops and word.place in near),
             key=lambda word: word.place not in self.at,
         )
-        return tuple(dict.fromkeys(word.sentence for word in said))
+        return tuple(dict.fromkeys(word.sentence for word in words))
 
     def allows(self, difference: Difference) -> bool:
         """Whether the loss can be due to a difference, as far as the packets show."""
@@ -123,7 +123,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     if change is not None:
         at = frozenset(point.tap.place for point in (change.last, change.first) if point)
         following = lost
-    found = Bracket(
+    bracket = Bracket(
         sentence,
         trace.way,
         at,
@@ -135,16 +135,18 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         kernel=kernel,
     )
     if conclusion.missing is None:
-        return replace(found, next=frozenset() if conclusion.kind == "unknown" else everywhere - at)
-    begin = len(trace.there) if found.answer else 0
+        return replace(
+            bracket, next=frozenset() if conclusion.kind == "unknown" else everywhere - at
+        )
+    begin = len(trace.there) if bracket.answer else 0
     missing = conclusion.missing.tap
     begin += next((n for n, row in enumerate(rows[begin:]) if row.tap == missing), 0)
-    asked = {one.address for one in captured.matched.unanswered}
+    unanswered = {request.address for request in captured.matched.unanswered}
     beyond = [row.tap.place for row in rows[begin:] if row.tap.place not in lost][:1]
     before = dict.fromkeys(row.tap.place for row in reversed(rows[:begin]))
-    near = frozenset({*following, *beyond, *_owners(intent, asked)}) - at
+    near = frozenset({*following, *beyond, *_owners(intent, unanswered)}) - at
     passed = tuple(place for place in before if place not in at | near)
-    return replace(found, next=near, before=passed, silent=bool(asked))
+    return replace(bracket, next=near, before=passed, silent=bool(unanswered))
 
 
 def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelWord]:
@@ -152,9 +154,9 @@ def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelWo
     for row in rows:
         sight = row.answer if conclusion.way == "answer" else row.question
         if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:
-            said = f"{row.tap} drops frames for another MAC"
+            sentence = f"{row.tap} drops frames for another MAC"
             for place in {conclusion.last.tap.place if conclusion.last else "", row.tap.place}:
-                yield KernelWord(place, said, _OF_MACS)
+                yield KernelWord(place, sentence, _OF_MACS)
             return
 
 

@@ -15,7 +15,6 @@ from lab.explain.question import (
     Compare,
     Follow,
     Look,
-    asked,
     at_end,
     behind_balancer,
     central_machines,
@@ -25,6 +24,7 @@ from lab.explain.question import (
     flow_of,
     order,
     places_of,
+    select_machines,
 )
 from lab.facts.difference import OBJECT, Difference
 from lab.facts.objects import CLUSTER
@@ -54,7 +54,7 @@ def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str
     paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
     passes = Counter(name for path in paths for name in path.machines)
     most = {name for name, _ in passes.most_common(MOST_MACHINES)} | central_machines(intent)
-    return {name: pods for name, pods in asked(intent, paths).items() if name in most}
+    return {name: pods for name, pods in select_machines(intent, paths).items() if name in most}
 
 
 def with_causes(
@@ -77,23 +77,23 @@ def with_causes(
         Compares the cluster's objects with how the lab makes them.
 
     """
-    found = list(results)
-    failed = _failed(found)
+    updated = list(results)
+    failed = _failed(updated)
     if not failed:
         return tuple(results)
     objects = _objects(intent, compare)
     try:
-        seen = look(of_failures(intent, [found[at].cell for at in failed]))
+        facts = look(of_failures(intent, [updated[at].cell for at in failed]))
     except LabError:
         return tuple(results)
-    explainer = Explainer(intent, seen)
-    for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
-        works = found[at].expectation.works
-        explained = explainer.explain(flow_of(found[at].cell), works=works)
+    explainer = Explainer(intent, facts)
+    for at in retry_order(failed, [result.cell for result in updated], _EACH_CAUSE)[:MOST_CAUSES]:
+        works = updated[at].expectation.works
+        explained = explainer.explain(flow_of(updated[at].cell), works=works)
         near, _ = of_objects(explained.path, objects, intent.control_plane())
         if findings := with_objects(explained.path, explained.findings, near, None):
-            found[at] = replace(found[at], finding=findings[0])
-    return tuple(found)
+            updated[at] = replace(updated[at], finding=findings[0])
+    return tuple(updated)
 
 
 def _objects(intent: Intent, compare: Compare) -> Sequence[Difference]:
@@ -121,38 +121,41 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     if nothing differs, the cells between the same nodes, and those whose paths pass the two points
     between which the probe is lost, get these points.
     """
-    found = list(results)
-    failed = _failed(found)
+    updated = list(results)
+    failed = _failed(updated)
     if not failed:
         return tuple(results)
-    first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
-    paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
+    first_ones = retry_order(failed, [result.cell for result in updated], _EACH_CAUSE)[:MOST_CAUSES]
+    paths = {at: walk(intent, flow_of(updated[at].cell)) for at in first_ones}
     compared: dict[str, Sequence[Difference]] = {}
     cluster = (CLUSTER,) if intent.kubernetes else ()
     ends, followed = clock() + seconds, set[str]()
-    of_protocol = {found[at].cell.protocol: at for at in reversed(first_ones)}
+    of_protocol = {updated[at].cell.protocol: at for at in reversed(first_ones)}
     for first in dict.fromkeys((*sorted(of_protocol.values()), *first_ones)):
-        cell = found[first].cell
-        if found[first].finding or (clock() > ends and cell.protocol in followed):
+        cell = updated[first].cell
+        if updated[first].finding or (clock() > ends and cell.protocol in followed):
             continue
         followed.add(cell.protocol)
         bracket = follow(cell)
         if bracket is None:
-            found = _of_backends(found, first, intent, compare)
+            updated = _of_backends(updated, first, intent, compare)
             continue
         path = paths[first][bracket.way]
-        if unknown := [one for one in (*places_of([path]), *cluster) if one not in compared]:
+        if unknown := [place for place in (*places_of([path]), *cluster) if place not in compared]:
             compared |= {**dict.fromkeys(unknown, ()), **compare_places(compare, unknown)}
         objects = compared.get(CLUSTER, ())
         causes = [
             deviation for deviation in deviations(path, compared) if bracket.allows(deviation)
         ]
-        causes.sort(key=lambda one: order(one, path, bracket))
+        causes.sort(key=lambda deviation: order(deviation, path, bracket))
         near, _ = of_objects(path, objects, intent.control_plane())
         cause = next(iter(with_objects(path, causes, near, bracket)), _lost_at(path, bracket))
-        needs = next((one.concerns for one in objects if one.subject == cause.subject), ())
+        needs = next(
+            (difference.concerns for difference in objects if difference.subject == cause.subject),
+            (),
+        )
         for at, ways in paths.items():
-            other = found[at].cell
+            other = updated[at].cell
             hops = chain(*(enumerate(way.hops) for way in ways))
             number = next((number for number, hop in hops if hop.place == cause.place), -1)
             alike = group(other) == group(cell) or _passes(ways, bracket)
@@ -161,20 +164,20 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
             elif causes:
                 alike = number >= 0
             alike = alike and other.protocol == cell.protocol
-            if found[at].finding is None and (alike or at == first):
-                found[at] = replace(found[at], finding=replace(cause, hop=number))
-    return tuple(found)
+            if updated[at].finding is None and (alike or at == first):
+                updated[at] = replace(updated[at], finding=replace(cause, hop=number))
+    return tuple(updated)
 
 
 def _of_backends(
     results: list[CellResult], first: int, intent: Intent, compare: Compare
 ) -> list[CellResult]:
     """The results; what differs at an API server that never answered is the cause of such cells."""
-    one = results[first]
-    answered = one.attempts[-1].backends if one.attempts else ()
-    for flow in behind_balancer(intent, one.cell, answered):
+    result = results[first]
+    answered = result.attempts[-1].backends if result.attempts else ()
+    for flow in behind_balancer(intent, result.cell, answered):
         for cause in at_end(walk(intent, flow)[0], compare)[:1]:
-            alike = {at for at in _failed(results) if results[at].cell.family == one.cell.family}
+            alike = {at for at in _failed(results) if results[at].cell.family == result.cell.family}
             return [
                 replace(each, finding=replace(cause, hop=-1)) if at in alike else each
                 for at, each in enumerate(results)
@@ -192,24 +195,26 @@ def with_marginal(results: Sequence[CellResult], intent: Intent) -> tuple[CellRe
         result.finding for result in results if result.finding and drops_some(result.finding)
     )
     protocols = {(result.finding, result.cell.protocol) for result in results}
-    found = list(results)
+    updated = list(results)
     walked = 0
-    for at, one in enumerate(found):
-        if not causes or one.verdict != "pass" or walked == MOST_MARGINAL:
+    for at, result in enumerate(updated):
+        if not causes or result.verdict != "pass" or walked == MOST_MARGINAL:
             continue
         walked += 1
-        places = {hop.place for path in walk(intent, flow_of(one.cell)) for hop in path.hops}
+        places = {hop.place for path in walk(intent, flow_of(result.cell)) for hop in path.hops}
         met = (each for each in causes if each and each.place in places)
-        cause = next((each for each in met if (each, one.cell.protocol) in protocols), None)
-        found[at] = replace(one, finding=cause and replace(cause, hop=-1))
-    return tuple(found)
+        cause = next((each for each in met if (each, result.cell.protocol) in protocols), None)
+        updated[at] = replace(result, finding=cause and replace(cause, hop=-1))
+    return tuple(updated)
 
 
 def _passes(ways: Sequence[Path], bracket: Bracket) -> bool:
     """Whether one of the paths leads from the one point of the loss to the other."""
     if bracket.last is None or bracket.missing is None:
         return False
-    last, missing = ((one.tap.place, one.tap.device) for one in (bracket.last, bracket.missing))
+    last, missing = (
+        (point.tap.place, point.tap.device) for point in (bracket.last, bracket.missing)
+    )
     for way in ways:
         passed = [(hop.place, hop.device) for hop in way.hops]
         if last in passed and missing in passed[passed.index(last) + 1 :]:

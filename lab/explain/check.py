@@ -193,7 +193,7 @@ class Look:
         subject: Subject,
         device: str,
         wanted: int,
-        seen: int,
+        actual: int,
         shows: str,
         pod: str = "",
     ) -> Iterator[Difference]:
@@ -201,10 +201,10 @@ class Look:
 
         ``pod``: the pod that it is in.
         """
-        if seen and seen != wanted:
+        if actual and actual != wanted:
             mends = f"{IN_POD if pod else ''}ip link set dev {device} mtu {wanted}"
-            intended, observed = (f"MTU {mtu}" for mtu in (wanted, seen))
-            more: More = {"attribute": "mtu", "values": (str(seen),), "place": pod}
+            intended, observed = (f"MTU {mtu}" for mtu in (wanted, actual))
+            more: More = {"attribute": "mtu", "values": (str(actual),), "place": pod}
             yield self.differs(kind, subject, intended, observed, shows, mends, **more)
 
     def addresses(  # noqa: PLR0913, PLR0917  a difference is all of these
@@ -213,15 +213,15 @@ class Look:
         subject: Subject,
         device: str,
         wanted: Iterable[str],
-        seen: Sequence[str],
+        actual: Sequence[str],
         shows: str,
     ) -> Iterator[Difference]:
         """The differences of a device that lacks addresses."""
-        observed = " ".join(seen) or "no address"
+        observed = " ".join(actual) or "no address"
         for address in wanted:
-            if address not in seen:
+            if address not in actual:
                 mends = f"ip address add {address} dev {device}"
-                more: More = {"attribute": "address", "values": (*seen,)}
+                more: More = {"attribute": "address", "values": (*actual,)}
                 yield self.differs(kind, subject, address, observed, shows, mends, **more)
 
     def works(self, device: str) -> bool:

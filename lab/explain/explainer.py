@@ -56,10 +56,10 @@ def compare_machine(
     """
     look = Look(intended, observed, by, beside)
     return tuple(
-        found
+        difference
         for check in checks()
         if not check.question or observed.knows(check.question)
-        for found in check.on_machine(look)
+        for difference in check.on_machine(look)
     )
 
 
@@ -68,7 +68,7 @@ def compare_between(
 ) -> tuple[Difference, ...]:
     """Every difference between machines, or of one machine according to another's facts."""
     look = LabLook(intent, observed, by)
-    return tuple(found for check in checks() for found in check.in_lab(look))
+    return tuple(difference for check in checks() for difference in check.in_lab(look))
 
 
 def compare_lab(
@@ -81,10 +81,10 @@ def compare_lab(
         bound = with_held_gateways(intent, observed)
     beside = footprint(intent.topology, by)
     own = [
-        found
+        difference
         for machine in bound.everything()
         if machine.name in observed
-        for found in compare_machine(machine, observed[machine.name], by=by, beside=beside)
+        for difference in compare_machine(machine, observed[machine.name], by=by, beside=beside)
     ]
     return (*own, *compare_between(bound, observed, by=by))
 
@@ -103,8 +103,8 @@ def unlearned(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Dif
     """Learned routes and gateways that do not exist yet, with the current holders of gateways."""
     for machine in with_held_gateways(intent, observed).machines:
         if machine.name in observed:
-            found = compare_machine(machine, observed[machine.name])
-            yield from (one for one in found if one.kind in _LEARNED)
+            differences = compare_machine(machine, observed[machine.name])
+            yield from (difference for difference in differences if difference.kind in _LEARNED)
 
 
 def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
@@ -112,7 +112,7 @@ def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Int
 
     A gateway that no machine or several machines hold stays as in the Intent.
     """
-    seen = {
+    holders = {
         gateway.node: [
             name
             for name in gateway.candidates
@@ -122,7 +122,7 @@ def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Int
         ]
         for gateway in intent.gateways
     }
-    return gateways.settled(intent, seen)
+    return gateways.settled(intent, holders)
 
 
 def with_pod_names(intent: Intent, observed: Mapping[str, NodeFacts]) -> dict[str, NodeFacts]:
@@ -164,7 +164,8 @@ def with_chosen_macs(intent: Intent, observed: Mapping[str, NodeFacts]) -> Inten
                     for neighbour in machine.neighbours
                 ),
                 forwarding=tuple(
-                    replace(one, mac=macs.get(one.mac, one.mac)) for one in machine.forwarding
+                    replace(entry, mac=macs.get(entry.mac, entry.mac))
+                    for entry in machine.forwarding
                 ),
             )
             for machine in intent.machines
@@ -174,10 +175,10 @@ def with_chosen_macs(intent: Intent, observed: Mapping[str, NodeFacts]) -> Inten
 
 def _chosen(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
     for machine in intent.machines:
-        there = observed[machine.name].tunnels if machine.name in observed else ()
-        for one in there:
-            if machine.tunnel and one.name == machine.tunnel.name and one.mac:
-                yield machine.tunnel.mac, one.mac
+        tunnels = observed[machine.name].tunnels if machine.name in observed else ()
+        for tunnel in tunnels:
+            if machine.tunnel and tunnel.name == machine.tunnel.name and tunnel.mac:
+                yield machine.tunnel.mac, tunnel.mac
 
 
 LEARNED = frozenset(
@@ -214,8 +215,12 @@ class Explainer:
 
     def __init__(self, intent: Intent, observed: Mapping[str, NodeFacts | LabError]) -> None:
         self._by: By = "lab" if intent.kubernetes is None else "kubernetes"
-        self._seen = {name: one for name, one in observed.items() if not isinstance(one, LabError)}
-        self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
+        self._seen = {
+            name: facts for name, facts in observed.items() if not isinstance(facts, LabError)
+        }
+        self._silent = {
+            name: error for name, error in observed.items() if isinstance(error, LabError)
+        }
         self._intent = intent
         if self._by == "kubernetes":
             self._intent = with_chosen_macs(intent, self._seen)
@@ -250,23 +255,23 @@ class Explainer:
 
     def elsewhere(self) -> tuple[Difference, ...]:
         """Everything that is wrong on the observed machines, on any path."""
-        every = [one for name in self._seen for one in self._own(name)]
+        every = [difference for name in self._seen for difference in self._own(name)]
         return tuple(self._at(cause, -1) for cause in _causes([*every, *self._between]))
 
     def _findings(self, path: Path, *, works: bool) -> tuple[Difference, ...]:
-        met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
+        met = sorted(self._met(path), key=lambda pair: (_follows(pair[1]), pair[0]))
         causes = _causes([difference for _, difference in met])
-        said = [self._at(one, hop) for hop, one in met if one in causes]
+        findings = [self._at(difference, hop) for hop, difference in met if difference in causes]
         places = {hop.place for hop in path.hops}
         for name in path.machines:
-            hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
+            hop = next(at for at, passed in enumerate(path.hops) if passed.machine == name)
             if name in self._silent:
-                said.append(self._silence(name, hop))
+                findings.append(self._silence(name, hop))
             parts = self._seen[name].unread if name in self._seen else ()
-            said += [_unread(name, part, hop) for part in parts if part.pod in {"", *places}]
+            findings += [_unread(name, part, hop) for part in parts if part.pod in {"", *places}]
         if path.end and works:
-            said += [*self._of_target(path), _end(path)]
-        return tuple(said)
+            findings += [*self._of_target(path), _end(path)]
+        return tuple(findings)
 
     def _of_target(self, path: Path) -> Iterator[Difference]:
         """What is wrong with the pod that is asked, if its machine has no way to it."""
@@ -280,12 +285,12 @@ class Explainer:
                 yield self._at(difference, len(path.hops) - 1)
 
     def _at(self, difference: Difference, hop: int) -> Difference:
-        found = replace(difference, hop=hop)
-        of_cluster = self._by == "kubernetes" and self._intent.machine(found.node).os == "linux"
-        return in_cluster(found) if of_cluster else found
+        finding = replace(difference, hop=hop)
+        of_cluster = self._by == "kubernetes" and self._intent.machine(finding.node).os == "linux"
+        return in_cluster(finding) if of_cluster else finding
 
     def _met(self, path: Path) -> Iterator[tuple[int, Difference]]:
-        every = [one for name in path.machines for one in self._own(name)]
+        every = [difference for name in path.machines for difference in self._own(name)]
         for difference in (*every, *self._between):
             hop = first_hop(difference, path)
             if hop is not None:
@@ -305,8 +310,8 @@ class Explainer:
         """The machine with only those of the lab's own pods that were observed."""
         if self._by == "kubernetes" or facts.pods is None:
             return machine
-        seen = {pod.name for pod in facts.pods}
-        return replace(machine, pods=tuple(pod for pod in machine.pods if pod.name in seen))
+        names = {pod.name for pod in facts.pods}
+        return replace(machine, pods=tuple(pod for pod in machine.pods if pod.name in names))
 
     def _silence(self, name: str, hop: int) -> Difference:
         error = self._silent[name]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from lab._log import quantity
 from lab.explain.topics import ANYTHING, Topic, topics_of
@@ -158,7 +158,11 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
     inner = f"{_VXLAN} {_INNER_PROTOCOL} {_PROTOCOLS[protocol]}"
     matches = (
         *(f"ip {end} {these} meta l4proto {protocol}" for end in ("saddr", "daddr")),
-        *(f"{inner} {end} {int(IPv4Address(one)):#x}" for end in _INNER_ENDS for one in every),
+        *(
+            f"{inner} {end} {int(IPv4Address(address)):#x}"
+            for end in _INNER_ENDS
+            for address in every
+        ),
     )
     rules = "; ".join(f"{match} meta nftrace set 1" for match in matches)
     chains = " ".join(
@@ -168,10 +172,10 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
     return f"table ip {TABLE} {{ flags owner; {chains} }}"
 
 
-def kernel_words(said: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
+def kernel_words(reports: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
     """What was said in each place, each once; what drops packets first."""
     ways = (_traced, _routed, _counted, _dropped)
-    every = [word for one in said for way in ways for word in way(one)]
+    every = [word for report in reports for way in ways for word in way(report)]
     return tuple(sorted(dict.fromkeys(every), key=lambda word: not word.drops))
 
 
@@ -180,30 +184,34 @@ _CHANGES = re.compile(
 )
 
 
-def _traced(said: KernelSaid) -> Iterator[KernelWord]:
-    for line in said.traced.splitlines():
-        found = _TRACED.search(line)
-        if not found or found[2].endswith(TABLE):
+def _traced(report: KernelSaid) -> Iterator[KernelWord]:
+    for line in report.traced.splitlines():
+        match = _TRACED.search(line)
+        if not match or match[2].endswith(TABLE):
             continue
-        table, chain, what, rest = found[2], found[3], found[4], found[5].strip()
-        at = f"{said.place}: table {table} chain {chain}"
+        table, chain, event, rest = match[2], match[3], match[4], match[5].strip()
+        at = f"{report.place}: table {table} chain {chain}"
         family, _, name = table.partition(" ")
         about, printed = ChainSubject(family, name, chain), [table, chain]
-        if what == "policy" and rest == "drop":
+        if event == "policy" and rest == "drop":
             sentence = f"{at} dropped it by its policy"
-            yield KernelWord(said.place, sentence, chain=about, traced=True, values=tuple(printed))
-        ruled = _RULE.match(rest) if what == "rule" else None
+            yield KernelWord(
+                report.place, sentence, chain=about, traced=True, values=tuple(printed)
+            )
+        ruled = _RULE.match(rest) if event == "rule" else None
         if ruled is None:
             continue
         rule = f"rule '{ruled['rule']}' (handle {ruled['handle']})"
         printed.append(ruled["rule"])
         if ruled["verdict"] == "drop":
             sentence = f"{at} dropped it: {rule}"
-            yield KernelWord(said.place, sentence, chain=about, traced=True, values=tuple(printed))
+            yield KernelWord(
+                report.place, sentence, chain=about, traced=True, values=tuple(printed)
+            )
         elif _CHANGES.search(ruled["rule"]):
             sentence = f"{at} took it: {rule}"
             yield KernelWord(
-                *(said.place, sentence),
+                *(report.place, sentence),
                 chain=about,
                 drops=False,
                 traced=True,
@@ -214,16 +222,16 @@ def _traced(said: KernelSaid) -> Iterator[KernelWord]:
 _BY = re.compile(r"\bdev (\S+)")
 
 
-def _routed(said: KernelSaid) -> Iterator[KernelWord]:
-    for question, answer in said.routes:
+def _routed(report: KernelSaid) -> Iterator[KernelWord]:
+    for question, answer in report.routes:
         device = _BY.search(answer)
         if device and device[1] in {question.leaves, "lo"}:
             continue
         line = " ".join(question.command(""))
         told = " ".join(answer.split()) or "nothing"
         wanted = "" if device is None else f", not by {question.leaves}"
-        sentence = f"{said.place}: '{line}' answers '{told}'{wanted}"
-        yield KernelWord(said.place, sentence, _ROUTES, drops=device is None, values=(line, told))
+        sentence = f"{report.place}: '{line}' answers '{told}'{wanted}"
+        yield KernelWord(report.place, sentence, _ROUTES, drops=device is None, values=(line, told))
 
 
 def route_questions(
@@ -233,57 +241,57 @@ def route_questions(
 
     Only of what is not translated there: the kernel looks the route up in between.
     """
-    found: dict[str, dict[RouteQuestion, None]] = {}
-    for way in (one for both in ways for one in both):
+    questions_at: dict[str, dict[RouteQuestion, None]] = {}
+    for way in chain(*ways):
         for station in way:
-            found.setdefault(station.place, {})
-        for one, other in pairwise((None, *way)):
+            questions_at.setdefault(station.place, {})
+        for previous, other in pairwise((None, *way)):
             if other is None or other.passing != "out" or other.kind == "port":
                 continue
-            arrives = one is not None and one.place == other.place
+            arrives = previous is not None and previous.place == other.place
             packet = other.packet
-            if arrives and one and (one.passing == "out" or one.packet != packet):
+            if arrives and previous and (previous.passing == "out" or previous.packet != packet):
                 continue
-            found[other.place][
+            questions_at[other.place][
                 RouteQuestion(
                     *(packet.source, packet.target, packet.protocol, packet.port, packet.answer),
-                    one.device if arrives and one else "",
+                    previous.device if arrives and previous else "",
                     other.device,
                 )
             ] = None
-    return {place: tuple(questions) for place, questions in found.items()}
+    return {place: tuple(questions) for place, questions in questions_at.items()}
 
 
-def _counted(said: KernelSaid) -> Iterator[KernelWord]:
-    before, after = _counters(said.before), _counters(said.after)
+def _counted(report: KernelSaid) -> Iterator[KernelWord]:
+    before, after = _counters(report.before), _counters(report.after)
     for name, value in after.items():
         rise = value - before.get(name, value)
         if rise <= 0:
             continue
         kind, _, device = name.partition(" of ")
         if device:
-            sentence = f"{said.place}: {kind} of {device} dropped {rise}"
-            yield KernelWord(said.place, sentence, device=device, values=(device,))
+            sentence = f"{report.place}: {kind} of {device} dropped {rise}"
+            yield KernelWord(report.place, sentence, device=device, values=(device,))
         elif name in _COUNTED:
             why, topics = _COUNTED[name]
-            yield KernelWord(said.place, f"{said.place}: {why} ({name} rose by {rise})", topics)
+            yield KernelWord(report.place, f"{report.place}: {why} ({name} rose by {rise})", topics)
 
 
-def _dropped(said: KernelSaid) -> Iterator[KernelWord]:
-    for drop in said.drops:
+def _dropped(report: KernelSaid) -> Iterator[KernelWord]:
+    for drop in report.drops:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\W]+", " ", drop.reason).strip()
         if _NO_CAUSE.search(words):
             continue
         known = (reason for reason in _REASONS if re.search(reason[0], words, re.IGNORECASE))
         _, meaning, topics = next(known, ("", "", frozenset[Topic]()))
         lost = quantity(drop.count, f"{drop.direction} packet")
-        sentence = f"{said.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"
+        sentence = f"{report.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"
         sentence += f" ({meaning})" if meaning else ""
-        yield KernelWord(said.place, sentence, topics, traced=True)
+        yield KernelWord(report.place, sentence, topics, traced=True)
 
 
 def _counters(text: str) -> Mapping[str, int]:
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     names: dict[str, list[str]] = {}
     queue = ""
     for line in text.splitlines():
@@ -293,15 +301,15 @@ def _counters(text: str) -> Mapping[str, int]:
         if words[0].endswith(":") and words[0][:-1] in {"Ip", "IpExt", "TcpExt", "Udp"}:
             group = words[0][:-1]
             if group in names:
-                found |= {
+                counters |= {
                     f"{group} {n}": int(v) for n, v in zip(names[group], words[1:], strict=True)
                 }
             names[group] = words[1:]
         elif words[0].startswith("Xfrm") and len(words) > 1:
-            found[words[0]] = int(words[1])
+            counters[words[0]] = int(words[1])
         elif shown := _QUEUE.match(line):
             queue = f"queue {shown[1]} of {shown[2]}"
         elif queue and (drops := _QUEUE_DROPS.search(line)):
-            found[queue] = found.get(queue, 0) + int(drops[1])
+            counters[queue] = counters.get(queue, 0) + int(drops[1])
             queue = ""
-    return found
+    return counters

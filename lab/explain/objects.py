@@ -156,15 +156,27 @@ def with_objects(
     bracket: Bracket | None,
 ) -> tuple[Difference, ...]:
     """The findings of a path, after the objects that they follow from."""
-    causes = [one for distance, one in near if _is_cause(distance, one, findings, bracket)]
+    causes = [
+        difference
+        for distance, difference in near
+        if _is_cause(distance, difference, findings, bracket)
+    ]
     if not findings and not causes and bracket:  # nothing else differs where it is translated
-        services = ((one, path.hops[one.hop]) for distance, one in near if distance == _CONFIGURES)
-        causes = [one for one, hop in services if hop.kind == "service" and hop.place in bracket.at]
+        services = (
+            (difference, path.hops[difference.hop])
+            for distance, difference in near
+            if distance == _CONFIGURES
+        )
+        causes = [
+            difference
+            for difference, hop in services
+            if hop.kind == "service" and hop.place in bracket.at
+        ]
     return (*causes, *findings)
 
 
 def _is_cause(
-    distance: int, one: Difference, findings: Sequence[Difference], bracket: Bracket | None
+    distance: int, difference: Difference, findings: Sequence[Difference], bracket: Bracket | None
 ) -> bool:
     first = findings[:1]
     of_service = all(_of_kube_proxy(finding) for finding in first)
@@ -177,13 +189,13 @@ def _is_cause(
     if distance == _BEHIND:
         return of_service and first[0].attribute == "backends" and first[0].change == "gone"
     learned = [finding for finding in findings if finding.kind in LEARNED]
-    if isinstance(one.subject, ApiSubject) and one.subject.kind in _BGP:
+    if isinstance(difference.subject, ApiSubject) and difference.subject.kind in _BGP:
         return bool(learned) and all(
             finding in learned or _is_of_bgp(finding) for finding in findings
         )
-    seen = [value for finding in findings for value in finding.values]
-    seen += [value for word in bracket.kernel for value in word.values] if bracket else []
-    return bool(first) and all(map(_of_addon, first)) and _is_found(one, " ".join(seen))
+    values = [value for finding in findings for value in finding.values]
+    values += [value for word in bracket.kernel for value in word.values] if bracket else []
+    return bool(first) and all(map(_of_addon, first)) and _is_found(difference, " ".join(values))
 
 
 def _is_of_bgp(difference: Difference) -> bool:
@@ -191,7 +203,7 @@ def _is_of_bgp(difference: Difference) -> bool:
     return isinstance(subject, SocketSubject) and subject.port == _BGP_PORT
 
 
-def _is_found(one: Difference, seen: str) -> bool:
+def _is_found(difference: Difference, text: str) -> bool:
     """Whether the name of an object that is new, or what it has now, is what machines have."""
-    wanted = (rf"(?<!\w){re.escape(value)}(?![\w-])" for value in one.values)
-    return any(re.search(pattern, seen, re.IGNORECASE) for pattern in wanted)
+    wanted = (rf"(?<!\w){re.escape(value)}(?![\w-])" for value in difference.values)
+    return any(re.search(pattern, text, re.IGNORECASE) for pattern in wanted)

@@ -41,7 +41,7 @@ def flow_of(cell: Cell) -> Flow:
     return Flow(cell.source.name, target.address, target.port, cell.protocol, forwarded)
 
 
-def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:
+def select_machines(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:
     """The machines on the paths, in the Intent's order, with their pods that are on a path."""
     places = {hop.place for path in paths for hop in path.hops}
     passed = {hop.machine for path in paths for hop in path.hops} | central_machines(intent)
@@ -95,33 +95,35 @@ def drops_some(difference: Difference) -> bool:
 
 def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
     """Devices of the path that counted dropped packets themselves."""
-    seen: set[tuple[str, str]] = set()
+    visited: set[tuple[str, str]] = set()
     for number, hop in enumerate(path.hops):
-        if not hop.device or hop.place != hop.machine or (hop.machine, hop.device) in seen:
+        if not hop.device or hop.place != hop.machine or (hop.machine, hop.device) in visited:
             continue
-        seen.add((hop.machine, hop.device))
+        visited.add((hop.machine, hop.device))
         drops = {
             name: count
             for name, count in risen.get(hop.machine, {}).items()
             if name.startswith(f"{hop.device} ") and name.endswith(_DROPS)
         }
         if drops:
-            said = ", ".join(f"{name} {count}" for name, count in drops.items())
-            yield _finding("packets-dropped", hop, number, f"{said} while it was asked", "no drops")
+            counts = ", ".join(f"{name} {count}" for name, count in drops.items())
+            yield _finding(
+                "packets-dropped", hop, number, f"{counts} while it was asked", "no drops"
+            )
 
 
 def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
     """Pairs of interfaces of which one sent packets and the other received none."""
-    for number, (one, other) in enumerate(pairwise(path.hops), start=1):
-        if one.kind != "card" or other.kind != "card" or one.machine == other.machine:
+    for number, (sender, receiver) in enumerate(pairwise(path.hops), start=1):
+        if sender.kind != "card" or receiver.kind != "card" or sender.machine == receiver.machine:
             continue
-        if one.machine not in risen or other.machine not in risen:
+        if sender.machine not in risen or receiver.machine not in risen:
             continue
-        sent = risen[one.machine].get(f"{one.device} sent packets", 0)
-        got = risen[other.machine].get(f"{other.device} received packets", 0)
+        sent = risen[sender.machine].get(f"{sender.device} sent packets", 0)
+        got = risen[receiver.machine].get(f"{receiver.device} received packets", 0)
         if sent >= FEWEST and not got:
-            observed = f"{sent} packets sent by {one.device} of {one.machine}, none arrived"
-            yield _finding("lost-between", other, number, observed, "as many as were sent")
+            observed = f"{sent} packets sent by {sender.device} of {sender.machine}, none arrived"
+            yield _finding("lost-between", receiver, number, observed, "as many as were sent")
 
 
 def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> Difference:
@@ -218,9 +220,9 @@ class Explanation:
         if finding is None or bracket is None:
             return () if finding is None else ("difference",)
         # what follows from an object is where the packets are
-        said = self.explained.findings if finding.kind == OBJECT else (finding,)
-        heard = any(bracket.heard(one) < UNHEARD for one in said)
-        near = heard or any(bracket.rank(one) != BEYOND for one in said)
+        findings = self.explained.findings if finding.kind == OBJECT else (finding,)
+        heard = any(bracket.heard(difference) < UNHEARD for difference in findings)
+        near = heard or any(bracket.rank(difference) != BEYOND for difference in findings)
         return (*(("where",) if near else ()), "difference", *(("kernel",) if heard else ()))
 
     @property
@@ -272,8 +274,8 @@ def explain(
 
     """
     tried = _tried(cells, limits, lab.send)
-    failed = [one for one in tried if one.failed]
-    failures = (one for one in failed if one.verdict != "unexpected-pass")
+    failed = [trial for trial in tried if trial.failed]
+    failures = (trial for trial in failed if trial.verdict != "unexpected-pass")
     worst = next(failures, (failed or tried)[0])
     if worst.verdict == "unexpected-pass":  # nothing is wrong but the rule
         return worst.explained(Explained(walk(intent, flow_of(worst.cell))[0], ()))
@@ -288,9 +290,9 @@ def explain(
     return explanation if worst.failed else _without_unread(explanation)
 
 
-def _without_unread(found: Explanation) -> Explanation:
+def _without_unread(explanation: Explanation) -> Explanation:
     """What could not be read on the path of a cell that works is not what is wrong there."""
-    findings = found.explained.findings
+    findings = explanation.explained.findings
     unread = (
         Silence("difference", (finding.place,), f"{finding.object}: {finding.observed}")
         for finding in findings
@@ -298,9 +300,9 @@ def _without_unread(found: Explanation) -> Explanation:
     )
     known = tuple(finding for finding in findings if finding.kind != SILENT)
     return replace(
-        found,
-        explained=replace(found.explained, findings=known),
-        silences=(*found.silences, *unread),
+        explanation,
+        explained=replace(explanation.explained, findings=known),
+        silences=(*explanation.silences, *unread),
     )
 
 
@@ -386,7 +388,7 @@ class Case:
     @property
     def scope(self) -> Mapping[str, tuple[str, ...]]:
         """The machines on the paths, with their pods."""
-        return asked(self.intent, self.paths)
+        return select_machines(self.intent, self.paths)
 
     @property
     def explained(self) -> Explained:
@@ -415,8 +417,8 @@ def check_machines(case: Case) -> Case:
     """What the checks find on the machines of the paths."""
     facts = case.lab.look(case.scope)
     tried = case.tried
-    found = Explainer(case.intent, facts).explain(tried.flow, works=tried.expectation.works)
-    return replace(case, facts=facts).answered(found)
+    explained = Explainer(case.intent, facts).explain(tried.flow, works=tried.expectation.works)
+    return replace(case, facts=facts).answered(explained)
 
 
 def follow_packets(case: Case) -> Case:
@@ -541,7 +543,7 @@ def behind_balancer(intent: Intent, cell: Cell, answered: Collection[str]) -> Se
     if front is None or cell.family != "api":
         return ()
     silent = (intent.machine(name) for name in cell.backends if name not in answered)
-    return [Flow(front.machine, one.address(), front.api_port, "tcp") for one in silent]
+    return [Flow(front.machine, machine.address(), front.api_port, "tcp") for machine in silent]
 
 
 def _first_wrong(
@@ -550,11 +552,11 @@ def _first_wrong(
     """What is wrong on the path of the first request for which anything is."""
     for flow in flows:
         path = walk(intent, flow)[0]
-        found = Explainer(intent, look(asked(intent, [path]))).explain(flow)
-        if not found.findings:
-            found = Explained(path, at_end(path, compare))
-        if found.findings:
-            return found
+        explained = Explainer(intent, look(select_machines(intent, [path]))).explain(flow)
+        if not explained.findings:
+            explained = Explained(path, at_end(path, compare))
+        if explained.findings:
+            return explained
     return None
 
 
@@ -600,8 +602,8 @@ def _completed(
     differs = compare_places(compare, [first[0].place]).get(first[0].place, ())
     if len(differs) != 1 or not is_command(differs[0].mends):
         return explained
-    found = replace(first[0], shows=differs[0].shows, mends=differs[0].mends, no_command=False)
-    return replace(explained, findings=(found, *explained.findings[1:]))
+    finding = replace(first[0], shows=differs[0].shows, mends=differs[0].mends, no_command=False)
+    return replace(explained, findings=(finding, *explained.findings[1:]))
 
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
@@ -642,8 +644,10 @@ def _with_deviations(
     Without a bracket, differences of the whole state are not reported as findings.
     """
     if bracket is None:
-        found = _deviating(paths, compare_places(compare, places_of(paths)))
-        return explained, [replace(finding, hop=-1) for finding in found.findings] if found else ()
+        deviating = _deviating(paths, compare_places(compare, places_of(paths)))
+        return explained, [
+            replace(finding, hop=-1) for finding in deviating.findings
+        ] if deviating else ()
     path = paths[bracket.way]
     everywhere = places_of([path])
     near = bracket.at | bracket.next | bracket.dropping()
@@ -651,11 +655,14 @@ def _with_deviations(
     others: list[Difference] = []
     for places in (here, [place for place in everywhere if place not in here]):
         differs = deviations(path, compare_places(compare, places)) if places else ()
-        causes = [one for one in differs if bracket.allows(one)]
-        others += (replace(one, hop=-1) for one in differs if one not in causes)
+        causes = [difference for difference in differs if bracket.allows(difference)]
+        others += (
+            replace(difference, hop=-1) for difference in differs if difference not in causes
+        )
         if causes:
             every = sorted(
-                (*causes, *explained.findings), key=lambda one: order(one, path, bracket)
+                (*causes, *explained.findings),
+                key=lambda difference: order(difference, path, bracket),
             )
             return Explained(path, tuple(every)), others
     return explained, others
@@ -733,12 +740,12 @@ def _deviating(
 ) -> Explained | None:
     """The first path with differences; a path to another backend may have none."""
     explained = (Explained(path, deviations(path, compared)) for path in paths)
-    return next((one for one in explained if one.findings), None)
+    return next((candidate for candidate in explained if candidate.findings), None)
 
 
 def deviations(path: Path, compared: Mapping[str, Sequence[Difference]]) -> tuple[Difference, ...]:
     """All differences of state along a path, by place; within a place, the path's devices first."""
-    found: list[Difference] = []
+    findings: list[Difference] = []
     for place in dict.fromkeys(hop.place for hop in path.hops):
         at = {
             hop.device: number
@@ -746,16 +753,16 @@ def deviations(path: Path, compared: Mapping[str, Sequence[Difference]]) -> tupl
             if hop.place == place
         }
         first = next(number for number, hop in enumerate(path.hops) if hop.place == place)
-        there = sorted(
+        differences = sorted(
             compared.get(place, ()),
             key=lambda each: bool(device_of(each.subject)) and device_of(each.subject) not in at,
         )
         machine = path.hops[first].machine
-        found += (
+        findings += (
             finding_of(machine, place, each, at.get(device_of(each.subject), first))
-            for each in there
+            for each in differences
         )
-    return tuple(found)
+    return tuple(findings)
 
 
 def finding_of(machine: str, place: str, difference: Difference, hop: int = -1) -> Difference:
@@ -781,9 +788,9 @@ def _near(path: Path, elsewhere: Iterable[Difference]) -> tuple[Difference, ...]
     for number, hop in enumerate(path.hops):
         first.setdefault(hop.machine, number)
     return tuple(
-        replace(one, hop=first[one.node])
-        for one in elsewhere
-        if one.kind in _UNSENT and one.node in first
+        replace(difference, hop=first[difference.node])
+        for difference in elsewhere
+        if difference.kind in _UNSENT and difference.node in first
     )
 
 
@@ -794,17 +801,20 @@ more in seconds."""
 
 def known(pieces: Iterable[Evidence], since: float = 0) -> tuple[InLog, ...]:
     """Known lines in those pieces that are logs; none before ``since`` (seconds since 1970)."""
-    found: list[InLog] = []
+    known_lines: list[InLog] = []
     for piece in pieces:
         if piece.is_log:
             begin = max(0, len(piece.content) - _LOG_BYTES)
             skipped = piece.content.count(b"\n", 0, begin)
             text = piece.content[begin:].decode(errors="replace")
-            found += (
-                replace(one, match=replace(one.match, number=one.match.number + skipped))
-                for one in in_log(piece.path, text, since)
+            known_lines += (
+                replace(
+                    known_line,
+                    match=replace(known_line.match, number=known_line.match.number + skipped),
+                )
+                for known_line in in_log(piece.path, text, since)
             )
-    return tuple(found)
+    return tuple(known_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -839,13 +849,13 @@ def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_
     ]
     probes = [probe(key, cell) for cell, keys in zip(cells, of_cell, strict=True) for key in keys]
     outcomes = send(probes, _SETTINGS)
-    found = []
+    trials = []
     for cell, keys in zip(cells, of_cell, strict=True):
         expectation = expect(cell, limits)
         judged = [judge(cell, expectation, (outcomes[key],)) for key in keys]
-        wrong = [at for at, one in enumerate(judged) if one.verdict not in GREEN]
+        wrong = [at for at, judgement in enumerate(judged) if judgement.verdict not in GREEN]
         last = (wrong or range(len(judged)))[-1]
         verdict, detail = judged[last].verdict, judged[last].detail
         answered = outcomes[keys[last]].backends
-        found.append(_Tried(cell, expectation, verdict, detail, len(keys), len(wrong), answered))
-    return found
+        trials.append(_Tried(cell, expectation, verdict, detail, len(keys), len(wrong), answered))
+    return trials

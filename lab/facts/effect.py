@@ -34,15 +34,15 @@ class Effect:
     """Whether a TTL, or an MTU, is part of it."""
 
 
-def read_effect(seen: str, made: str = "") -> Effect:
+def read_effect(now: str, made: str = "") -> Effect:
     """The effect of what a tool prints now, or was expected to print."""
     return Effect(
-        frozenset(_PROTOCOL.findall(seen)),
-        frozenset(_HOOK.findall(seen)),
-        partial=_BY_LOAD.search(seen) is not None,
-        alters=any(_ALTERS.search(text) for text in (seen, made)),
-        of_ttl="ttl" in seen,
-        of_mtu="mtu" in seen,
+        frozenset(_PROTOCOL.findall(now)),
+        frozenset(_HOOK.findall(now)),
+        partial=_BY_LOAD.search(now) is not None,
+        alters=any(_ALTERS.search(text) for text in (now, made)),
+        of_ttl="ttl" in now,
+        of_mtu="mtu" in now,
     )
 
 

@@ -71,14 +71,14 @@ class _Table:
             chain = ahead.pop()
             if chain not in reached:
                 reached.add(chain)
-                ahead += [one.target for one in self.rules.get(chain, ())]
+                ahead += [rule.target for rule in self.rules.get(chain, ())]
         return reached
 
 
 def read(text: str) -> Ruleset:
     """Parse the rules; :func:`tables` lists the tables that they are in."""
-    there = {table.name: table for table in _tables(text)}
-    nat, filters = there.get("nat"), there.get("filter")
+    by_name = {table.name: table for table in _tables(text)}
+    nat, filters = by_name.get("nat"), by_name.get("filter")
     services = tuple(_services(nat, filters)) if nat else ()
     leaving = tuple(
         it
@@ -87,7 +87,7 @@ def read(text: str) -> Ruleset:
     )
     return Ruleset(
         Translations("iptables" if services else "", services, leaving, _marked(nat)),
-        tuple(it for one in there.values() for it in _barriers(one)),
+        tuple(it for table in by_name.values() for it in _barriers(table)),
     )
 
 
@@ -97,26 +97,26 @@ def tables(text: str) -> frozenset[tuple[str, str]]:
 
 
 def _tables(text: str) -> list[_Table]:
-    found: list[_Table] = []
+    parsed: list[_Table] = []
     for line in text.splitlines():
         if line.startswith("*"):
-            found.append(_Table(line[1:].strip()))
-        elif line.startswith(":") and found:
+            parsed.append(_Table(line[1:].strip()))
+        elif line.startswith(":") and parsed:
             name, policy, *_ = line[1:].split()
-            found[-1].policies[name] = policy
-            found[-1].rules.setdefault(name, [])
-        elif found and "-A " in line:
+            parsed[-1].policies[name] = policy
+            parsed[-1].rules.setdefault(name, [])
+        elif parsed and "-A " in line:
             rule = _rule(line)
-            found[-1].rules.setdefault(rule.chain, []).append(rule)
-    return found
+            parsed[-1].rules.setdefault(rule.chain, []).append(rule)
+    return parsed
 
 
 def _rule(line: str) -> _Rule:
     counted = _COUNTED.match(line)
     number, text = (int(counted[1]), counted[2]) if counted else (None, line)
     words = shlex.split(text)
-    chain, said = words[1], words[2:]
-    value = _Values(said)
+    chain, options = words[1], words[2:]
+    value = _Values(options)
     source, source_is_not = value.of("-s", "--source")
     destination, destination_is_not = value.of("-d", "--destination")
     return _Rule(
@@ -154,7 +154,7 @@ class _Values:
 
 
 def _ports(text: str | None) -> tuple[int, int] | None:
-    numbers = [int(one) for one in re.findall(r"\d+", text or "")]
+    numbers = [int(number) for number in re.findall(r"\d+", text or "")]
     return (min(numbers), max(numbers)) if numbers else None
 
 
@@ -169,12 +169,12 @@ def _mark(text: str | None, negated: bool) -> bool | None:
 
 
 def _services(nat: _Table, filters: _Table | None) -> Iterator[Translated]:
-    found: dict[tuple[str, str | None, int], Translated] = {}
+    services: dict[tuple[str, str | None, int], Translated] = {}
     for translation in (*_translations(nat), *_unserved(filters)):
         key = (translation.protocol, translation.address, translation.port)
-        there = found.get(key)
-        found[key] = replace(there, lost=translation.lost) if there else translation
-    yield from found.values()
+        earlier = services.get(key)
+        services[key] = replace(earlier, lost=translation.lost) if earlier else translation
+    yield from services.values()
 
 
 def _translations(nat: _Table) -> Iterator[Translated]:

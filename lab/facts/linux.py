@@ -52,17 +52,17 @@ _SESSION_WORDS = 4
 """Name, protocol, table, state; then since when, and further information."""
 
 
-def read_software(said: Mapping[str, str]) -> Software | None:
+def read_software(texts: Mapping[str, str]) -> Software | None:
     """Parse the answers, by query; None without Kubernetes."""
-    if "cni" not in said:
+    if "cni" not in texts:
         return None
     return Software(
-        processes=_processes(said["processes"]) if "processes" in said else None,
-        cni=tuple(name for name in said["cni"].split() if name.endswith(_CNI)),
-        subnet=_line(said["subnet"], "FLANNEL_SUBNET=") if "subnet" in said else None,
-        expired=_expired(said["expiry"]) if "expiry" in said else None,
-        full=tuple(_full(said.get("disks", ""))),
-        dns_replicas=int(said["dns"]) if said.get("dns", "").isdecimal() else None,
+        processes=_processes(texts["processes"]) if "processes" in texts else None,
+        cni=tuple(name for name in texts["cni"].split() if name.endswith(_CNI)),
+        subnet=_line(texts["subnet"], "FLANNEL_SUBNET=") if "subnet" in texts else None,
+        expired=_expired(texts["expiry"]) if "expiry" in texts else None,
+        full=tuple(_full(texts.get("disks", ""))),
+        dns_replicas=int(texts["dns"]) if texts.get("dns", "").isdecimal() else None,
     )
 
 
@@ -76,8 +76,8 @@ def _line(text: str, begins: str) -> str:
 
 
 def _expired(text: str) -> str:
-    there = _WILL_EXPIRE in text.splitlines()
-    return _line(text, "notAfter=").removeprefix("notAfter=") if there else ""
+    expires = _WILL_EXPIRE in text.splitlines()
+    return _line(text, "notAfter=").removeprefix("notAfter=") if expires else ""
 
 
 def _full(text: str) -> Iterator[str]:
@@ -88,13 +88,13 @@ def _full(text: str) -> Iterator[str]:
             yield words[5]
 
 
-def read_calico(said: Mapping[str, str]) -> CalicoFacts | None:
+def read_calico(texts: Mapping[str, str]) -> CalicoFacts | None:
     """Parse the answers, by query; None without Calico."""
-    if "felix" not in said:
+    if "felix" not in texts:
         return None
-    pools, systems = said.get("calico-pools"), said.get("calico-systems")
+    pools, systems = texts.get("calico-pools"), texts.get("calico-systems")
     return CalicoFacts(
-        felix=tuple(line.split()[0] for line in said["felix"].splitlines() if line.strip()),
+        felix=tuple(line.split()[0] for line in texts["felix"].splitlines() if line.strip()),
         pools={item["metadata"]["name"]: item["spec"] for item in json.loads(pools)["items"]}
         if pools
         else None,
@@ -111,12 +111,12 @@ def _system(line: str) -> tuple[str, str]:
 
 def read_sessions(text: str) -> tuple[SeenSession, ...]:
     """BGP sessions in the output of ``birdc show protocols``."""
-    found = []
+    sessions = []
     for line in text.splitlines():
         words = line.split()
         if len(words) >= _SESSION_WORDS and words[1] == "BGP":
-            found.append(SeenSession(words[0], words[3], " ".join(words[5:])))
-    return tuple(found)
+            sessions.append(SeenSession(words[0], words[3], " ".join(words[5:])))
+    return tuple(sessions)
 
 
 Entry = Mapping[str, Any]
@@ -137,7 +137,7 @@ def links(entries: Iterable[Entry], ports: Iterable[Entry] = ()) -> tuple[LinkFa
 def _link(entry: Entry, hairpin: Mapping[str, object]) -> LinkFacts:
     flags = entry.get("flags", ())
     name = str(entry.get("ifname", ""))
-    said = hairpin.get(name)
+    flag = hairpin.get(name)
     master = entry.get("master")
     return LinkFacts(
         name=name,
@@ -148,7 +148,7 @@ def _link(entry: Entry, hairpin: Mapping[str, object]) -> LinkFacts:
         up="UP" in flags,
         carrier="LOWER_UP" in flags and entry.get("operstate") not in {"DOWN", "LOWERLAYERDOWN"},
         master=str(master) if master else None,
-        hairpin=said if isinstance(said, bool) else None,
+        hairpin=flag if isinstance(flag, bool) else None,
     )
 
 
@@ -160,17 +160,17 @@ def _kind(entry: Entry) -> str:
 
 def _addresses(entry: Entry) -> tuple[str, ...]:
     return tuple(
-        f"{one['local']}/{one['prefixlen']}"
-        for one in entry.get("addr_info", ())
-        if one.get("family") == "inet" and "local" in one
+        f"{address['local']}/{address['prefixlen']}"
+        for address in entry.get("addr_info", ())
+        if address.get("family") == "inet" and "local" in address
     )
 
 
-def bridges(seen: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
+def bridges(devices: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
     """The devices that are bridges."""
     return tuple(
         Bridge(link.name, link.mac, link.addresses, link.mtu)
-        for link in seen
+        for link in devices
         if link.kind == "bridge"
     )
 
@@ -234,9 +234,12 @@ def _route(destination: str, entry: Entry) -> Route:
 
 def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:
     """Every IPv4 neighbour entry of a unicast address, in the order of addresses."""
-    found = [_neighbour(entry) for entry in entries if _is_machine(str(entry.get("dst", "")))]
+    parsed = [_neighbour(entry) for entry in entries if _is_machine(str(entry.get("dst", "")))]
     return tuple(
-        sorted(found, key=lambda one: (one.neighbour.device, ip_address(one.neighbour.address)))
+        sorted(
+            parsed,
+            key=lambda actual: (actual.neighbour.device, ip_address(actual.neighbour.address)),
+        )
     )
 
 
@@ -246,7 +249,7 @@ def _neighbour(entry: Entry) -> SeenNeighbour:
         Neighbour(
             str(entry["dst"]), str(entry.get("lladdr", "")).lower(), str(entry.get("dev", ""))
         ),
-        "|".join(str(one) for one in state) if isinstance(state, list) else str(state),
+        "|".join(str(word) for word in state) if isinstance(state, list) else str(state),
     )
 
 
@@ -286,10 +289,10 @@ def shapers(entries: Iterable[Entry]) -> tuple[Barrier, ...]:
 def _shaper(entry: Entry) -> Barrier:
     device, kind = str(entry.get("dev", "")), str(entry["kind"])
     options = entry.get("options", {})
-    said = " ".join(f"{key} {_plain(value)}" for key, value in options.items() if value)
+    details = " ".join(f"{key} {_plain(value)}" for key, value in options.items() if value)
     return Barrier(
         subject=DeviceSubject(device),
-        rule=f"{kind} {said}".strip(),
+        rule=f"{kind} {details}".strip(),
         packets=int(entry.get("drops", 0)),
         shows=f"tc -statistics qdisc show dev {device}",
         mends=f"tc qdisc del dev {device} root",
@@ -305,9 +308,9 @@ def _plain(value: object) -> str:
 def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
     """Packets, errors and drops of every device."""
     for entry in entries:
-        said = entry.get("stats64") or entry.get("stats") or {}
+        statistics = entry.get("stats64") or entry.get("stats") or {}
         for way, words in (("rx", "received"), ("tx", "sent")):
-            for key, value in said.get(way, {}).items():
+            for key, value in statistics.get(way, {}).items():
                 if key == "packets" or (key.endswith(_ERRORS) and value):
                     yield Counter(f"{entry.get('ifname')} {words} {key}", int(value))
 
@@ -351,11 +354,13 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
 
     """
     done = machine.run(command("pod"), deadline)
-    said = answers(done.stdout, done.stderr)
-    found = _pod(name, said, "", _resolver(said["resolver"].text) if "resolver" in said else None)
-    if isinstance(found, Unread):
-        raise BrokenError(f"reading the state of pod '{name}'", found.reason)
-    return found
+    replies = answers(done.stdout, done.stderr)
+    pod = _pod(
+        name, replies, "", _resolver(replies["resolver"].text) if "resolver" in replies else None
+    )
+    if isinstance(pod, Unread):
+        raise BrokenError(f"reading the state of pod '{name}'", pod.reason)
+    return pod
 
 
 def facts(stdout: str, stderr: str) -> NodeFacts:
@@ -363,20 +368,20 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
 
     Raises CutOffError if the queries did not run to their end.
     """
-    said = answers(stdout, stderr)
-    texts = {name: one.text for name, one in said.items() if not one.trouble}
-    read = _Reading(said)
+    replies = answers(stdout, stderr)
+    texts = {name: reply.text for name, reply in replies.items() if not reply.trouble}
+    read = _Reading(replies)
     entries, ports = read.json("address"), read.json("ports")
-    seen = links(entries, ports)
+    devices = links(entries, ports)
     rules = _rules(read)
     settings = _settings(read.text("settings"))
     forward = dict(settings).get(_FORWARD)
-    pods = [*_pods(said)]
+    pods = [*_pods(replies)]
     return NodeFacts(
         os="linux",
         version=_version(read.text("release")),
-        links=seen,
-        bridges=bridges(seen),
+        links=devices,
+        bridges=bridges(devices),
         tunnels=tunnels(entries),
         learning=learning(entries),
         routes=routes(read.json("route")),
@@ -390,25 +395,25 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         shapers=shapers(read.json("queues")),
         listening=_listening(read.text("sockets")),
         pods=tuple(pod for pod in pods if isinstance(pod, PodFacts))
-        if "sandboxes" in said
+        if "sandboxes" in replies
         else None,
-        sandboxes=_sandboxes(read.one("sandboxes")),
+        sandboxes=_sandboxes(read.document("sandboxes")),
         units=_units(read.text("units")),
         software=read_software(texts),
         calico=read.of("calico-pools", lambda: read_calico(texts)),
         sessions=read_sessions(read.text("sessions")),
         counters=tuple(_counters(read, entries)),
-        switching=_switching(read, said),
+        switching=_switching(read, replies),
         databases=_databases(read),
         absent=tuple(read.absent.items()),
         unread=(*read.unread(OF_KERNEL), *(pod for pod in pods if isinstance(pod, Unread))),
     )
 
 
-def _switching(read: _Reading, said: Mapping[str, CommandAnswer]) -> Switching | None:
+def _switching(read: _Reading, replies: Mapping[str, CommandAnswer]) -> Switching | None:
     flows = {
         name.removeprefix("flows "): answer.text
-        for name, answer in said.items()
+        for name, answer in replies.items()
         if name.startswith("flows ")
     }
     dump = read.text("switch")
@@ -429,10 +434,10 @@ _Read = TypeVar("_Read")
 class _Reading:
     """Answers, and the parts that cannot be read."""
 
-    def __init__(self, said: Mapping[str, CommandAnswer]) -> None:
-        self._said = said
-        self.absent = {name: one.trouble for name, one in said.items() if one.trouble}
-        self._lacking = {name for name, one in said.items() if not one.installed}
+    def __init__(self, replies: Mapping[str, CommandAnswer]) -> None:
+        self._replies = replies
+        self.absent = {name: reply.trouble for name, reply in replies.items() if reply.trouble}
+        self._lacking = {name for name, reply in replies.items() if not reply.installed}
 
     def unread(self, parts: Collection[str]) -> tuple[Unread, ...]:
         """Those of the parts that have no answer, although the program is there."""
@@ -448,10 +453,10 @@ class _Reading:
         self._lacking.discard(name)
 
     def text(self, name: str) -> str:
-        answer = self._said.get(name)
+        answer = self._replies.get(name)
         return answer.text if answer else ""
 
-    def one(self, name: str) -> Any:
+    def document(self, name: str) -> Any:
         """The content of one JSON document; None if there is none."""
         text = self.text(name)
         if not text.strip():
@@ -472,13 +477,13 @@ class _Reading:
 
     def json(self, name: str) -> list[Any]:
         """The entries of a list; iproute2 prints nothing for an empty one."""
-        found = self.one(name)
-        return [one for one in found if one] if isinstance(found, list) else []
+        document = self.document(name)
+        return [entry for entry in document if entry] if isinstance(document, list) else []
 
 
 def _rules(read: _Reading) -> Ruleset:
     texts = [text for name in ("iptables", "iptables-legacy") if (text := read.text(name))]
-    nft = read.one("nftables") or {}
+    nft = read.document("nftables") or {}
     known = frozenset[tuple[str, str]]().union(*(iptables.tables(text) for text in texts))
     try:
         return joined(
@@ -507,30 +512,32 @@ def _version(text: str) -> str:
 
 
 def _listening(text: str) -> tuple[tuple[str, int], ...]:
-    found = set()
+    sockets = set()
     for line in text.splitlines():
         words = line.split()
         if len(words) > 4 and words[0] in _PROTOCOLS:  # noqa: PLR2004  netid, state, queues, own
             port = words[4].rpartition(":")[2]
             if port.isdecimal() and not words[4].startswith(("127.", "[::1]")):
-                found.add((words[0], int(port)))
-    return tuple(sorted(found))
+                sockets.add((words[0], int(port)))
+    return tuple(sorted(sockets))
 
 
-def _pods(said: Mapping[str, CommandAnswer]) -> Iterator[PodFacts | Unread]:
-    names = [key.split()[1] for key in said if key.startswith("pod ") and key.endswith(" address")]
-    there = (name for name in names if f"pod {name} gone" not in said)
-    return (_pod(name, said, f"pod {name} ", None) for name in there)
+def _pods(replies: Mapping[str, CommandAnswer]) -> Iterator[PodFacts | Unread]:
+    names = [
+        key.split()[1] for key in replies if key.startswith("pod ") and key.endswith(" address")
+    ]
+    present = (name for name in names if f"pod {name} gone" not in replies)
+    return (_pod(name, replies, f"pod {name} ", None) for name in present)
 
 
 def _pod(
-    name: str, said: Mapping[str, CommandAnswer], before: str, resolver: Resolver | None
+    name: str, replies: Mapping[str, CommandAnswer], before: str, resolver: Resolver | None
 ) -> PodFacts | Unread:
-    read, asked = _Reading(said), [f"{before}{part}" for part in _OF_POD]
-    seen = links(read.json(f"{before}address"))
-    found = PodFacts(
+    read, queries = _Reading(replies), [f"{before}{part}" for part in _OF_POD]
+    devices = links(read.json(f"{before}address"))
+    pod = PodFacts(
         name=name,
-        links=tuple(link for link in seen if link.kind != "loopback"),
+        links=tuple(link for link in devices if link.kind != "loopback"),
         routes=routes(read.json(f"{before}route")),
         neighbours=neighbours(read.json(f"{before}neighbour")),
         listening=_listening(read.text(f"{before}sockets"))
@@ -538,8 +545,8 @@ def _pod(
         else None,
         resolver=resolver,
     )
-    missing = [one for one in asked if one in read.absent]
-    return Unread(missing[0], read.absent[missing[0]], name) if missing else found
+    missing = [query for query in queries if query in read.absent]
+    return Unread(missing[0], read.absent[missing[0]], name) if missing else pod
 
 
 def _resolver(text: str) -> Resolver | None:
@@ -551,13 +558,13 @@ def _resolver(text: str) -> Resolver | None:
         elif words[:1] == ["search"]:
             search = tuple(words[1:])
         elif words[:1] == ["options"]:
-            found = [word.partition(":")[2] for word in words if word.startswith("ndots:")]
-            ndots = int(found[0]) if found and found[0].isdecimal() else ndots
+            values = [word.partition(":")[2] for word in words if word.startswith("ndots:")]
+            ndots = int(values[0]) if values and values[0].isdecimal() else ndots
     return Resolver(server, search, ndots) if server else None
 
 
-def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
-    items = found.get("items", ()) if isinstance(found, dict) else ()
+def _sandboxes(answer: Any) -> tuple[tuple[str, str], ...]:
+    items = answer.get("items", ()) if isinstance(answer, dict) else ()
     return tuple(
         sorted(
             (
@@ -571,16 +578,18 @@ def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
 
 def _units(text: str) -> tuple[Unit, ...]:
     """Installed units that are enabled or active: images have more than a node needs."""
-    found = []
+    units = []
     for block in text.split("\n\n"):
-        said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        unused = said.get("UnitFileState") in _OFF and said.get("ActiveState") == "inactive"
-        if said.get("LoadState") == "loaded" and not unused:
-            name = said.get("Id", "").removesuffix(".service")
-            restarts = said.get("NRestarts", "0")
+        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        unused = (
+            properties.get("UnitFileState") in _OFF and properties.get("ActiveState") == "inactive"
+        )
+        if properties.get("LoadState") == "loaded" and not unused:
+            name = properties.get("Id", "").removesuffix(".service")
+            restarts = properties.get("NRestarts", "0")
             more = f", restarted {restarts} times" if restarts not in {"", "0"} else ""
-            found.append(Unit(name, f"{said.get('ActiveState', '')}{more}"))
-    return tuple(found)
+            units.append(Unit(name, f"{properties.get('ActiveState', '')}{more}"))
+    return tuple(units)
 
 
 def _counters(read: _Reading, entries: Iterable[Mapping[str, Any]]) -> Iterator[Counter]:

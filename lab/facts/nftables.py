@@ -73,17 +73,17 @@ def _field(left: object) -> str:
 
 
 def prefixes(
-    rule: Rule, field: str, sets: Mapping[str, Iterable[object]] = _NO_SETS
+    rule: Rule, side: str, sets: Mapping[str, Iterable[object]] = _NO_SETS
 ) -> tuple[tuple[str, ...], bool]:
     """The prefixes of ``saddr`` or ``daddr``, and whether the match is negated.
 
     Prefixes in a named set are its elements, if the sets are given.
     """
-    for operator, what, right, _ in _matches(rule):
-        if what in {f"ip {field}", f"arp {field} ip"}:
+    for operator, operand, right, _ in _matches(rule):
+        if operand in {f"ip {side}", f"arp {side} ip"}:
             named = sets.get(right[1:], ()) if isinstance(right, str) and right[:1] == "@" else ()
-            found = (prefix for part in (right, *named) for prefix in _prefixes(part))
-            return tuple(found), operator == "!="
+            networks = (prefix for part in (right, *named) for prefix in _prefixes(part))
+            return tuple(networks), operator == "!="
     return (), False
 
 
@@ -97,34 +97,34 @@ def _prefixes(right: object) -> Iterator[str]:
         if "range" in right:  # nft prints adjoining prefixes like this
             first, last = map(IPv4Address, right["range"])
             yield from map(str, summarize_address_range(first, last))
-        for one in right.get("set", ()):
-            yield from _prefixes(one)
+        for element in right.get("set", ()):
+            yield from _prefixes(element)
 
 
 def destinations(rule: Rule) -> tuple[str, ...]:
     """Every prefix that a rule names, source or destination."""
-    found: list[str] = []
+    networks: list[str] = []
     for side in ("saddr", "daddr"):
-        there, negated = prefixes(rule, side)
-        found += () if negated else there
-    return tuple(found)
+        named, negated = prefixes(rule, side)
+        networks += () if negated else named
+    return tuple(networks)
 
 
 def protocol_of(rule: Rule) -> str | None:
     """``"tcp"``, ``"udp"``, ``"icmp"`` or ``"arp"`` if a rule is for one of them."""
-    for operator, what, right, _ in _matches(rule):
-        numbered = what in {"meta l4proto", "ip protocol"} and isinstance(right, str | int)
+    for operator, operand, right, _ in _matches(rule):
+        numbered = operand in {"meta l4proto", "ip protocol"} and isinstance(right, str | int)
         if operator == "==" and numbered:
             return protocol_name(right)
-        if what.split(" ")[0] in {"tcp", "udp", "icmp", "arp"}:
-            return what.split(" ")[0]
+        if operand.split(" ")[0] in {"tcp", "udp", "icmp", "arp"}:
+            return operand.split(" ")[0]
     return None
 
 
 def destination_ports(rule: Rule) -> tuple[int, int] | None:
     """The first and last destination port of a rule; None for any."""
-    for operator, what, right, _ in _matches(rule):
-        if what.endswith(" dport") and operator in {"==", "in"}:
+    for operator, operand, right, _ in _matches(rule):
+        if operand.endswith(" dport") and operator in {"==", "in"}:
             numbers = sorted(_numbers(right))
             if numbers:
                 return numbers[0], numbers[-1]
@@ -135,15 +135,15 @@ def _numbers(right: object) -> Iterator[int]:
     if isinstance(right, int):
         yield right
     elif isinstance(right, Mapping):
-        for one in right.get("range", right.get("set", ())):
-            yield from _numbers(one)
+        for element in right.get("range", right.get("set", ())):
+            yield from _numbers(element)
 
 
 def mark_of(rule: Rule) -> bool | None:
     """Whether a rule requires kube-proxy's mark (True) or its absence (False); None for both."""
-    for operator, what, right, left in _matches(rule):
+    for operator, operand, right, left in _matches(rule):
         masked = isinstance(left, Mapping) and "&" in left
-        if what == "meta mark" and right == KUBE_PROXY_MARK:
+        if operand == "meta mark" and right == KUBE_PROXY_MARK:
             return operator == "=="
         if masked and isinstance(left, Mapping) and left["&"][-1] == KUBE_PROXY_MARK:
             return (operator == "!=") == (right == 0)
@@ -152,19 +152,19 @@ def mark_of(rule: Rule) -> bool | None:
 
 def is_from_here(rule: Rule) -> bool:
     """Whether a rule is only for packets from the node itself or from its pods."""
-    for operator, what, right, left in _matches(rule):
+    for operator, operand, right, left in _matches(rule):
         flags = left.get("fib", {}).get("flags", ()) if isinstance(left, Mapping) else ()
-        if what == "fib type" and "saddr" in flags and right == "local" and operator == "==":
+        if operand == "fib type" and "saddr" in flags and right == "local" and operator == "==":
             return True
-        if what == "ip saddr" and operator == "==" and not str(right).startswith("@"):
+        if operand == "ip saddr" and operator == "==" and not str(right).startswith("@"):
             return True
     return False
 
 
 def remembered_in(rule: Rule) -> Iterator[str]:
     """The sets of clients that a rule matches: a client in one is sent to the set's backend."""
-    for operator, what, right, _ in _matches(rule):
-        if what == "ip saddr" and operator in {"==", "in"} and str(right).startswith("@"):
+    for operator, operand, right, _ in _matches(rule):
+        if operand == "ip saddr" and operator in {"==", "in"} and str(right).startswith("@"):
             yield str(right)[1:]
 
 
@@ -182,7 +182,7 @@ def marks(rule: Rule) -> bool:
 def is_about_invalid(rule: Rule) -> bool:
     """Whether a rule is for packets of no connection, which may be dropped."""
     return any(
-        what == "ct state" and "invalid" in str(right) for _, what, right, _ in _matches(rule)
+        operand == "ct state" and "invalid" in str(right) for _, operand, right, _ in _matches(rule)
     )
 
 
@@ -196,8 +196,8 @@ def is_by_chance(rule: Rule) -> bool:
 
 def device_of(rule: Rule) -> str:
     """The one device by which packets come or leave; empty if the rule names none."""
-    for operator, what, right, _ in _matches(rule):
-        if what in {"meta iifname", "meta oifname", "meta iif", "meta oif"} and operator == "==":
+    for operator, operand, right, _ in _matches(rule):
+        if operand in {"meta iifname", "meta oifname", "meta iif", "meta oif"} and operator == "==":
             return str(right) if isinstance(right, str) else ""
     return ""
 
@@ -249,9 +249,9 @@ def _value(right: object) -> str:
         if "prefix" in right:
             return f"{right['prefix']['addr']}/{right['prefix']['len']}"
         if "range" in right:
-            return "-".join(str(_value(one)) for one in right["range"])
+            return "-".join(str(_value(end)) for end in right["range"])
         if "set" in right:
-            return "{ " + ", ".join(_value(one) for one in right["set"]) + " }"
+            return "{ " + ", ".join(_value(element) for element in right["set"]) + " }"
     return str(right)
 
 
@@ -327,8 +327,8 @@ def _follow(  # noqa: PLR0913  a walk over chains
             read.marked = True
         if here and not from_here and any(not _is_marker(table, target) for target in targets):
             read.short = True
-        found = {end for part in rule["expr"] if "dnat" in part for end in _ends(part["dnat"])}
-        (read.own if here else read.ends).update(found)
+        ends = {end for part in rule["expr"] if "dnat" in part for end in _ends(part["dnat"])}
+        (read.own if here else read.ends).update(ends)
         for target in targets:
             _follow(table, target, protocol, read, from_here=here, been=been)
 
@@ -383,7 +383,7 @@ def read(
         (table for table in tables if (table.family, table.name) == ("ip", SERVICES)), None
     )
     live = {(table.family, table.name): table.live() for table in tables}
-    found = _services(services, live["ip", SERVICES]) if services else NOTHING_TRANSLATED
+    translations = _services(services, live["ip", SERVICES]) if services else NOTHING_TRANSLATED
     leaving = tuple(
         it
         for table in tables
@@ -392,7 +392,7 @@ def read(
         for it in masquerades([it for rule in table.rules[chain] for it in _leaving(table, rule)])
     )
     return Ruleset(
-        replace(found, masquerades=leaving),
+        replace(translations, masquerades=leaving),
         tuple(
             it
             for table in tables
@@ -425,25 +425,25 @@ def _tables(entries: Iterable[Expression]) -> list[Table]:
 
 def _services(table: Table, live: set[str]) -> Translations:
     """The Services; none if nothing leads to their maps."""
-    found: dict[_Key, Translated] = {}
+    by_key: dict[_Key, Translated] = {}
     if "services" in live:
         for name in ("service-ips", "service-nodeports"):
             for element, target in table.maps.get(name, ()):
                 key = _key(element)
-                found[key] = translated(table, key, target)
+                by_key[key] = translated(table, key, target)
     if live & {"service-endpoints-check", "nodeport-endpoints-check"}:
         for name in ("no-endpoint-services", "no-endpoint-nodeports"):
             for element, verdict_of in table.maps.get(name, ()):
                 key = _key(element)
-                there = found.get(key, Translated(*key, ()))
-                found[key] = replace(there, lost="drop" in verdict_of)
+                known = by_key.get(key, Translated(*key, ()))
+                by_key[key] = replace(known, lost="drop" in verdict_of)
     ours = "mark-for-masquerade" in table.rules
     marked = "masquerading" in live and any(
         verdict(rule) == "masquerade" for rule in table.rules["masquerading"]
     )
     stranded = not ours and any(map(_is_of_service, table.rules.keys() - live))
     by = "lab" if ours else "nftables"
-    return Translations(by, _sorted(found.values()), (), marked, stranded)
+    return Translations(by, _sorted(by_key.values()), (), marked, stranded)
 
 
 def _is_of_service(chain: str) -> bool:
@@ -451,8 +451,12 @@ def _is_of_service(chain: str) -> bool:
     return chain.startswith("service-") and "/" in chain
 
 
-def _sorted(found: Iterable[Translated]) -> tuple[Translated, ...]:
-    return tuple(sorted(found, key=lambda one: (one.address or "", one.port, one.protocol)))
+def _sorted(services: Iterable[Translated]) -> tuple[Translated, ...]:
+    return tuple(
+        sorted(
+            services, key=lambda service: (service.address or "", service.port, service.protocol)
+        )
+    )
 
 
 def _key(key: Expression) -> _Key:

@@ -206,9 +206,9 @@ class NodeFacts:
     unread: tuple[Unread, ...] = ()
     """What of this should have been answered: what the kernel knows, and the pods."""
 
-    def knows(self, what: str) -> bool:
+    def knows(self, part: str) -> bool:
         """Whether that query was answered."""
-        return what not in dict(self.absent)
+        return part not in dict(self.absent)
 
     def link(self, name: str) -> LinkFacts | None:
         """The device with this name."""
@@ -227,4 +227,4 @@ def rises(before: NodeFacts, after: NodeFacts) -> tuple[Counter, ...]:
         for counter in after.counters
         if counter.value > old.get(counter.name, 0)
     ]
-    return tuple(sorted(risen, key=lambda one: (-one.value, one.name)))
+    return tuple(sorted(risen, key=lambda counter: (-counter.value, counter.name)))

@@ -39,7 +39,7 @@ OBJECTS_COMMAND = (
         HEAD,
         _ASK.format(what="kubernetes", kubectl=_KUBECTL, kinds=",".join(_KUBERNETES)),
         _ASK.format(
-            what="calico", kubectl=_KUBECTL, kinds=",".join(f"{one}.{_CRD}" for one in _CALICO)
+            what="calico", kubectl=_KUBECTL, kinds=",".join(f"{kind}.{_CRD}" for kind in _CALICO)
         ),
         TAIL,
     )), "lab/facts/objects.py"),
@@ -68,30 +68,30 @@ READY = "ready"
 class Objects:
     """What the API server answered."""
 
-    found: Mapping[_Key, Object]
+    by_key: Mapping[_Key, Object]
     """By kind, namespace and name."""
 
     @property
     def cluster(self) -> str:
         """The cluster's own id; empty if the API server did not answer."""
-        return str(self.found.get(("Namespace", "", "kube-system"), {}).get("uid", ""))
+        return str(self.by_key.get(("Namespace", "", "kube-system"), {}).get("uid", ""))
 
     def of(self, kind: str, namespace: str | None = None) -> Iterator[tuple[str, Object]]:
         """Name and object of every one of a kind."""
-        for (one, space, name), found in self.found.items():
-            if one == kind and namespace in {None, space}:
-                yield name, found
+        for (own_kind, space, name), resource in self.by_key.items():
+            if own_kind == kind and namespace in {None, space}:
+                yield name, resource
 
 
 def read_objects(stdout: str) -> Objects:
     """Parse the command's output."""
-    found: dict[_Key, Object] = {}
+    resources: dict[_Key, Object] = {}
     for answer in answers(stdout, "").values():
         for item in json.loads(answer.text or "{}").get("items", ()):
             meta = item["metadata"]
             key = (item["kind"], meta.get("namespace", ""), meta["name"])
-            found[key] = {**item, "uid": meta.get("uid", "")}
-    return Objects(found)
+            resources[key] = {**item, "uid": meta.get("uid", "")}
+    return Objects(resources)
 
 
 def compare_objects(made: Objects, now: Objects) -> tuple[Difference, ...]:
@@ -101,15 +101,15 @@ def compare_objects(made: Objects, now: Objects) -> tuple[Difference, ...]:
     """
     if not made.cluster or made.cluster != now.cluster:
         return ()
-    every = {**made.found, **now.found}
+    every = {**made.by_key, **now.by_key}
     # what runs on a node writes its annotations
     differs = (_compare(key, made, now) for key in sorted(every, key=lambda key: key[0] == "Node"))
-    return (*(one for one in differs if one), *_not_ready(made, now))
+    return (*(difference for difference in differs if difference), *_not_ready(made, now))
 
 
 def _compare(key: _Key, made: Objects, now: Objects) -> Difference | None:
     kind, space, name = key
-    was, is_now = made.found.get(key), now.found.get(key)
+    was, is_now = made.by_key.get(key), now.by_key.get(key)
     of_add_on = "projectcalico" in str((was or is_now or {}).get("apiVersion"))
     if kind == "EndpointSlice":
         labels = (was or is_now or {})["metadata"].get("labels") or {}
@@ -183,31 +183,31 @@ def _new_values(before: str, after: str) -> Iterator[str]:
     yield from (word for word in sorted(new) if _VALUE.search(word))
 
 
-def _compared(one: Object | None) -> dict[str, Any]:
+def _compared(resource: Object | None) -> dict[str, Any]:
     """The fields that are compared, by JSON pointer without a leading slash."""
-    if one is None:
+    if resource is None:
         return {}
-    found = {f"spec/{key}": value for key, value in (one.get("spec") or {}).items()}
-    found |= {f"data/{key}": value for key, value in (one.get("data") or {}).items()}
-    if "spec/template" in found:  # of a restart
-        template = json.loads(json.dumps(found["spec/template"]))
+    fields = {f"spec/{key}": value for key, value in (resource.get("spec") or {}).items()}
+    fields |= {f"data/{key}": value for key, value in (resource.get("data") or {}).items()}
+    if "spec/template" in fields:  # of a restart
+        template = json.loads(json.dumps(fields["spec/template"]))
         template.get("metadata", {}).pop("annotations", None)
-        found["spec/template"] = template
-    if one["kind"] == "Node":
-        notes = one["metadata"].get("annotations") or {}
-        found |= {
+        fields["spec/template"] = template
+    if resource["kind"] == "Node":
+        notes = resource["metadata"].get("annotations") or {}
+        fields |= {
             f"metadata/annotations/{key.replace('/', '~1')}": value
             for key, value in notes.items()
             if _ANNOTATIONS.fullmatch(key)
         }
         taints = [
-            taint for taint in found.pop("spec/taints", ()) if not _CONDITION.match(taint["key"])
+            taint for taint in fields.pop("spec/taints", ()) if not _CONDITION.match(taint["key"])
         ]
-        found |= {"spec/taints": taints} if taints else {}
-    if one["kind"] == "EndpointSlice":
-        ends = [end.get("addresses") for end in one.get("endpoints") or ()]
-        found |= {"endpoints": ends, "ports": one.get("ports")}
-    return found
+        fields |= {"spec/taints": taints} if taints else {}
+    if resource["kind"] == "EndpointSlice":
+        ends = [end.get("addresses") for end in resource.get("endpoints") or ()]
+        fields |= {"endpoints": ends, "ports": resource.get("ports")}
+    return fields
 
 
 def _words(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
@@ -215,45 +215,45 @@ def _words(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, st
     flat = [
         {
             name: value
-            for field, one in side.items()
-            for name, value in _flat(one, field.replace("/", ".").replace("~1", "/"))
+            for field, content in side.items()
+            for name, value in _flat(content, field.replace("/", ".").replace("~1", "/"))
         }
         for side in (before, after)
     ]
     keys = [key for key in {**flat[0], **flat[1]} if flat[0].get(key) != flat[1].get(key)]
     keys = [*dict.fromkeys(_whole(key, flat) for key in keys)]
-    said: list[list[str]] = [[], []]
+    listed: list[list[str]] = [[], []]
     for key in keys:
-        one, other = (_said(key, side) for side in flat)
-        if "\n" in one or "\n" in other:
-            one, other = changed_lines(one, other)
-        said[0].append(f"{key} {one}")
-        said[1].append(f"{key} {other}")
+        old, new = (_said(key, side) for side in flat)
+        if "\n" in old or "\n" in new:
+            old, new = changed_lines(old, new)
+        listed[0].append(f"{key} {old}")
+        listed[1].append(f"{key} {new}")
     more = [f"{len(keys) - _SHOWN} more"] if len(keys) > _SHOWN else []
-    intended, observed = (", ".join([*side[:_SHOWN], *more]) for side in said)
+    intended, observed = (", ".join([*side[:_SHOWN], *more]) for side in listed)
     return intended, observed
 
 
 def _whole(key: str, sides: Sequence[Mapping[str, Any]]) -> str:
     """The element of a list that a field is of, if one side lacks all of it; else the field."""
     element = f"{key.rpartition('].')[0]}]"
-    lacking = any(not any(one.startswith(element) for one in side) for side in sides)
+    lacking = any(not any(field.startswith(element) for field in side) for side in sides)
     return element if "]." in key and lacking else key
 
 
 def _said(key: str, side: Mapping[str, Any]) -> str:
-    there = key.endswith("]") and any(one.startswith(key) for one in side)
-    return str(side.get(key, "there" if there else "not set"))
+    present = key.endswith("]") and any(field.startswith(key) for field in side)
+    return str(side.get(key, "there" if present else "not set"))
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
-        for key, one in value.items():
-            yield from _flat(one, f"{path}.{key}")
-    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-        for number, one in enumerate(value):
-            name = one.get("name", number) if isinstance(one, Mapping) else number
-            yield from _flat(one, f"{path}[{name}]")
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}")
+    elif isinstance(value, list) and any(isinstance(element, Mapping) for element in value):
+        for number, inner in enumerate(value):
+            name = inner.get("name", number) if isinstance(inner, Mapping) else number
+            yield from _flat(inner, f"{path}[{name}]")
     else:
         yield path, value
 
@@ -271,9 +271,11 @@ def _mends(  # noqa: PLR0913, PLR0917  what a command is made of
     if was is None:
         return f"{kubectl} delete {plural} {name}"
     if not after:
-        meta = {one: was["metadata"][one] for one in ("name", "namespace", "labels")
-                if one in was["metadata"]}  # fmt: skip
-        kept = {one: was[one] for one in ("apiVersion", "kind", "spec", "data") if one in was}
+        meta = {field: was["metadata"][field] for field in ("name", "namespace", "labels")
+                if field in was["metadata"]}  # fmt: skip
+        kept = {
+            field: was[field] for field in ("apiVersion", "kind", "spec", "data") if field in was
+        }
         text = json.dumps({**kept, "metadata": meta}, separators=(",", ":"))
         return f"printf %s {shlex.quote(text)} | {_KUBECTL} create -f -"
     if kind == "EndpointSlice":
@@ -292,17 +294,17 @@ def _mends(  # noqa: PLR0913, PLR0917  what a command is made of
 
 
 def _mounted_by(objects: Objects, space: str, config: str) -> Iterator[str]:
-    for (kind, namespace, name), one in objects.found.items():
+    for (kind, namespace, name), workload in objects.by_key.items():
         if kind in {"DaemonSet", "Deployment"} and namespace == space:
-            volumes = one["spec"]["template"]["spec"].get("volumes") or ()
+            volumes = workload["spec"]["template"]["spec"].get("volumes") or ()
             if config in {(volume.get("configMap") or {}).get("name") for volume in volumes}:
                 yield f"{kind.lower()}/{name}"
 
 
-def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[Subject]:
+def _concerns(key: _Key, resource: Object, made: Objects, now: Objects) -> Iterator[Subject]:
     """What an object has to do with: a Service, a pod, a node; or every one of them."""
     kind, space, name = key
-    spec, labels = one.get("spec") or {}, one["metadata"].get("labels") or {}
+    spec, labels = resource.get("spec") or {}, resource["metadata"].get("labels") or {}
     if kind == "Service":
         yield ServiceSubject(name)
     elif kind == "EndpointSlice":
@@ -313,11 +315,11 @@ def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[S
         for user in _mounted_by(made, space, name):
             of = "DaemonSet" if user.startswith("daemonset/") else "Deployment"
             other = (of, space, user.partition("/")[2])
-            yield from _of_workload(other, made.found[other]["spec"]["template"], made)
+            yield from _of_workload(other, made.by_key[other]["spec"]["template"], made)
     elif kind == "NetworkPolicy":
         wanted = ((spec.get("podSelector") or {}).get("matchLabels") or {}).items()
-        for pod, found in now.of("Pod", space):
-            if wanted <= (found["metadata"].get("labels") or {}).items():
+        for pod, manifest in now.of("Pod", space):
+            if wanted <= (manifest["metadata"].get("labels") or {}).items():
                 yield PodSubject(pod)
     else:
         node = {
@@ -331,8 +333,8 @@ def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[S
 def _of_workload(key: _Key, template: Object, made: Objects) -> Iterator[Subject]:
     kind, space, name = key
     labels = template["metadata"].get("labels") or {}
-    for service, found in made.of("Service", space):
-        selector = found["spec"].get("selector")
+    for service, manifest in made.of("Service", space):
+        selector = manifest["spec"].get("selector")
         if selector and selector.items() <= labels.items():
             yield ServiceSubject(service)
     if kind == "DaemonSet" and template["spec"].get("hostNetwork"):
@@ -341,11 +343,11 @@ def _of_workload(key: _Key, template: Object, made: Objects) -> Iterator[Subject
 
 def _not_ready(made: Objects, now: Objects) -> Iterator[Difference]:
     """Nodes, pods of workloads and backends that are not ready, and were."""
-    for name, one in now.of("Node"):
-        said = _condition(one, "Ready")
-        was = _condition(made.found.get(("Node", "", name), {}), "Ready")
-        if was.get("status") == "True" != said.get("status"):
-            why = f"{said.get('reason', '')}: {said.get('message', '')}"
+    for name, node in now.of("Node"):
+        condition = _condition(node, "Ready")
+        was = _condition(made.by_key.get(("Node", "", name), {}), "Ready")
+        if was.get("status") == "True" != condition.get("status"):
+            why = f"{condition.get('reason', '')}: {condition.get('message', '')}"
             yield _differs(
                 ("Node", "", name),
                 ("Ready", f"not Ready: {why}"),
@@ -354,9 +356,9 @@ def _not_ready(made: Objects, now: Objects) -> Iterator[Difference]:
                 attribute=READY,
                 concerns=(MachineSubject(name), EVERY_SERVICE),
             )
-    for (kind, space, name), one in now.found.items():
+    for (kind, space, name), workload in now.by_key.items():
         if kind in {"DaemonSet", "Deployment"} and _SPACES.fullmatch(space):
-            wanted, ready = _replicas(kind, one)
+            wanted, ready = _replicas(kind, workload)
             if ready >= wanted:
                 continue
             whose = name if kind == "DaemonSet" else f"{name}-"
@@ -367,57 +369,59 @@ def _not_ready(made: Objects, now: Objects) -> Iterator[Difference]:
                 f"{_KUBECTL} --namespace={space} describe pods",
                 "undo its last change (kubectl rollout undo), or fix what its pods say",
                 attribute=READY,
-                concerns=_of_workload((kind, space, name), one["spec"]["template"], made),
+                concerns=_of_workload((kind, space, name), workload["spec"]["template"], made),
             )
     yield from _without_backends(made, now)
 
 
-def _replicas(kind: str, one: Object) -> tuple[int, int]:
-    status = one.get("status") or {}
+def _replicas(kind: str, workload: Object) -> tuple[int, int]:
+    status = workload.get("status") or {}
     if kind == "DaemonSet":
         return status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-    return one["spec"].get("replicas", 1), status.get("readyReplicas", 0)
+    return workload["spec"].get("replicas", 1), status.get("readyReplicas", 0)
 
 
 def _troubles(now: Objects, space: str, whose: str) -> Iterator[str]:
     """Why pods are not ready, as scheduler and kubelet say."""
-    for name, one in now.of("Pod", space):
-        owners = one["metadata"].get("ownerReferences") or ()
-        ready = _condition(one, "Ready").get("status") == "True"
+    for name, manifest in now.of("Pod", space):
+        owners = manifest["metadata"].get("ownerReferences") or ()
+        ready = _condition(manifest, "Ready").get("status") == "True"
         if ready or not any(str(owner["name"]).startswith(whose) for owner in owners):
             continue
-        status = one.get("status") or {}
-        told = [_condition(one, "PodScheduled")]
+        status = manifest.get("status") or {}
+        told = [_condition(manifest, "PodScheduled")]
         for each in status.get("containerStatuses") or ():
             told += [*(each.get("state") or {}).values(), *(each.get("lastState") or {}).values()]
-        said = [
+        reasons = [
             f"{each['reason']} {each.get('message', '')}".strip()
             for each in told
             if "reason" in each
         ]
-        node = one.get("spec", {}).get("nodeName", "no node")
-        yield f"pod {name} on {node}: {', '.join(said) or status.get('phase')}"
+        node = manifest.get("spec", {}).get("nodeName", "no node")
+        yield f"pod {name} on {node}: {', '.join(reasons) or status.get('phase')}"
 
 
 def _without_backends(made: Objects, now: Objects) -> Iterator[Difference]:
     was, are = _backends(made), _backends(now)
     for (space, name), number in was.items():
-        service = now.found.get(("Service", space, name))
+        service = now.by_key.get(("Service", space, name))
         if service is None or len(are.get((space, name), ())) >= len(number):
             continue
         selector = (service["spec"].get("selector") or {}).items()
         behind = [
-            (pod, one)
-            for pod, one in now.of("Pod", space)
-            if selector <= (one["metadata"].get("labels") or {}).items()
+            (pod, manifest)
+            for pod, manifest in now.of("Pod", space)
+            if selector <= (manifest["metadata"].get("labels") or {}).items()
         ]
         why = "" if behind else ": no pod has the labels of its selector"
-        lost = [pod for pod, one in behind if _condition(one, "Ready").get("status") != "True"]
+        lost = [
+            pod for pod, manifest in behind if _condition(manifest, "Ready").get("status") != "True"
+        ]
         why = f": {', '.join(f'pod {pod}' for pod in lost)} not ready" if lost else why
-        seen = f"{len(are.get((space, name), ()))} ready backends{why}"
+        observed = f"{len(are.get((space, name), ()))} ready backends{why}"
         yield _differs(
             ("Service", space, name),
-            (f"{len(number)} ready backends", seen),
+            (f"{len(number)} ready backends", observed),
             f"{_KUBECTL} --namespace={space} describe service {name}",
             "see why its pods are not ready, or have other labels than its selector",
             attribute=READY,
@@ -426,20 +430,20 @@ def _without_backends(made: Objects, now: Objects) -> Iterator[Difference]:
 
 
 def _backends(objects: Objects) -> Mapping[tuple[str, str], Sequence[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
-    for (kind, space, _), one in objects.found.items():
+    backends: dict[tuple[str, str], list[str]] = {}
+    for (kind, space, _), endpoint_slice in objects.by_key.items():
         if kind == "EndpointSlice" and _SPACES.fullmatch(space):
-            labels = one["metadata"].get("labels") or {}
+            labels = endpoint_slice["metadata"].get("labels") or {}
             service = space, labels.get("kubernetes.io/service-name", "")
-            found.setdefault(service, []).extend(
+            backends.setdefault(service, []).extend(
                 address
-                for end in one.get("endpoints") or ()
+                for end in endpoint_slice.get("endpoints") or ()
                 if (end.get("conditions") or {}).get("ready") is not False
                 for address in end.get("addresses") or ()
             )
-    return found
+    return backends
 
 
-def _condition(one: Object, name: str) -> Mapping[str, str]:
-    every: Iterable[Mapping[str, str]] = (one.get("status") or {}).get("conditions") or ()
+def _condition(resource: Object, name: str) -> Mapping[str, str]:
+    every: Iterable[Mapping[str, str]] = (resource.get("status") or {}).get("conditions") or ()
     return next((each for each in every if each["type"] == name), {})

@@ -29,16 +29,16 @@ def tables(text: str) -> Mapping[str, tuple[Row, ...]]:
         When it is not output of ovsdb-client.
 
     """
-    found = {}
+    rows_of = {}
     for line in text.splitlines():
         if line.strip():
             document = json.loads(line)
             name = str(document["caption"]).removesuffix(" table")
-            found[name] = tuple(
+            rows_of[name] = tuple(
                 {key: _plain(value) for key, value in zip(document["headings"], row, strict=True)}
                 for row in document["data"]
             )
-    return found
+    return rows_of
 
 
 def several(value: Any) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
         case ["set", list(members)]:
             return [_plain(member) for member in members]
         case ["map", list(pairs)]:
-            return {str(_plain(key)): _plain(one) for key, one in pairs}
+            return {str(_plain(key)): _plain(item) for key, item in pairs}
         case ["uuid", text]:
             return text
     return value
@@ -136,15 +136,15 @@ def switching(dump: str, flows: Mapping[str, str], neighbours: str) -> Switching
         When the dump cannot be parsed.
 
     """
-    there = tables(dump)
-    interfaces = {str(row["_uuid"]): row for row in there["Interface"]}
-    ports = {str(row["_uuid"]): row for row in there["Port"]}
-    (root,) = there["Open_vSwitch"]
+    database = tables(dump)
+    interfaces = {str(row["_uuid"]): row for row in database["Interface"]}
+    ports = {str(row["_uuid"]): row for row in database["Port"]}
+    (root,) = database["Open_vSwitch"]
     return Switching(
         settings=root["external_ids"],
         ports=tuple(
             _port(str(bridge["name"]), interfaces[uuid])
-            for bridge in there["Bridge"]
+            for bridge in database["Bridge"]
             for port in several(bridge["ports"])
             for uuid in several(ports[port]["interfaces"])
         ),
@@ -173,13 +173,13 @@ def _barring(bridge: str, text: str) -> Iterator[Barrier]:
         match_of, _, actions = flow.partition(" actions=")
         if actions != "drop" or (bridge == "br-int" and _OF_OVN.match(match_of)):
             continue
-        found = _PORT_OF_FLOW.search(match_of)
+        match = _PORT_OF_FLOW.search(match_of)
         where = ",".join(sorted(re.split(r",\s*", match_of), key=_is_priority))
         yield Barrier(
             subject=FlowsSubject(bridge),
             rule=flow,
-            protocol=found[1] if found else "",
-            ports=(int(found[2]), int(found[2])) if found else None,
+            protocol=match[1] if match else "",
+            ports=(int(match[2]), int(match[2])) if match else None,
             prefixes=tuple(_ENDS_OF_FLOW.findall(match_of)),
             shows=f"ovs-ofctl --no-stats dump-flows {bridge}",
             mends=f"ovs-ofctl --strict del-flows {bridge} {where}",
@@ -214,24 +214,24 @@ def databases(northbound: str, chassis: str, encaps: str, bindings: str) -> Data
             for uuid in several(groups[group]["load_balancer"])
         ]
         own = [balancers[uuid] for uuid in (*several(row["load_balancer"]), *group_members)]
-        there = [ports[uuid] for uuid in several(row["ports"])]
+        own_ports = [ports[uuid] for uuid in several(row["ports"])]
         barring = [acls[uuid] for uuid in several(row["acls"])]
         name = str(row["name"])
         switches.append(
             SeenSwitch(
                 name=name,
-                ports={str(one["name"]): several(one["addresses"]) for one in there},
-                balanced=tuple(it for one in own for it in _balanced(one)),
-                barriers=tuple(_barrier(name, one) for one in barring if one["action"] in _BARS),
+                ports={str(port["name"]): several(port["addresses"]) for port in own_ports},
+                balanced=tuple(it for balancer in own for it in _balanced(balancer)),
+                barriers=tuple(_barrier(name, acl) for acl in barring if acl["action"] in _BARS),
             )
         )
     return Databases(
-        switches=tuple(sorted(switches, key=lambda one: one.name)),
+        switches=tuple(sorted(switches, key=lambda switch: switch.name)),
         routes=dict(_routes(north["Logical_Router_Static_Route"])),
         chassis={name: ends.get(name, "") for name in sorted(registered.values())},
         bindings={
             str(row["logical_port"]): "".join(
-                registered.get(str(one), "") for one in several(row["chassis"])
+                registered.get(str(uuid), "") for uuid in several(row["chassis"])
             )
             for row in tables(bindings)["Port_Binding"]
         },

@@ -15,7 +15,7 @@ from lab._errors import BrokenError
 from lab._log import one_line
 from lab.shells.shell import Script
 
-What = Literal["computer", "namespace", "pod"]
+Place = Literal["computer", "namespace", "pod"]
 """A whole computer, a network namespace that is a node, or a pod's network namespace."""
 
 MARK = "@@@"
@@ -178,13 +178,13 @@ class CommandAnswer:
     """False if the program is not there to be asked."""
 
 
-def command(what: What) -> tuple[str, ...]:
+def command(place: Place) -> tuple[str, ...]:
     """The command that runs all queries on a node or inside a pod.
 
     For a namespace, it leaves out what belongs to the surrounding computer.
     """
-    asked = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
-    return ("sh", "-c", Script(HEAD + asked[what] + TAIL, "lab/facts/questions.py"))
+    scripts = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
+    return ("sh", "-c", Script(HEAD + scripts[place] + TAIL, "lab/facts/questions.py"))
 
 
 def is_whole(stdout: str) -> bool:
@@ -210,13 +210,13 @@ def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
-    found: list[tuple[str, list[str]]] = []
+    sections: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith(f"{MARK} "):
-            found.append((line.removeprefix(f"{MARK} "), []))
-        elif found:
-            found[-1][1].append(line)
-    return found
+            sections.append((line.removeprefix(f"{MARK} "), []))
+        elif sections:
+            sections[-1][1].append(line)
+    return sections
 
 
 def _answer(body: list[str], complaints: list[str]) -> CommandAnswer:
@@ -228,6 +228,6 @@ def _answer(body: list[str], complaints: list[str]) -> CommandAnswer:
         program = end.removeprefix(_ABSENT).strip()
         return CommandAnswer("", f"there is no '{program}'", installed=False)
     if end != "0":
-        said = "; ".join(line.strip() for line in complaints if line.strip())
-        return CommandAnswer("", f"exit code {end}" + (f": {said}" if said else ""))
+        message = "; ".join(line.strip() for line in complaints if line.strip())
+        return CommandAnswer("", f"exit code {end}" + (f": {message}" if message else ""))
     return CommandAnswer("\n".join(body[: ends[-1]]).strip("\n"))

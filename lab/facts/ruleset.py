@@ -76,17 +76,17 @@ class NftTable:
     def text(self) -> str:
         """The table in the syntax of ``nft -f``."""
         head = "".join(f" {line.rstrip('; ')};" for line in self.head)
-        order = sorted(self.objects.values(), key=lambda one: one.kind == "chain")
+        order = sorted(self.objects.values(), key=lambda member: member.kind == "chain")
         # chains that rules and maps refer to must exist before them; they have no hook
-        targets = (one.name for one in order if one.kind == "chain" and not one.head)
+        targets = (member.name for member in order if member.kind == "chain" and not member.head)
         empty = " ".join(f"chain {name} {{ }};" for name in targets)
-        inner = " ".join(f"{one.text()};" for one in order)
+        inner = " ".join(f"{member.text()};" for member in order)
         first = f"table {self.name} {{ {empty} }}\n" if empty else ""
         return f"{first}table {self.name} {{{head} {inner} }}"
 
     def summary(self) -> str:
         """A short description: the table's base chains and first rules."""
-        chains = [one for one in self.objects.values() if one.kind == "chain"]
+        chains = [member for member in self.objects.values() if member.kind == "chain"]
         hooks = [f"chain {chain.name} ({' '.join(chain.head)})" for chain in chains if chain.head]
         rules = [rule for chain in chains for rule, _ in chain.rules]
         more = f" and {len(rules) - _SHOWN} more" if len(rules) > _SHOWN else ""
@@ -100,9 +100,9 @@ Ruleset = Mapping[str, NftTable]
 def read_ruleset(text: str) -> Ruleset:
     """The tables by family and name."""
     tables: dict[str, NftTable] = {}
-    for found, lines in _bodies(text.splitlines(), _TABLE, "}"):
-        if found:
-            tables[found[1]] = _read_table(found[1], lines)
+    for match, lines in _bodies(text.splitlines(), _TABLE, "}"):
+        if match:
+            tables[match[1]] = _read_table(match[1], lines)
     return tables
 
 
@@ -110,25 +110,25 @@ def _bodies(
     lines: Iterable[str], begin: re.Pattern[str], end: str
 ) -> Iterator[tuple[re.Match[str] | None, list[str]]]:
     """Each block between ``begin`` and ``end`` with its lines; None with each line outside."""
-    found: re.Match[str] | None = None
+    match: re.Match[str] | None = None
     inner: list[str] = []
     for line in lines:
-        if found is None:
-            found, inner = begin.fullmatch(_HANDLE.sub("", line)), []
-            if found is None:
+        if match is None:
+            match, inner = begin.fullmatch(_HANDLE.sub("", line)), []
+            if match is None:
                 yield None, [line]
         elif _HANDLE.sub("", line) == end:
-            yield found, inner
-            found = None
+            yield match, inner
+            match = None
         else:
             inner.append(line)
 
 
 def _read_table(name: str, lines: Iterable[str]) -> NftTable:
     table = NftTable(name)
-    for found, inner in _bodies(lines, _OBJECT, "\t}"):
-        if found:
-            table.objects[found[1], found[2]] = _read_object(found[1], found[2], inner)
+    for match, inner in _bodies(lines, _OBJECT, "\t}"):
+        if match:
+            table.objects[match[1], match[2]] = _read_object(match[1], match[2], inner)
         else:
             table.head += filter(None, (line.strip() for line in inner))
     return table
@@ -157,8 +157,8 @@ def _elements(text: str) -> Iterator[tuple[str, str]]:
             yield key.replace(" counter", "").strip(), value.strip()
 
 
-def _element(one: tuple[str, str]) -> str:
-    key, value = one
+def _element(element: tuple[str, str]) -> str:
+    key, value = element
     return f"{key} : {value}" if value else key
 
 
@@ -220,18 +220,18 @@ def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[
         words = (f"no such {member.kind}", member.text())
         yield _differs(_subject(name, member), words, mends, "new", raw=("", member.text()))
     for key, member in made.objects.items():
-        subject, seen = _subject(name, member), now.objects.get(key)
-        if seen is None:
+        subject, actual = _subject(name, member), now.objects.get(key)
+        if actual is None:
             words = (member.text(), f"there is no such {member.kind}")
             yield _differs(subject, words, remade, "gone", raw=(member.text(), ""))
             continue
-        if member.head != seen.head:
-            words = (_flags(member.head), _flags(seen.head))
-            yield _differs(subject, words, _reheaded(name, member, seen, remade))
+        if member.head != actual.head:
+            words = (_flags(member.head), _flags(actual.head))
+            yield _differs(subject, words, _reheaded(name, member, actual, remade))
         if isinstance(subject, ChainSubject):
-            yield from _rules(subject, _lasting(member, varies), _lasting(seen, varies), varies)
+            yield from _rules(subject, _lasting(member, varies), _lasting(actual, varies), varies)
         elif not member.living:
-            yield from _set_elements(name, member, seen)
+            yield from _set_elements(name, member, actual)
 
 
 def _flags(head: list[str]) -> str:
@@ -239,8 +239,8 @@ def _flags(head: list[str]) -> str:
 
 
 def _policy(head: list[str]) -> tuple[str, str]:
-    found = re.fullmatch(r"(.*priority .*); policy (\w+);", " ".join(head))
-    return (found[1], found[2]) if found else (" ".join(head), "")
+    match = re.fullmatch(r"(.*priority .*); policy (\w+);", " ".join(head))
+    return (match[1], match[2]) if match else (" ".join(head), "")
 
 
 def _reheaded(table: str, made: NftObject, now: NftObject, remade: str) -> str:
@@ -276,8 +276,11 @@ def _rules(
         else:
             put = [f"nft add rule {chain} {shlex.quote(rule)}" for rule in wanted[first:last]]
         listed = "; ".join(f"'{rule}'" for rule in wanted[first:last][:_SHOWN])
-        seen = "; ".join(f"'{rule}' (handle {h})" for rule, h in now.rules[begin:end][:_SHOWN])
-        words = (f"rule {listed}" if listed else "no such rule", f"rule {seen}" if seen else _GONE)
+        present = "; ".join(f"'{rule}' (handle {h})" for rule, h in now.rules[begin:end][:_SHOWN])
+        words = (
+            f"rule {listed}" if listed else "no such rule",
+            f"rule {present}" if present else _GONE,
+        )
         yield _differs(
             subject,
             words,
@@ -324,7 +327,7 @@ def _differs(  # noqa: PLR0913  a difference is all of these
     attribute: str = "",
 ) -> Difference:
     """A difference; ``words``: what is intended and observed; ``raw``: the same by nft."""
-    made, seen = raw or words
+    made, now = raw or words
     name = name_in_state(subject)
     listed = not isinstance(subject, SetSubject) or subject.kind in _ELEMENTS
     return Difference(
@@ -333,7 +336,7 @@ def _differs(  # noqa: PLR0913  a difference is all of these
         subject=subject,
         attribute=attribute,
         change=change,
-        effect=read_effect(seen, made),
-        values=(*values_of(subject), seen),
+        effect=read_effect(now, made),
+        values=(*values_of(subject), now),
         section="nftables",
     )

@@ -73,7 +73,7 @@ def table() -> tuple[Signature, ...]:
 
 def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
     """The signatures that match these lines, each once, in the table's order."""
-    found: list[SignatureMatch] = []
+    matches: list[SignatureMatch] = []
     listed = [line[:_LONGEST] for line in lines]
     text = "\n".join(listed)
     for signature, pattern in _patterns():
@@ -84,12 +84,12 @@ def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
         ]
         if hits:
             number, hit = hits[-1]
-            said = {name: value for name, value in hit.groupdict().items() if value is not None}
-            found.append(
+            groups = {name: value for name, value in hit.groupdict().items() if value is not None}
+            matches.append(
                 SignatureMatch(
                     signature.id,
-                    _filled(signature.cause, said),
-                    _filled(signature.hint, said),
+                    _filled(signature.cause, groups),
+                    _filled(signature.hint, groups),
                     listed[number].strip(),
                     number,
                     len(hits),
@@ -97,7 +97,7 @@ def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
                     signature.versions,
                 )
             )
-    return tuple(found)
+    return tuple(matches)
 
 
 def in_log(path: str, text: str, since: float = 0) -> tuple[InLog, ...]:
@@ -105,7 +105,7 @@ def in_log(path: str, text: str, since: float = 0) -> tuple[InLog, ...]:
 
     Lines before ``since`` (seconds since 1970) are left out, if they begin with their time.
     """
-    return tuple(InLog(path, one) for one in match(_recent(text.splitlines(), since)))
+    return tuple(InLog(path, hit) for hit in match(_recent(text.splitlines(), since)))
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\d\d) ")
@@ -116,17 +116,17 @@ def _recent(lines: Iterable[str], since: float) -> Iterator[str]:
     """The lines, empty where they are older; one without a time is as old as the one before it."""
     old = False
     for line in lines:
-        if said := _TIME.match(line):
-            old = datetime.fromisoformat(said[1] + said[2]).timestamp() < since
+        if stamp := _TIME.match(line):
+            old = datetime.fromisoformat(stamp[1] + stamp[2]).timestamp() < since
         yield "" if old else line
 
 
 @cache
 def _patterns() -> tuple[tuple[Signature, re.Pattern[str]], ...]:
-    return tuple((one, re.compile(one.pattern, re.MULTILINE)) for one in table())
+    return tuple((signature, re.compile(signature.pattern, re.MULTILINE)) for signature in table())
 
 
-def _filled(text: str, said: dict[str, str]) -> str:
-    for name, value in said.items():
+def _filled(text: str, groups: dict[str, str]) -> str:
+    for name, value in groups.items():
         text = text.replace(f"{{{name}}}", value)
     return text

@@ -171,38 +171,38 @@ def read_state(stdout: str, stderr: str = "") -> State:
     Raises CutOffError if the script did not run to its end.
     """
     every = answers(stdout, stderr)
-    said = {name: one.text for name, one in every.items()}
-    found: dict[str, Item] = {}
+    texts = {name: answer.text for name, answer in every.items()}
+    items: dict[str, Item] = {}
     for reader in (
         _links, _routes, _cache, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans,
         _xfrm, _queues, _sockets, _processes, _settings, _files, _ipsets,
     ):  # fmt: skip
-        for item in reader(said):
-            found[f"{item.section} {item.object}"] = item
+        for item in reader(texts):
+            items[f"{item.section} {item.object}"] = item
     # a new namespace can have the number of one that is gone; a new link cannot
     ends = (
         str(link["link_index"])
-        for link in _json(said.get("links", ""))
+        for link in _json(texts.get("links", ""))
         if link["ifname"] == "eth0" and "link_index" in link
     )
     return State(
-        found,
-        read_ruleset(said.get("nftables", "")),
-        (*said.get("space", "").split(), *ends),
+        items,
+        read_ruleset(texts.get("nftables", "")),
+        (*texts.get("space", "").split(), *ends),
         {
-            name: one.trouble
-            for name, one in every.items()
-            if one.trouble and not name.startswith("filter ")
+            name: answer.trouble
+            for name, answer in every.items()
+            if answer.trouble and not name.startswith("filter ")
         },
     )
 
 
 def _json(text: str) -> list[dict[str, Any]]:
-    return [one for one in json.loads(text or "[]") if one]
+    return [entry for entry in json.loads(text or "[]") if entry]
 
 
-def _links(said: Mapping[str, str]) -> Iterator[Item]:
-    for link in _json(said.get("links", "")):
+def _links(texts: Mapping[str, str]) -> Iterator[Item]:
+    for link in _json(texts.get("links", "")):
         name = str(link["ifname"])
         kind = str(link.get("linkinfo", {}).get("info_kind", ""))
         shows = f"ip -details address show dev {name}"
@@ -219,9 +219,9 @@ def _links(said: Mapping[str, str]) -> Iterator[Item]:
         dark = "UP" in link["flags"] and "LOWER_UP" not in link["flags"]
         carrier = "no carrier: its other end is down or missing" if dark else _CARRIER
         yield Item("link", device, carrier, "", "", shows, "carrier")
-        for one in link.get("addr_info", ()):
-            if one.get("family") == "inet":
-                yield _address(name, one, shows)
+        for address in link.get("addr_info", ()):
+            if address.get("family") == "inet":
+                yield _address(name, address, shows)
 
 
 def _xdp(name: str, xdp: Mapping[str, Any]) -> Item:
@@ -232,7 +232,7 @@ def _xdp(name: str, xdp: Mapping[str, Any]) -> Item:
     return Item("link", DeviceSubject(name), value, "", remove, shows, "xdp")
 
 
-def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
+def _flag(name: str, flag: str, is_set: bool, shows: str) -> Item:
     sets = {
         "UP": ("up", "down"),
         "NOARP": ("arp off", "arp on"),
@@ -240,17 +240,17 @@ def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
         "ALLMULTI": ("allmulticast on", "allmulticast off"),
         "MULTICAST": ("multicast on", "multicast off"),
     }.get(flag)
-    make = f"ip link set dev {name} {sets[0] if there else sets[1]}" if sets else ""
-    value = "set" if there else "not set"
+    make = f"ip link set dev {name} {sets[0] if is_set else sets[1]}" if sets else ""
+    value = "set" if is_set else "not set"
     return Item("link", DeviceSubject(name), value, make, "", shows, flag.lower())
 
 
-def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:
-    text = f"{one['local']}/{one['prefixlen']}"
-    peer = f" peer {one['address']}/{one['prefixlen']}" if "address" in one else ""
-    local = f"{one['local']}{peer}" if peer else text
-    scope = f" scope {one['scope']}" if one.get("scope") not in {"global", None} else ""
-    old = ", deprecated" if one.get("deprecated") else ""
+def _address(name: str, address: Mapping[str, Any], shows: str) -> Item:
+    text = f"{address['local']}/{address['prefixlen']}"
+    peer = f" peer {address['address']}/{address['prefixlen']}" if "address" in address else ""
+    local = f"{address['local']}{peer}" if peer else text
+    scope = f" scope {address['scope']}" if address.get("scope") not in {"global", None} else ""
+    old = ", deprecated" if address.get("deprecated") else ""
     add = f"ip address replace {local} dev {name}{scope}"
     return Item(
         "address", AddressSubject(text, name), f"there{peer}{scope}{old}", add,
@@ -287,10 +287,10 @@ def _set_link(name: str, kind: str, key: str, value: str) -> str:
     return ""
 
 
-def _routes(said: Mapping[str, str]) -> Iterator[Item]:
+def _routes(texts: Mapping[str, str]) -> Iterator[Item]:
     """A route per destination, table and metric; those that follow from an address are left out."""
     numbers: Counter[RouteSubject] = Counter()
-    for raw in re.sub(r"\s*\n[ \t]+", " ", said.get("routes", "")).splitlines():
+    for raw in re.sub(r"\s*\n[ \t]+", " ", texts.get("routes", "")).splitlines():
         line = _ROUTE_FLAGS.sub("", raw).strip()
         words = line.split()
         if not words or " dev lo table local proto kernel" in line:
@@ -320,15 +320,15 @@ def _after(words: list[str], word: str) -> str:
     return words[words.index(word) + 1] if word in words[:-1] else ""
 
 
-def _cache(said: Mapping[str, str]) -> Iterator[Item]:
+def _cache(texts: Mapping[str, str]) -> Iterator[Item]:
     """The path MTUs that ICMP errors taught: they outlast their cause by 10 minutes."""
-    for mtu in {*re.findall(r"\bmtu (?:lock )?(\d+)", said.get("cache", ""))}:
+    for mtu in {*re.findall(r"\bmtu (?:lock )?(\d+)", texts.get("cache", ""))}:
         subject, words = CachedMtuSubject(int(mtu)), "learned from ICMP errors, kept for 10 minutes"
         yield Item("cache", subject, words, "", "ip route flush cache", "ip route show cache")
 
 
-def _rules(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("rules", "").splitlines():
+def _rules(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("rules", "").splitlines():
         priority, _, rest = line.partition(":")
         rest = rest.strip().replace("[detached] ", "")
         spec = f"priority {priority} {rest}"
@@ -336,16 +336,16 @@ def _rules(said: Mapping[str, str]) -> Iterator[Item]:
                    f"ip rule delete {spec}", "ip rule")  # fmt: skip
 
 
-def _nexthops(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("nexthops", "").splitlines():
+def _nexthops(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("nexthops", "").splitlines():
         number = line.split()[1] if line.startswith("id ") else ""
         if number:
             yield Item("nexthop", NexthopSubject(number), line, f"ip nexthop replace {line}",
                        f"ip nexthop delete id {number}", "ip nexthop")  # fmt: skip
 
 
-def _neighbours(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("neighbours", "").splitlines():
+def _neighbours(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("neighbours", "").splitlines():
         words = line.split()
         if not words or ":" in words[0] or words[0].startswith(("224.", "239.", "255.")):
             continue
@@ -362,8 +362,8 @@ def _neighbours(said: Mapping[str, str]) -> Iterator[Item]:
         )  # fmt: skip
 
 
-def _proxies(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("proxies", "").splitlines():
+def _proxies(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("proxies", "").splitlines():
         words = line.split()
         if words:
             subject = ProxySubject(words[0], _after(words, "dev"))
@@ -375,9 +375,9 @@ def _proxies(said: Mapping[str, str]) -> Iterator[Item]:
 _OF_KERNEL_ARP = frozenset({"", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"})
 
 
-def _forwarding(said: Mapping[str, str]) -> Iterator[Item]:
-    own = {str(link.get("address")) for link in _json(said.get("links", ""))}
-    for line in said.get("forwarding", "").splitlines():
+def _forwarding(texts: Mapping[str, str]) -> Iterator[Item]:
+    own = {str(link.get("address")) for link in _json(texts.get("links", ""))}
+    for line in texts.get("forwarding", "").splitlines():
         words = line.split()
         if not words or words[0].startswith(_MULTICAST):
             continue
@@ -399,9 +399,9 @@ def _forwarding(said: Mapping[str, str]) -> Iterator[Item]:
                    f"bridge fdb delete {spec}", f"bridge fdb show dev {device}")  # fmt: skip
 
 
-def _vlans(said: Mapping[str, str]) -> Iterator[Item]:
+def _vlans(texts: Mapping[str, str]) -> Iterator[Item]:
     device = ""
-    for line in said.get("vlans", "").splitlines()[1:]:
+    for line in texts.get("vlans", "").splitlines()[1:]:
         words = line.split()
         if not words:
             continue
@@ -417,19 +417,19 @@ def _vlans(said: Mapping[str, str]) -> Iterator[Item]:
             )  # fmt: skip
 
 
-def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
-    if verdicts := re.findall(r"(in|fwd|out): +(\w+)", said.get("xfrm-default", "")):
-        what = " ".join(chain(*verdicts))
-        make = f"ip xfrm policy setdefault {what}"
+def _xfrm(texts: Mapping[str, str]) -> Iterator[Item]:
+    if verdicts := re.findall(r"(in|fwd|out): +(\w+)", texts.get("xfrm-default", "")):
+        directions = " ".join(chain(*verdicts))
+        make = f"ip xfrm policy setdefault {directions}"
         subject = XfrmSubject("default")
-        yield Item("xfrm", subject, what, make, "", "ip xfrm policy getdefault")
-    for what in ("policies", "states"):
-        for block in _blocks(said.get(f"xfrm-{what}", "")):
+        yield Item("xfrm", subject, directions, make, "", "ip xfrm policy getdefault")
+    for kind in ("policies", "states"):
+        for block in _blocks(texts.get(f"xfrm-{kind}", "")):
             text = " ".join(block.split())
             ends = " ".join(text.split()[:4])
             if text.startswith("socket") or " socket " in text or "src ::" in text:
                 continue
-            if what == "policies":
+            if kind == "policies":
                 way = re.search(r"dir (\w+)", text)
                 which = f"{text.partition(' dir ')[0]} dir {way[1] if way else 'out'}"
                 subject, remove = XfrmSubject("policy", which), f"ip xfrm policy delete {which}"
@@ -441,8 +441,8 @@ def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
                     f"spi {spi[1] if spi else 0}"
                 )
             said_of_it = re.sub(r" (?:auth|enc|aead|auth-trunc)\S* .*", "", text)
-            yield Item("xfrm", subject, said_of_it, "", remove, f"ip xfrm {what[:-3]}y"
-                       if what == "policies" else "ip xfrm state")  # fmt: skip
+            yield Item("xfrm", subject, said_of_it, "", remove, f"ip xfrm {kind[:-3]}y"
+                       if kind == "policies" else "ip xfrm state")  # fmt: skip
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -456,12 +456,12 @@ def _blocks(text: str) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _queues(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("queues", "").splitlines():
-        found = re.match(r"qdisc (\S+) \S+ dev (\S+) (root|ingress|clsact|parent \S+)(.*)", line)
-        if not found:
+def _queues(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("queues", "").splitlines():
+        match = re.match(r"qdisc (\S+) \S+ dev (\S+) (root|ingress|clsact|parent \S+)(.*)", line)
+        if not match:
             continue
-        kind, device, parent, rest = found.groups()
+        kind, device, parent, rest = match.groups()
         rest = re.sub(r"refcnt \d+", "", rest)
         options = " ".join(rest.split())
         place = "clsact" if kind == "clsact" else parent
@@ -477,7 +477,7 @@ def _queues(said: Mapping[str, str]) -> Iterator[Item]:
             continue  # goes with the root
         yield Item("queue", QueueSubject("queue", place, device), f"{kind} {options}".strip(),
                    make, f"tc qdisc delete dev {device} {place}", shows)  # fmt: skip
-    for name, text in said.items():
+    for name, text in texts.items():
         if name.startswith("filter ") and text.strip():
             device, hook = name.split()[1:]
             yield Item("filter", QueueSubject("filter", hook, device), " ".join(text.split()), "",
@@ -492,8 +492,8 @@ def _queues(said: Mapping[str, str]) -> Iterator[Item]:
                            f"tc -statistics class show dev {device}")  # fmt: skip
 
 
-def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("sockets", "").splitlines():
+def _sockets(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("sockets", "").splitlines():
         words = line.split()
         if len(words) > 4:  # noqa: PLR2004  protocol, state, queues, own address
             address, _, port = words[4].rpartition(":")
@@ -504,19 +504,19 @@ def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
             )
 
 
-def _processes(said: Mapping[str, str]) -> Iterator[Item]:
+def _processes(texts: Mapping[str, str]) -> Iterator[Item]:
     """Whether one of a name is stopped; those that come and go are not compared."""
-    found = re.findall(r"^\d+ \((.+)\) (\S)", said.get("processes", ""), re.MULTILINE)
-    stopped = {name for name, state in found if state in {"T", "t"}}
-    for name in {name for name, _ in found}:
+    processes = re.findall(r"^\d+ \((.+)\) (\S)", texts.get("processes", ""), re.MULTILINE)
+    stopped = {name for name, state in processes if state in {"T", "t"}}
+    for name in {name for name, _ in processes}:
         state = "stopped by a signal" if name in stopped else "runs"
         yield Item("process", ProgramSubject(name), state,
                    f"pkill -CONT -x {shlex.quote(re.escape(name))}", "",
                    f"ps -o pid,stat,args -C {shlex.quote(name)}")  # fmt: skip
 
 
-def _settings(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("settings", "").splitlines():
+def _settings(texts: Mapping[str, str]) -> Iterator[Item]:
+    for line in texts.get("settings", "").splitlines():
         path, mark, value = line.partition(":")
         if not mark or _CHURN.search(path):
             continue
@@ -528,16 +528,16 @@ def _settings(said: Mapping[str, str]) -> Iterator[Item]:
         yield Item("setting", SettingSubject(path, device), value, make, "", f"sysctl net/{path}")
 
 
-def _files(said: Mapping[str, str]) -> Iterator[Item]:
-    for name, content in said.items():
+def _files(texts: Mapping[str, str]) -> Iterator[Item]:
+    for name, content in texts.items():
         if name.startswith("file "):
             path = name.removeprefix("file ")
             make = f"printf %s {shlex.quote(content + chr(10))} > {path}"
             yield Item("file", FileSubject(path), content, make, f"rm {path}", f"cat {path}")
 
 
-def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
-    lines = said.get("ipsets", "").splitlines()
+def _ipsets(texts: Mapping[str, str]) -> Iterator[Item]:
+    lines = texts.get("ipsets", "").splitlines()
     tool = f"{WITH_CALICO} ipset" if lines[:1] > ["in "] else "ipset"
     for line in lines:
         words = line.split()
@@ -548,7 +548,7 @@ def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
             yield Item("ipset", IpSetSubject(words[1], words[2]), "there", f"{tool} {line}",
                        f"{tool} del {words[1]} {words[2]}", f"{tool} list")  # fmt: skip
     table = ""
-    for line in said.get("iptables-legacy", "").splitlines():
+    for line in texts.get("iptables-legacy", "").splitlines():
         if line.startswith("*"):
             table = line[1:]
         put, shows = f"iptables-legacy -t {table}", f"iptables-legacy -t {table} -S"
@@ -579,8 +579,8 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Diffe
     for state, when in ((now, "now"), (made, "as the lab made it")):
         other = made if state is now else now
         for name in state.silent.keys() - other.silent.keys():
-            doing = f"comparing the whole state: reading '{name}' {when}"
-            raise BrokenError(doing, state.silent[name])
+            action = f"comparing the whole state: reading '{name}' {when}"
+            raise BrokenError(action, state.silent[name])
     every = [*_same_addresses(_compare_items(made.items, now.items, churn))]
     every = [*_with_renamed(every, _renamed(made.items, now.items))]
     every = [*_with_neighbours(_without_connected(every, (made.items, now.items)))]
@@ -613,8 +613,8 @@ def _with_renamed(every: Iterable[Difference], renamed: Mapping[str, str]) -> It
         device = device_of(difference.subject)
         if _is_device(difference) and device in renamed:
             mends = f"ip link set dev {renamed[device]} name {device} up"
-            seen = f"it is called {renamed[device]}"
-            yield replace(difference, observed=seen, shows="ip link", mends=mends)
+            observed = f"it is called {renamed[device]}"
+            yield replace(difference, observed=observed, shows="ip link", mends=mends)
         elif device not in names:
             yield difference
 
@@ -675,7 +675,9 @@ def _without_connected(
             return False
         both = (side.get(f"route {difference.object}") for side in sides)
         routes = (item.subject for item in both if item)
-        return any(isinstance(one, RouteSubject) and one.maker == "kernel" for one in routes)
+        return any(
+            isinstance(subject, RouteSubject) and subject.maker == "kernel" for subject in routes
+        )
 
     return [difference for difference in every if not follows(difference)]
 
@@ -713,28 +715,28 @@ def _compare_items(
     gone, new = _devices(made) - _devices(now), _devices(now) - _devices(made)
     passing = {name for name in gone | new if churn.devices.fullmatch(name)}
     for key, item in made.items():
-        seen = now.get(key) or now.get(f"learned {item.object}")
-        if seen is not None and seen.attribute == "carrier" and seen.value == _CARRIER:
+        actual = now.get(key) or now.get(f"learned {item.object}")
+        if actual is not None and actual.attribute == "carrier" and actual.value == _CARRIER:
             continue  # a copy has no daemon that makes its link work
-        if seen is not None and (seen.section, seen.value) == (item.section, item.value):
+        if actual is not None and (actual.section, actual.value) == (item.section, item.value):
             continue
-        if item.section in _ONE_SIDED | {"cache"} and seen is None:
+        if item.section in _ONE_SIDED | {"cache"} and actual is None:
             continue
-        if seen is not None and item.section == "socket" and _OPEN in {item.value, seen.value}:
+        if actual is not None and item.section == "socket" and _OPEN in {item.value, actual.value}:
             continue  # whose it is is not known on one side
         if item.device in gone and not _outlasts(item):
             continue  # went with its device
         if item.section != "learned" and item.device not in passing:
-            yield _differs(item, seen)
-    for key, seen in now.items():
-        alone = key not in made and seen.section not in _ONE_SIDED | {"socket"}
-        of_new = seen.device in new and seen.section in {"link", "queue", "address"}
-        if alone and seen.device not in passing and not (of_new and not _is_plain(seen)):
-            observed = "there is one" if seen.section == "file" else seen.value
+            yield _differs(item, actual)
+    for key, actual in now.items():
+        alone = key not in made and actual.section not in _ONE_SIDED | {"socket"}
+        of_new = actual.device in new and actual.section in {"link", "queue", "address"}
+        if alone and actual.device not in passing and not (of_new and not _is_plain(actual)):
+            observed = "there is one" if actual.section == "file" else actual.value
             yield Difference(
-                DEVIATION, "", "", seen.object, _nothing(seen), observed, seen.shows, seen.remove,
-                "", subject=seen.subject, attribute=seen.attribute, change="new",
-                effect=_effect(None, seen), values=_values(seen), section=seen.section,
+                DEVIATION, "", "", actual.object, _nothing(actual), observed, actual.shows,
+                actual.remove, "", subject=actual.subject, attribute=actual.attribute, change="new",
+                effect=_effect(None, actual), values=_values(actual), section=actual.section,
             )  # fmt: skip
 
 
@@ -754,30 +756,32 @@ def _nothing(item: Item) -> str:
     return f"no such {'attribute' if item.section == 'link' and item.attribute else item.section}"
 
 
-def _effect(made: Item | None, seen: Item | None) -> Effect:
+def _effect(made: Item | None, actual: Item | None) -> Effect:
     """The effect of an object whose value is what its tool prints of it."""
-    item = seen or made
+    item = actual or made
     if item is None or item.section in {"link", "setting", "process", "cache"}:
         return NO_EFFECT
-    line = " ".join((*values_of(item.subject), seen.value if seen else ""))
+    line = " ".join((*values_of(item.subject), actual.value if actual else ""))
     return read_effect(line, made.value if made else "")
 
 
-def _values(seen: Item | None) -> tuple[str, ...]:
-    return (*values_of(seen.subject), seen.value) if seen else ()
+def _values(actual: Item | None) -> tuple[str, ...]:
+    return (*values_of(actual.subject), actual.value) if actual else ()
 
 
-def _differs(item: Item, seen: Item | None) -> Difference:
-    observed = seen.value if seen else f"there is no such {item.section}"
-    mends = seen.remove if seen and item.section == "socket" else item.make
-    intended, effect = item.value, _effect(item, seen)
-    if seen is None and item.section == "link" and item.attribute == "master":
+def _differs(item: Item, actual: Item | None) -> Difference:
+    observed = actual.value if actual else f"there is no such {item.section}"
+    mends = actual.remove if actual and item.section == "socket" else item.make
+    intended, effect = item.value, _effect(item, actual)
+    if actual is None and item.section == "link" and item.attribute == "master":
         observed = "it is in no bridge"
     if item.section == "file":
-        intended, observed = changed_lines(item.value, seen.value) if seen else ("there", observed)
+        intended, observed = (
+            changed_lines(item.value, actual.value) if actual else ("there", observed)
+        )
         effect = read_effect(observed, intended)
     return Difference(
         DEVIATION, "", "", item.object, intended, observed, item.shows, mends, "",
-        subject=item.subject, attribute=item.attribute, change="changed" if seen else "gone",
-        effect=effect, values=_values(seen) or values_of(item.subject), section=item.section,
+        subject=item.subject, attribute=item.attribute, change="changed" if actual else "gone",
+        effect=effect, values=_values(actual) or values_of(item.subject), section=item.section,
     )  # fmt: skip

@@ -150,7 +150,7 @@ class Leaving:
 
 def masquerades(rules: Sequence[Leaving]) -> tuple[Masquerade, ...]:
     """What leaves with the node's address, from one chain's rules in order."""
-    found = []
+    masqueraded = []
     spared: list[tuple[str | None, str]] = []
     for rule in rules:
         if rule.verdict != "masquerade":
@@ -158,12 +158,14 @@ def masquerades(rules: Sequence[Leaving]) -> tuple[Masquerade, ...]:
                 spared.append((rule.source, rule.destination))
         elif rule.source and not rule.source_is_not and not rule.marked and not rule.destination:
             passed = [where for source, where in spared if _meet(source, rule.source)]
-            found.append(Masquerade(rule.source, tuple(dict.fromkeys((*passed, *rule.spared)))))
-    return tuple(found)
+            masqueraded.append(
+                Masquerade(rule.source, tuple(dict.fromkeys((*passed, *rule.spared))))
+            )
+    return tuple(masqueraded)
 
 
-def _meet(one: str | None, other: str) -> bool:
-    return one is None or overlap(one, other)
+def _meet(source: str | None, other: str) -> bool:
+    return source is None or overlap(source, other)
 
 
 HOOKS = frozenset({"input", "forward", "output"})
@@ -171,14 +173,14 @@ HOOKS = frozenset({"input", "forward", "output"})
 
 def only_hook(hooks: Iterable[str]) -> str:
     """The hook of a chain's rules, of those from which it is reached: see ``Barrier.hook``."""
-    (one, *others) = {hook.lower() for hook in hooks} or {""}
-    return one if one in HOOKS and not others else ""
+    (first, *others) = {hook.lower() for hook in hooks} or {""}
+    return first if first in HOOKS and not others else ""
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(prefix: str, other: str) -> bool:
     """Whether two prefixes overlap; False if one is not an IPv4 prefix."""
     try:
-        return IPv4Network(one, strict=False).overlaps(IPv4Network(other, strict=False))
+        return IPv4Network(prefix, strict=False).overlaps(IPv4Network(other, strict=False))
     except ValueError:
         return False
 
@@ -201,19 +203,19 @@ class Ruleset:
 
 def joined(rulesets: Iterable[Ruleset]) -> Ruleset:
     """Combine several tools' rules; the Services are from the one that has any."""
-    there = tuple(rulesets)
+    listed = tuple(rulesets)
     services: tuple[Translated, ...] = ()
     by = ""
-    for one in there:
-        if one.translations.services and not services:
-            services, by = one.translations.services, one.translations.by
+    for ruleset in listed:
+        if ruleset.translations.services and not services:
+            services, by = ruleset.translations.services, ruleset.translations.by
     return Ruleset(
         Translations(
             by,
             services,
-            tuple(it for one in there for it in one.translations.masquerades),
-            any(one.translations.marked for one in there),
-            any(one.translations.stranded for one in there),
+            tuple(it for ruleset in listed for it in ruleset.translations.masquerades),
+            any(ruleset.translations.marked for ruleset in listed),
+            any(ruleset.translations.stranded for ruleset in listed),
         ),
-        tuple(it for one in there for it in one.barriers),
+        tuple(it for ruleset in listed for it in ruleset.barriers),
     )

@@ -34,7 +34,7 @@ def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]
     taps = [tap for tap, _ in where.taps]
     taken = lab.fleet.capture(lab.intent, taps, 1 << 20, ask, Deadline(SECONDS))
     well = outcomes[0].status == "ok"
-    seen = trace(where.ways, match(taken, where.asked), well=well)
+    seen = trace(where.ways, match(taken, where.request), well=well)
     return conclude(seen, well=well, owners=where.owners), taken
 
 

@@ -54,7 +54,7 @@ class Captured:
 
     def taps(self) -> tuple[Tap, ...]:
         """Every tap: those of the taken path in order, then the others."""
-        every = (*(row.tap for row in self.trace.rows), *(one.tap for one in self.taken))
+        every = (*(row.tap for row in self.trace.rows), *(capture.tap for capture in self.taken))
         return tuple(dict.fromkeys(every))
 
     def file_of(self, tap: Tap) -> str:
@@ -72,9 +72,11 @@ def files(captured: Captured) -> Iterator[tuple[str, bytes]]:
 
 
 def _interface_of(captured: Captured, tap: Tap) -> CaptureInterface:
-    taken = next(one for one in captured.taken if one.tap == tap)
+    taken = next(capture for capture in captured.taken if capture.tap == tap)
     matched = captured.matched
-    comments = {id(one.frame): _COMMENTS[one.way] for one in matched.passed if one.tap == tap}
+    comments = {
+        id(packet.frame): _COMMENTS[packet.way] for packet in matched.passed if packet.tap == tap
+    }
     comments |= {id(error.frame): _ERROR for error in matched.errors if error.tap == tap}
     return CaptureInterface(
         *_names(tap),
@@ -126,17 +128,17 @@ def pcapng(interfaces: Sequence[CaptureInterface]) -> bytes:
     packets = sorted(
         (
             (noted.frame.at, number, noted)
-            for number, one in enumerate(interfaces)
-            for noted in one.packets
+            for number, interface in enumerate(interfaces)
+            for noted in interface.packets
         ),
-        key=lambda one: one[:2],
+        key=lambda row: row[:2],
     )
     return b"".join(
         (
             _section(),
             *(_interface(interface) for interface in interfaces),
             *(_packet(number, noted) for _, number, noted in packets),
-            *(_statistics(number, one) for number, one in enumerate(interfaces)),
+            *(_statistics(number, interface) for number, interface in enumerate(interfaces)),
         )
     )
 
@@ -162,11 +164,11 @@ def _section() -> bytes:
     return _block(_SECTION, body, [(_APPLICATION, b"hybridlab")])
 
 
-def _interface(one: CaptureInterface) -> bytes:
+def _interface(interface: CaptureInterface) -> bytes:
     body = struct.pack("<HHI", _ETHERNET, 0, SNAP_BYTES)
     options = [
-        (_NAME, one.name.encode()),
-        (_TEXT, one.text.encode()),
+        (_NAME, interface.name.encode()),
+        (_TEXT, interface.text.encode()),
         (_RESOLUTION, bytes([_NANOSECONDS])),
     ]
     return _block(_INTERFACE, body, options)
@@ -185,10 +187,10 @@ def _packet(number: int, noted: Noted) -> bytes:
     return _block(_PACKET, body, options)
 
 
-def _statistics(number: int, one: CaptureInterface) -> bytes:
-    last = max((noted.frame.at for noted in one.packets), default=0)
+def _statistics(number: int, interface: CaptureInterface) -> bytes:
+    last = max((noted.frame.at for noted in interface.packets), default=0)
     body = struct.pack("<I", number) + _moment(last)
-    return _block(_STATISTICS, body, [(_DROPPED, struct.pack("<Q", one.missed))])
+    return _block(_STATISTICS, body, [(_DROPPED, struct.pack("<Q", interface.missed))])
 
 
 def _moment(at: int) -> bytes:

@@ -314,27 +314,27 @@ class Matched:
     unanswered: tuple[Unanswered, ...]
 
 
-def match(taken: Sequence[Taken], asked: Asked) -> Matched:
+def match(taken: Sequence[Taken], request: Asked) -> Matched:
     """Find the probe's packets, ICMP errors about them, and unanswered ARP requests."""
-    read = [_Reading(one) for one in taken]
-    found = _closure(read, asked)
-    flows = {flow for own in found.values() for one in own for flow in (one, one.reversed())}
+    read = [_Reading(capture) for capture in taken]
+    flows_at = _closure(read, request)
+    flows = {flow for own in flows_at.values() for ends in own for flow in (ends, ends.reversed())}
     passed = [
-        Passed(one.tap, frame, decoded, inside, way)
-        for one in read
-        for frame, decoded, inside, flow in one.packets
-        if (way := _way(flow, found[one.tap]))
+        Passed(reading.tap, frame, decoded, inside, way)
+        for reading in read
+        for frame, decoded, inside, flow in reading.packets
+        if (way := _way(flow, flows_at[reading.tap]))
     ]
     errors = [
-        Refused(one.tap, frame, inside, inside.error)
-        for one in read
-        for frame, _, inside, _ in one.packets
+        Refused(reading.tap, frame, inside, inside.error)
+        for reading in read
+        for frame, _, inside, _ in reading.packets
         if inside.error and inside.error.flow in flows
     ]
     return Matched(
-        tuple(sorted(passed, key=lambda one: one.frame.at)),
-        tuple(sorted(errors, key=lambda one: one.frame.at)),
-        tuple(silence for one in read for silence in one.unanswered()),
+        tuple(sorted(passed, key=lambda packet: packet.frame.at)),
+        tuple(sorted(errors, key=lambda error: error.frame.at)),
+        tuple(silence for reading in read for silence in reading.unanswered()),
     )
 
 
@@ -361,10 +361,10 @@ class _Reading:
     def unanswered(self) -> Iterator[Unanswered]:
         """Addresses with unanswered ARP requests."""
         answered = {arp.sender for arp in self._arps if not arp.asks}
-        asked = [arp.target for arp in self._arps if arp.asks and arp.sender != arp.target]
-        for address in dict.fromkeys(asked):
+        targets = [arp.target for arp in self._arps if arp.asks and arp.sender != arp.target]
+        for address in dict.fromkeys(targets):
             if address not in answered:
-                yield Unanswered(self.tap, address, asked.count(address))
+                yield Unanswered(self.tap, address, targets.count(address))
 
 
 def _datagram(inside: InnerPacket) -> tuple[object, ...]:
@@ -372,22 +372,24 @@ def _datagram(inside: InnerPacket) -> tuple[object, ...]:
     return inside.ident, flow.protocol, flow.source, flow.target, inside.fragment
 
 
-def _way(flow: PacketEnds, there: set[PacketEnds]) -> Way | None:
-    if flow in there:
+def _way(flow: PacketEnds, requests: set[PacketEnds]) -> Way | None:
+    if flow in requests:
         return "there"
-    return "back" if flow.reversed() in there else None
+    return "back" if flow.reversed() in requests else None
 
 
-def _closure(read: Sequence[_Reading], asked: Asked) -> Mapping[Tap, set[PacketEnds]]:
+def _closure(read: Sequence[_Reading], request: Asked) -> Mapping[Tap, set[PacketEnds]]:
     """The probe's flows at each tap, in the direction of its request."""
-    found: dict[Tap, set[PacketEnds]] = {one.tap: set(_seeds(one, asked)) for one in read}
+    flows_at: dict[Tap, set[PacketEnds]] = {
+        reading.tap: set(_seeds(reading, request)) for reading in read
+    }
     marks: dict[_Mark, Way] = {}
     growing = True
     while growing:
         growing = False
-        for one in read:
-            own = found[one.tap]
-            for _, _, inside, flow in one.packets:
+        for reading in read:
+            own = flows_at[reading.tap]
+            for _, _, inside, flow in reading.packets:
                 mark = _mark(inside)
                 way = _way(flow, own)
                 if way is None and mark in marks and flow.source_port is not None:
@@ -397,18 +399,18 @@ def _closure(read: Sequence[_Reading], asked: Asked) -> Mapping[Tap, set[PacketE
                 if way is not None and mark not in marks:
                     marks[mark] = way
                     growing = True
-    return found
+    return flows_at
 
 
-def _seeds(one: _Reading, asked: Asked) -> Iterator[PacketEnds]:
-    if one.tap.place != asked.place:
+def _seeds(reading: _Reading, request: Asked) -> Iterator[PacketEnds]:
+    if reading.tap.place != request.place:
         return
-    for frame, _, inside, flow in one.packets:
-        if frame.direction != "out" or NAMES.get(flow.protocol) != asked.protocol:
+    for frame, _, inside, flow in reading.packets:
+        if frame.direction != "out" or NAMES.get(flow.protocol) != request.protocol:
             continue
-        if flow.source not in asked.sources or flow.target_port is None or inside.error:
+        if flow.source not in request.sources or flow.target_port is None or inside.error:
             continue
-        if (flow.target, flow.target_port) in asked.targets or flow.target_port in asked.ports:
+        if (flow.target, flow.target_port) in request.targets or flow.target_port in request.ports:
             yield flow
 
 

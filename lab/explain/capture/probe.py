@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import cast
 
 from lab._deadline import Deadline
@@ -43,7 +44,7 @@ class CapturePoint:
     ways: tuple[Ways, ...]
     """The intended paths; empty if the packets' path does not follow from the Intent's tables
     alone."""
-    asked: Asked
+    request: Asked
     ends: frozenset[str]
     """Pods and machines of which one should answer."""
     owners: Mapping[str, str]
@@ -69,23 +70,25 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
     owners = dict(_owners(intent))
     if intent.logical:
         around = tuple(_around(intent, cell))
-        asked = _asked(intent, cell, ())
-        addresses = {*asked.sources, *(address for address, _ in asked.targets)}
-        return CapturePoint(around, (), asked, ends, owners, addresses=frozenset(addresses))
+        request = _asked(intent, cell, ())
+        addresses = {*request.sources, *(address for address, _ in request.targets)}
+        return CapturePoint(around, (), request, ends, owners, addresses=frozenset(addresses))
     flow = flow_of(cell)
     paths = walk(intent, flow)
     ways = tuple((stations(path.there), stations(_answer(path))) for path in paths)
     taps = {
-        Tap(one.place, one.device): one.machine for there, back in ways for one in (*there, *back)
+        Tap(station.place, station.device): station.machine
+        for outbound, back in ways
+        for station in (*outbound, *back)
     }
     onward = _onward(intent, paths[0], owners) if flow.forwarded else None
     taps |= dict(onward.taps) if onward else {}
-    asked = _asked(intent, cell, ways)
-    addresses = {*asked.sources, *(address for address, _ in asked.targets)}
-    for station in (one for there, back in ways for one in (*there, *back)):
+    request = _asked(intent, cell, ways)
+    addresses = {*request.sources, *(address for address, _ in request.targets)}
+    for station in chain(*chain(*ways)):
         addresses |= {station.packet.source, station.packet.target}
     rest = frozenset(addresses), onward
-    return CapturePoint(tuple(taps.items()), ways, asked, ends, owners, paths[0].end, *rest)
+    return CapturePoint(tuple(taps.items()), ways, request, ends, owners, paths[0].end, *rest)
 
 
 def _answer(path: Path) -> tuple[Hop, ...]:
@@ -105,14 +108,14 @@ def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoi
     if front is None or server == front.machine or not path.back:
         return None
     flow = Flow(server, front.address, path.flow.port, "udp")
-    one = walk(intent, flow)[0]
-    ways = ((stations(one.there), stations(one.back)),)
+    onward = walk(intent, flow)[0]
+    ways = ((stations(onward.there), stations(onward.back)),)
     taps = {Tap(at.place, at.device): at.machine for way in ways[0] for at in way}
     pod = next(pod for machine in intent.machines for pod in machine.pods if pod.name == server)
     target = frozenset({(front.address, flow.port)})
-    asked = Asked(server, "udp", frozenset({bare(pod.address)}), target)
+    request = Asked(server, "udp", frozenset({bare(pod.address)}), target)
     ends = frozenset({front.machine})
-    return CapturePoint(tuple(taps.items()), ways, asked, ends, owners, one.end)
+    return CapturePoint(tuple(taps.items()), ways, request, ends, owners, onward.end)
 
 
 def _owners(intent: Intent) -> Iterator[tuple[str, str]]:
@@ -127,10 +130,10 @@ def _asked(intent: Intent, cell: Cell, ways: Sequence[Ways]) -> Asked:
     pod = next((pod for pod in machine.pods if pod.name == cell.source.name), None)
     first = (cell.target.address, cell.target.port)
     expected = {
-        (one.packet.target, one.packet.port)
-        for there, _ in ways
-        for one in there
-        if one.place == cell.source.name
+        (station.packet.target, station.packet.port)
+        for outbound, _ in ways
+        for station in outbound
+        if station.place == cell.source.name
     }
     translates = pod is None and bool(expected - {first})
     return Asked(
@@ -196,25 +199,25 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     """
     where = listening(intent, cell)
     expectation = expect(cell, limits)
-    asked = probe(0, cell)
-    if asked.dialect == "throughput":  # the packets of a stream take the same path as others
-        asked, cell = replace(asked, dialect="lab"), replace(cell, min_throughput=None)
+    question = probe(0, cell)
+    if question.dialect == "throughput":  # the packets of a stream take the same path as others
+        question, cell = replace(question, dialect="lab"), replace(cell, min_throughput=None)
     if not cell.sticky:  # one connection; any of several backends is fine
-        asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
+        question, cell = replace(question, tries=1), replace(cell, sticky=len(cell.backends) > 1)
     outcomes: list[Outcome] = []
 
     def ask() -> None:
-        found = provider.probe(lab, intent, [asked], ProbeSettings(timeout, 1), lambda _: None)
-        outcomes.append(found[0])
+        answers = provider.probe(lab, intent, [question], ProbeSettings(timeout, 1), lambda _: None)
+        outcomes.append(answers[0])
 
-    said: list[KernelSaid] = []
+    reports: list[KernelSaid] = []
 
     def ask_traced() -> None:
         routes = route_questions(where.ways)
         places = {tap.place: routes.get(tap.place, ()) for tap, _ in where.taps}
         table = trace_table(cell.protocol, where.addresses)
         flow = TracedFlow(cell.protocol, _ends(where.ways), table)
-        said.extend(
+        reports.extend(
             cast(KernelTracing, provider).trace_kernel(
                 lab, intent, places, flow, ask, Deadline(_SECONDS)
             )
@@ -227,7 +230,7 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     judged = judge(cell, expectation, (outcomes[0],))
     answered = judged.verdict in GREEN and outcomes[0].status == "ok"
     heard = outcomes[0].status not in {"timeout", "error"}
-    matched, seen, conclusion = _seen(
+    matched, packet_trace, conclusion = _seen(
         where, taken, answered=answered, heard=heard, refusal=cell.refusal is not None
     )
     return Captured(
@@ -237,12 +240,12 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
         detail=judged.detail,
         tried=number,
         outcome=outcomes[0],
-        trace=seen,
+        trace=packet_trace,
         conclusion=conclusion,
         taken=taken,
         matched=matched,
         end=where.end,
-        kernel=kernel_words(said),
+        kernel=kernel_words(reports),
         onward=_seen(where.onward, taken, answered=answered, heard=True)[2]
         if where.onward
         else None,
@@ -251,12 +254,12 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
 
 def _ends(ways: Iterable[Ways]) -> Mapping[str, set[tuple[str, str, int]]]:
     """The pairs of addresses that the probe has in each place, with the server's port."""
-    found: dict[str, set[tuple[str, str, int]]] = {}
-    for station in (one for both in ways for way in both for one in way):
+    pairs: dict[str, set[tuple[str, str, int]]] = {}
+    for station in chain(*chain(*ways)):
         packet = station.packet
-        one, other = sorted((packet.source, packet.target))
-        found.setdefault(station.place, set()).add((one, other, packet.port))
-    return found
+        low, high = sorted((packet.source, packet.target))
+        pairs.setdefault(station.place, set()).add((low, high, packet.port))
+    return pairs
 
 
 def _seen(
@@ -267,15 +270,17 @@ def _seen(
     heard: bool,
     refusal: bool = False,
 ) -> tuple[Matched, Trace, Conclusion]:
-    matched = match(taken, where.asked)
-    blind = frozenset(one.tap for one in taken if one.blind)
-    seen = (
+    matched = match(taken, where.request)
+    blind = frozenset(capture.tap for capture in taken if capture.blind)
+    packet_trace = (
         trace(where.ways, matched, well=answered, blind=blind)
         if where.ways
         else by_time(where.taps, where.ends, matched)
     )
-    found = conclude(seen, well=answered, owners=where.owners, heard=heard, refusal=refusal)
-    return matched, seen, found
+    conclusion = conclude(
+        packet_trace, well=answered, owners=where.owners, heard=heard, refusal=refusal
+    )
+    return matched, packet_trace, conclusion
 
 
 def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
@@ -296,9 +301,9 @@ def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
     if CAPTURE not in provider.abilities:
         return None
     for number in range(_TRIES * len(walk(intent, flow_of(cell)))):
-        found = capture_probe(
+        captured = capture_probe(
             provider, lab, intent, cell, limits, timeout=timeout, number=number + 1, traced=True
         )
-        if not found.well:
-            return found
+        if not captured.well:
+            return captured
     return None

@@ -137,36 +137,38 @@ def trace(
 
     """
     # a path that ends at a card that is down has no stations
-    ends = [there[-1].packet.target if there else "" for there, _ in ways]
+    ends = [outbound[-1].packet.target if outbound else "" for outbound, _ in ways]
     traces = [
-        replace(_along(there, back, _of_end(matched, end, ends), blind), way=number)
-        for number, ((there, back), end) in enumerate(zip(ways, ends, strict=True))
+        replace(_along(outbound, back, _of_end(matched, end, ends), blind), way=number)
+        for number, ((outbound, back), end) in enumerate(zip(ways, ends, strict=True))
     ]
-    return max(traces, key=lambda one: (not well and _is_lost(one), _distance(one)))
+    return max(
+        traces, key=lambda candidate: (not well and _is_lost(candidate), _distance(candidate))
+    )
 
 
 def _of_end(matched: Matched, end: str, ends: Collection[str]) -> Matched:
     """Without the packets of connections that translation led to another of the ends."""
     ports: dict[str, set[int | None]] = defaultdict(set)
-    for one in matched.passed:
-        if one.way == "there" and one.inside.flow.target in ends:
-            ports[one.inside.flow.target].add(one.inside.flow.source_port)
+    for packet in matched.passed:
+        if packet.way == "there" and packet.inside.flow.target in ends:
+            ports[packet.inside.flow.target].add(packet.inside.flow.source_port)
     others = {port for other in ends if other != end for port in ports[other]} - ports[end]
 
-    def is_own(one: Passed) -> bool:
-        flow = one.inside.flow
-        port = flow.source_port if one.way == "there" else flow.target_port
+    def is_own(packet: Passed) -> bool:
+        flow = packet.inside.flow
+        port = flow.source_port if packet.way == "there" else flow.target_port
         return port is None or port not in others
 
     return replace(matched, passed=tuple(filter(is_own, matched.passed)))
 
 
-def _is_lost(one: Trace) -> bool:
+def _is_lost(trace: Trace) -> bool:
     """Whether the probe was on this path, and something of it or its answer is missing there."""
-    sights = [[row.question for row in one.there], [row.answer for row in one.back]]
+    sights = [[row.question for row in trace.there], [row.answer for row in trace.back]]
     if not any(sight.seen for sight in sights[0]):
         return False
-    return any(not any(one.seen for one in each) or _lost(each) is not None for each in sights)
+    return any(not any(sight.seen for sight in each) or _lost(each) is not None for each in sights)
 
 
 def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matched) -> Trace:
@@ -183,32 +185,34 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
 
     """
     machines = dict(taps)
-    sights = {key: replace(one, strangers_mac="") for key, one in _sights(matched.passed).items()}
+    sights = {
+        key: replace(sight, strangers_mac="") for key, sight in _sights(matched.passed).items()
+    }
     rows = []
-    for (tap, passing, way), sight in sorted(sights.items(), key=lambda one: one[1].first):
+    for (tap, passing, way), sight in sorted(sights.items(), key=lambda pair: pair[1].first):
         if way == "there":
             answer = sights.get((tap, _turned(passing), "back"), NOTHING)
             rows.append(Row(tap, machines[tap], passing, True, True, sight, answer))
-    back = sorted((row for row in rows if row.answer.seen), key=lambda one: one.answer.first)
+    back = sorted((row for row in rows if row.answer.seen), key=lambda row: row.answer.first)
     shown = {row.tap for row in rows}
     others = [
         Row(tap, machine, None, False, False, NOTHING, NOTHING)
         for tap, machine in taps
         if tap not in shown
     ]
-    found = _whole([*rows, *others], tuple(rows), tuple(back), matched)
-    return replace(found, known=False, arrived=any(tap.place in ends for tap in shown))
+    trace = _whole([*rows, *others], tuple(rows), tuple(back), matched)
+    return replace(trace, known=False, arrived=any(tap.place in ends for tap in shown))
 
 
 _Sights = Mapping[tuple[Tap, Passing, Way], Sight]
 
 
 def _along(
-    there: Sequence[Station], back: Sequence[Station], matched: Matched, blind: Collection[Tap]
+    outbound: Sequence[Station], back: Sequence[Station], matched: Matched, blind: Collection[Tap]
 ) -> Trace:
     sights = _sights(matched.passed)
     rows: dict[tuple[Tap, Passing], Row] = {}
-    for station in there:
+    for station in outbound:
         key = Tap(station.place, station.device), station.passing
         question = _sight(sights, station, "there")
         rows[key] = Row(
@@ -216,7 +220,7 @@ def _along(
             asks=station.packet,
             exact=station.kind in _EXACT,
         )
-    asked = [(Tap(one.place, one.device), one.passing) for one in there]
+    request_keys = [(Tap(station.place, station.device), station.passing) for station in outbound]
     answered = []
     for station in back:
         key = Tap(station.place, station.device), _turned(station.passing)
@@ -228,10 +232,14 @@ def _along(
         )  # fmt: skip
         answered.append(key)
     rows = {key: replace(row, blind=row.tap in blind) for key, row in rows.items()}
-    bridges = {Tap(one.place, one.device) for one in (*there, *back) if one.kind == "bridge"}
+    bridges = {
+        Tap(station.place, station.device)
+        for station in (*outbound, *back)
+        if station.kind == "bridge"
+    }
     return _whole(
         list(rows.values()),
-        _shown([(rows[key], rows[key].question) for key in asked], bridges),
+        _shown([(rows[key], rows[key].question) for key in request_keys], bridges),
         _shown([(rows[key], rows[key].answer) for key in answered], bridges),
         matched,
     )
@@ -253,12 +261,12 @@ def _shown(rows: Sequence[tuple[Row, Sight]], bridges: Collection[Tap]) -> tuple
 
 
 def _whole(
-    rows: Sequence[Row], there: tuple[Row, ...], back: tuple[Row, ...], matched: Matched
+    rows: Sequence[Row], outbound: tuple[Row, ...], back: tuple[Row, ...], matched: Matched
 ) -> Trace:
-    began = min((one.frame.at for one in matched.passed), default=0)
+    began = min((packet.frame.at for packet in matched.passed), default=0)
     return Trace(
         tuple(rows),
-        there,
+        outbound,
         back,
         began,
         _reset(rows, matched.passed),
@@ -267,11 +275,11 @@ def _whole(
     )
 
 
-def _distance(one: Trace) -> tuple[int, int, int]:
+def _distance(trace: Trace) -> tuple[int, int, int]:
     return (
-        sum(1 for row in one.there if row.question.seen),
-        sum(1 for row in one.back if row.answer.seen),
-        -(find_change(one) is not None),
+        sum(1 for row in trace.there if row.question.seen),
+        sum(1 for row in trace.back if row.answer.seen),
+        -(find_change(trace) is not None),
     )
 
 
@@ -281,31 +289,31 @@ def _turned(passing: Passing) -> Passing:
 
 def _sight(sights: _Sights, station: Station, way: Way) -> Sight:
     """At a port, all packets are for other devices' MACs, since it is no end point."""
-    found = sights.get((Tap(station.place, station.device), station.passing, way), NOTHING)
-    return replace(found, strangers_mac="") if station.kind == "port" else found
+    sight = sights.get((Tap(station.place, station.device), station.passing, way), NOTHING)
+    return replace(sight, strangers_mac="") if station.kind == "port" else sight
 
 
 def _sights(passed: Iterable[Passed]) -> _Sights:
     groups: dict[tuple[Tap, Passing, Way], list[Passed]] = defaultdict(list)
-    for one in passed:
-        passing: Passing = "out" if one.frame.direction == "out" else "in"
-        groups[one.tap, passing, one.way].append(one)
-    return {key: _seen(found) for key, found in groups.items()}
+    for packet in passed:
+        passing: Passing = "out" if packet.frame.direction == "out" else "in"
+        groups[packet.tap, passing, packet.way].append(packet)
+    return {key: _seen(packets) for key, packets in groups.items()}
 
 
-def _seen(found: Sequence[Passed]) -> Sight:
-    mine = [one for one in found if one.frame.direction != "other"]
-    stranger = "" if mine else found[0].decoded.target_mac
-    first = (mine or found)[0]
+def _seen(packets: Sequence[Passed]) -> Sight:
+    mine = [packet for packet in packets if packet.frame.direction != "other"]
+    stranger = "" if mine else packets[0].decoded.target_mac
+    first = (mine or packets)[0]
     return Sight(
-        packets=len(mine or found),
-        covered=covered(one.inside for one in mine or found),
+        packets=len(mine or packets),
+        covered=covered(packet.inside for packet in mine or packets),
         first=first.frame.at,
         flow=first.inside.flow,
         ttl=first.inside.ttl,
-        data=any(one.inside.data or not one.inside.flags for one in mine or found),
-        confirms=any(one.inside.confirms for one in mine or found),
-        repeated=repeated(one.inside for one in mine or found),
+        data=any(packet.inside.data or not packet.inside.flags for packet in mine or packets),
+        confirms=any(packet.inside.confirms for packet in mine or packets),
+        repeated=repeated(packet.inside for packet in mine or packets),
         tunnels=" in ".join(str(outer) for outer in reversed(first.decoded.outers)),
         depth=len(first.decoded.outers),
         strangers_mac=stranger,
@@ -314,7 +322,7 @@ def _seen(found: Sequence[Passed]) -> Sight:
 
 def _reset(rows: Sequence[Row], passed: Sequence[Passed]) -> Row | None:
     """The row where the first RST that answers the request was seen first."""
-    answers = [one for one in passed if one.way == "back"]
+    answers = [packet for packet in passed if packet.way == "back"]
     if not answers or not answers[0].inside.reset:
         return None
     first = answers[0]
@@ -415,13 +423,13 @@ def conclude(
         Whether an ICMP error is the answer that is expected.
 
     """
-    found = _conclude(trace, well=well, owners=owners, heard=heard)
-    if refusal and not heard and found.way == "question":
-        found = _lost_error(trace, found) or found
+    conclusion = _conclude(trace, well=well, owners=owners, heard=heard)
+    if refusal and not heard and conclusion.way == "question":
+        conclusion = _lost_error(trace, conclusion) or conclusion
     change = None if well else find_change(trace)
     if change is None:
-        return found
-    return replace(found, sentence=f"{change.sentence}; {found.sentence}", change=change)
+        return conclusion
+    return replace(conclusion, sentence=f"{change.sentence}; {conclusion.sentence}", change=change)
 
 
 def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool) -> Conclusion:
@@ -460,24 +468,24 @@ def _unanswered(trace: Trace, errors: str) -> Conclusion:
     end = trace.there[-1]
     last = _point(end, "question")
     if not trace.arrived:
-        said = f"last seen {last}, and nowhere after that{errors}"
-        return Conclusion("question-lost", said, last)
+        sentence = f"last seen {last}, and nowhere after that{errors}"
+        return Conclusion("question-lost", sentence, last)
     kind: Kind = "refused" if trace.errors else "unanswered"
     missing = _point(trace.back[0], "answer") if trace.back else last
     return Conclusion(kind, f"last seen {last}; no answer came from there{errors}", last, missing)
 
 
-def _lost_error(trace: Trace, found: Conclusion) -> Conclusion | None:
+def _lost_error(trace: Trace, conclusion: Conclusion) -> Conclusion | None:
     """Where an ICMP error that was sent back got lost; None if there is none, or it came back."""
-    seen = {error.tap: error for error in trace.errors if error.frame.direction != "other"}
-    back = [at for at, row in enumerate(trace.there) if row.tap in seen]
+    error_at = {error.tap: error for error in trace.errors if error.frame.direction != "other"}
+    back = [at for at, row in enumerate(trace.there) if row.tap in error_at]
     if not back or back[0] == 0:
         return None
-    error = seen[trace.there[back[0]].tap]
+    error = error_at[trace.there[back[0]].tap]
     last = Point(error.tap, "out" if error.frame.direction == "out" else "in")
     missing = Point(trace.there[back[0] - 1].tap, None)
-    sentence = f"{found.sentence}, last seen {last}; it was not seen at {missing.tap}"
-    return replace(found, sentence=sentence, last=last, missing=missing, way="answer")
+    sentence = f"{conclusion.sentence}, last seen {last}; it was not seen at {missing.tap}"
+    return replace(conclusion, sentence=sentence, last=last, missing=missing, way="answer")
 
 
 def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
@@ -486,9 +494,9 @@ def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
     came = f"the answer was seen {home} after {after:.2f} ms"
     if well:
         return Conclusion("answered", f"{came}{errors}", home)
-    there = max(row.question.covered for row in trace.there)
+    sent = max(row.question.covered for row in trace.there)
     back = max(row.answer.covered for row in trace.back)
-    went = f"{quantity(there, 'byte')} went there and {back:,} came back"
+    went = f"{quantity(sent, 'byte')} went there and {back:,} came back"
     begins, ends = trace.there[0], trace.there[-1]
     asks, answers = begins.question, trace.back[-1].answer
     source, target = begins.tap.place, ends.tap.place
@@ -496,12 +504,12 @@ def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
     echoes = begins.asks is not None and begins.asks.protocol == "udp"
     taken = asks.confirms and not (answers.repeated and answers.data)
     waits = taken and _at_target(asks, answers)
-    if trace.known and (back < there if echoes else waits):
+    if trace.known and (back < sent if echoes else waits):
         answered = _point(trace.back[0], "answer")
-        said = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
-        return Conclusion("unanswered", said, arrived, answered, "answer")
-    said = f"{came}, and {source} did not go on; {went}{errors}"
-    return Conclusion("untaken", said, home, leaves, "answer")
+        sentence = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
+        return Conclusion("unanswered", sentence, arrived, answered, "answer")
+    sentence = f"{came}, and {source} did not go on; {went}{errors}"
+    return Conclusion("untaken", sentence, home, leaves, "answer")
 
 
 def _at_target(asks: Sight, answers: Sight) -> bool:
@@ -536,10 +544,10 @@ def find_change(trace: Trace) -> Change | None:
     for row in trace.rows:
         for packet in filter(None, (row.asks, row.answers)):
             shown[row.tap.place] += (packet, packet.answered())
-    there = [(row, row.question, row.asks) for row in trace.there]
+    requests = [(row, row.question, row.asks) for row in trace.there]
     back = [(row, row.answer, row.answers) for row in trace.back]
     begins = trace.there[0].tap.place if trace.there else ""
-    return _changed(there, "question", shown, "") or _changed(back, "answer", shown, begins)
+    return _changed(requests, "question", shown, "") or _changed(back, "answer", shown, begins)
 
 
 _EXACT = frozenset({"endpoint", "card"})
@@ -579,13 +587,13 @@ def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
     if flow is None:
         return ""
     port = flow.source_port if answer else flow.target_port
-    for what, seen, wanted in (
+    for field, observed, wanted in (
         ("source", flow.source, [packet.source for packet in packets]),
         ("target", flow.target, [packet.target for packet in packets]),
         ("port", port, [packet.port for packet in packets]),
     ):
-        if seen is not None and seen not in wanted:
-            return f"{what} is {seen}, which should be {wanted[0]}"
+        if observed is not None and observed not in wanted:
+            return f"{field} is {observed}, which should be {wanted[0]}"
     return ""
 
 
@@ -594,20 +602,20 @@ def _words(
 ) -> str:
     """Where the packet was last seen, and where it was missing."""
     last, missing = rows[lost - 1], rows[lost]
-    seen = f"last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
+    sighting = f"last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
     does = "left" if _passing(missing, way) == "out" else "arrived at"
     mac = sights[lost].strangers_mac
     if mac:
         whose = owners.get(mac, "").replace(" ", "'s ")
         whose = f"is {whose}" if whose else "no device of the lab has"
-        return f"{seen}; at {missing.tap} it came in for the MAC {mac}, which {whose}"
+        return f"{sighting}; at {missing.tap} it came in for the MAC {mac}, which {whose}"
     if not _some(sights, lost):
         if missing.blind:
-            return f"{seen}; nothing can be captured at {missing.tap}, where it goes next"
-        return f"{seen}; it never {does} {missing.tap}"
+            return f"{sighting}; nothing can be captured at {missing.tap}, where it goes next"
+        return f"{sighting}; it never {does} {missing.tap}"
     whole = max(sight.covered for sight in sights)
     part = max(sight.covered for sight in sights[lost:])
-    return f"{seen}: of {quantity(whole, 'byte')} only {part:,} {does} {missing.tap}"
+    return f"{sighting}: of {quantity(whole, 'byte')} only {part:,} {does} {missing.tap}"
 
 
 def _carried(row: Row, sight: Sight) -> str:

@@ -20,7 +20,9 @@ def _seen(
     intent: Intent, machine: MachineIntent, session: Session, facts: NodeFacts, by: By
 ) -> SeenSession | None:
     control = bird_of(intent, machine, by)
-    return next((one for one in facts.sessions if control.has(session, one.name)), None)
+    return next(
+        (candidate for candidate in facts.sessions if control.has(session, candidate.name)), None
+    )
 
 
 def _is_shut(
@@ -28,22 +30,26 @@ def _is_shut(
 ) -> bool:
     """Whether the other end has disabled the session with that peer."""
     facts, far = observed.get(session.machine), intent.machine(session.machine)
-    back = [one for one in (far.speaker.sessions if far.speaker else ()) if one.machine == peer]
-    seen = _seen(intent, far, back[0], facts, by) if facts and back else None
-    return seen is not None and seen.state == _SHUT
+    back = [
+        candidate
+        for candidate in (far.speaker.sessions if far.speaker else ())
+        if candidate.machine == peer
+    ]
+    actual = _seen(intent, far, back[0], facts, by) if facts and back else None
+    return actual is not None and actual.state == _SHUT
 
 
 def _difference(
-    intent: Intent, machine: MachineIntent, session: Session, seen: SeenSession | None, by: By
+    intent: Intent, machine: MachineIntent, session: Session, actual: SeenSession | None, by: By
 ) -> Difference:
-    shut, control = seen is None or seen.state == _SHUT, bird_of(intent, machine, by)
+    shut, control = actual is None or actual.state == _SHUT, bird_of(intent, machine, by)
     far = bird_of(intent, intent.machine(session.machine), by)
     return differs(
         "session-down" if shut else "session-waiting",
         machine.name,
         BgpSubject(session.machine),
         _ESTABLISHED,
-        "there is none" if seen is None else f"{seen.state} {seen.info}".strip(),
+        "there is none" if actual is None else f"{actual.state} {actual.info}".strip(),
         control.ask("show protocols"),
         control.enable(session)
         if shut
@@ -54,10 +60,10 @@ def _difference(
     )
 
 
-def _brings(intent: Intent, one: str, other: str) -> Iterator[Concern]:
+def _brings(intent: Intent, first: str, second: str) -> Iterator[Concern]:
     """The routes that are missing without the session between two machines."""
-    for here, there in ((one, other), (other, one)):
-        destinations = set(_learned(intent.machine(here), intent.machine(there)))
+    for here, peer in ((first, second), (second, first)):
+        destinations = set(_learned(intent.machine(here), intent.machine(peer)))
         yield from ((here, RouteSubject(destination)) for destination in destinations)
         speaker = intent.machine(here).speaker
         if speaker and speaker.passes_on:
@@ -94,18 +100,18 @@ class BgpSessionsCheck(Check):
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:
         intent, by = look.intent, look.by
-        there = {machine.name for machine in intent.machines}
+        names = {machine.name for machine in intent.machines}
         for machine in intent.machines:
             facts = look.observed.get(machine.name)
             if machine.speaker is None or facts is None or not facts.sessions:
                 continue
             for session in machine.speaker.sessions:
-                if session.machine not in there:
+                if session.machine not in names:
                     continue
-                seen = _seen(intent, machine, session, facts, by)
-                if seen and seen.info.startswith(_ESTABLISHED):
+                actual = _seen(intent, machine, session, facts, by)
+                if actual and actual.info.startswith(_ESTABLISHED):
                     continue
-                waits = seen is not None and seen.state != _SHUT
+                waits = actual is not None and actual.state != _SHUT
                 if waits and _is_shut(intent, look.observed, session, machine.name, by):
                     continue
-                yield _difference(intent, machine, session, seen, by)
+                yield _difference(intent, machine, session, actual, by)

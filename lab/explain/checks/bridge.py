@@ -49,11 +49,15 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
     if look.intended.tunnel is not None or not look.observed.knows("networks"):
         return
     wanted = {str(ip_interface(text).network) for text in bridge.addresses}
-    there = {
-        str(ip_interface(text).network) for one in look.observed.bridges for text in one.addresses
+    networks = {
+        str(ip_interface(text).network)
+        for bridge in look.observed.bridges
+        for text in bridge.addresses
     }
-    if not wanted <= there:
-        names = ", ".join(f"{one.name} {' '.join(one.addresses)}" for one in look.observed.bridges)
+    if not wanted <= networks:
+        names = ", ".join(
+            f"{bridge.name} {' '.join(bridge.addresses)}" for bridge in look.observed.bridges
+        )
         yield look.differs(
             "bridge-missing",
             OtherSubject("the pods' HNS network"),
@@ -64,24 +68,26 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
         )
 
 
-def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Difference]:
+def _values(look: Look, bridge: Bridge, actual: Bridge, shows: str) -> Iterator[Difference]:
     subject = DeviceSubject(bridge.name, "bridge")
-    device, mtu = bridge.name, seen.mtu
+    device, mtu = bridge.name, actual.mtu
     yield from look.addresses(
-        "bridge-address", subject, device, bridge.addresses, seen.addresses, shows
+        "bridge-address", subject, device, bridge.addresses, actual.addresses, shows
     )
     yield from _mtu(look, subject, device, bridge.mtu, mtu)
 
 
 def _mtu(
-    look: Look, subject: DeviceSubject, device: str, wanted: int, seen: int
+    look: Look, subject: DeviceSubject, device: str, wanted: int, actual: int
 ) -> Iterator[Difference]:
     """A bridge has the smallest MTU of its ports, and gets it again with theirs."""
-    ports = [link.name for link in look.observed.links if (link.master, link.mtu) == (device, seen)]
+    ports = [
+        link.name for link in look.observed.links if (link.master, link.mtu) == (device, actual)
+    ]
     mends = " && ".join(f"ip link set dev {name} mtu {wanted}" for name in (*ports, device))
     shows = f"ip link show dev {device}"
-    for found in look.mtu("bridge-mtu", subject, device, wanted, seen, shows):
-        yield replace(found, mends=mends)
+    for difference in look.mtu("bridge-mtu", subject, device, wanted, actual, shows):
+        yield replace(difference, mends=mends)
 
 
 def _filter(look: Look) -> Iterator[Difference]:
@@ -113,12 +119,12 @@ def _proxies(look: Look) -> Iterator[Difference]:
 
 
 def _missing(look: Look, subject: DeviceSubject, fix: str) -> Difference:
-    there = ", ".join(bridge.name for bridge in look.observed.bridges) or "none"
+    names = ", ".join(bridge.name for bridge in look.observed.bridges) or "none"
     return look.differs(
         "bridge-missing",
         subject,
         "there",
-        f"no such bridge (there: {there})",
+        f"no such bridge (there: {names})",
         "ip -details link show type bridge",
         fix,
     )
@@ -148,10 +154,13 @@ class BridgeCheck(Check):
         link = look.observed.link(bridge.name)
         subject = DeviceSubject(bridge.name, "bridge")
         shows = f"ip -details address show dev {bridge.name}"
-        seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
+        actual = next(
+            (candidate for candidate in look.observed.bridges if candidate.name == bridge.name),
+            None,
+        )
         if bridge.switch and link:  # it is a port of that switch
-            seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
-        if seen is None:
+            actual = Bridge(link.name, link.mac, link.addresses, link.mtu)
+        if actual is None:
             again = "restart the network add-on on this node, and delete its pods"
             yield _missing(look, subject, again if look.by == "kubernetes" else NEW_LAB)
             return
@@ -159,7 +168,7 @@ class BridgeCheck(Check):
             mends = f"ip link set dev {bridge.name} up"
             words = ("up", "set down", shows, mends)
             yield look.differs("bridge-down", subject, *words, attribute="up")
-        yield from _values(look, bridge, seen, shows)
+        yield from _values(look, bridge, actual, shows)
         if bridge.switch is None:
             yield from _filter(look)
         yield from _proxies(look)
@@ -234,8 +243,8 @@ class SwitchCheck(Check):
             yield look.differs("bridge-down", subject, *words, attribute="up")
         yield from _mtu(look, subject, switch.name, switch.mtu, link.mtu)
         tunnel = look.intended.tunnel
-        seen = look.observed.link(tunnel.name) if tunnel else None
-        if seen is not None:  # TunnelCheck reports its other differences
-            yield from _plugged(look, switch, seen, PortSubject(seen.name))
+        actual = look.observed.link(tunnel.name) if tunnel else None
+        if actual is not None:  # TunnelCheck reports its other differences
+            yield from _plugged(look, switch, actual, PortSubject(actual.name))
         for port in switch.ports:
             yield from _port(look, switch, PortSubject(port.name, port.machine))

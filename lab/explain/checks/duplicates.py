@@ -85,10 +85,10 @@ def _drawn(intent: Intent, observed: Mapping[str, NodeFacts], text: str) -> Iter
         facts = observed.get(machine.name)
         for route in machine.routes if facts else ():
             if route.by and route.destination == cidr:
-                seen = (
+                actual = (
                     [route for route in facts.routes if route.destination == cidr] if facts else []
                 )
-                if seen and (seen[0].device, seen[0].via) != (route.device, route.via):
+                if actual and (actual[0].device, actual[0].via) != (route.device, route.via):
                     yield machine.name, RouteSubject(cidr)
 
 
@@ -116,8 +116,8 @@ def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
                     (machine.name, DeviceSubject(device.name)),
                 )
         bridges = (machine.bridge,) if machine.bridge else ()
-        for one in (*machine.interfaces, *bridges):
-            yield ("mac", one.mac), (machine.name, DeviceSubject(one.name))
+        for link in (*machine.interfaces, *bridges):
+            yield ("mac", link.mac), (machine.name, DeviceSubject(link.name))
         for bridge in bridges:
             yield from (
                 (("cidr", text), (machine.name, DeviceSubject(bridge.name)))
@@ -142,17 +142,17 @@ def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tupl
 
 def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner]) -> Difference:
     kind, value = claim
-    name, what, shows = _CLAIMS[kind]
+    name, resource, shows = _CLAIMS[kind]
     pod = held.owner.name if isinstance(held.owner, PodSubject) else ""
     inside = IN_POD if pod else ""
     return differs(
         name,
         held.node,
-        ClaimSubject(what, value, "" if pod else held.device, pod),
+        ClaimSubject(resource, value, "" if pod else held.device, pod),
         "nobody else's",
         "also " + ", ".join(f"{_words_of(owner)} of {node}" for node, owner in others),
         f"{inside}{shows} show dev {held.device}",
-        inside + (_mends(intent.machine(held.node), kind, held) or _words(what, held)),
+        inside + (_mends(intent.machine(held.node), kind, held) or _words(resource, held)),
         others=tuple(others),
         place=pod,
     )
@@ -169,8 +169,8 @@ def _words_of(owner: Subject) -> str:
     return owner.name if isinstance(owner, DeviceSubject) else str(owner)
 
 
-def _words(what: str, held: _Held) -> str:
-    return f"give {_words_of(held.owner)} of {held.node} its own {what}"
+def _words(resource: str, held: _Held) -> str:
+    return f"give {_words_of(held.owner)} of {held.node} its own {resource}"
 
 
 def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
@@ -186,7 +186,7 @@ def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
     if kind == "cidr":
         cidr = str(ip_interface(held.text).network)
         static = [route for route in machine.routes if route.by is None]
-        lines += [replace_route(one) for one in static if one.destination == cidr]
+        lines += [replace_route(route) for route in static if route.destination == cidr]
     return " && ".join(lines)
 
 
@@ -218,24 +218,28 @@ class DuplicatesCheck(Check):
         for node, facts in observed.items():
             for claim, held in _claims(node, facts, _ranges(intent)):
                 claims.setdefault(claim, []).append(held)
-        for claim, there in sorted(claims.items(), key=lambda one: one[0][0] != "mac"):
+        for claim, holders in sorted(claims.items(), key=lambda pair: pair[0][0] != "mac"):
             owner = owners.get(claim)
             if owner is None:
-                if len(there) > 1:
-                    found = _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
-                    yield _of_gateway(found, there[-1], gateways)
+                if len(holders) > 1:
+                    difference = _twice(
+                        intent, claim, holders[-1], [holder.who for holder in holders[:-1]]
+                    )
+                    yield _of_gateway(difference, holders[-1], gateways)
                 continue
-            for one in there:
-                if one.who != owner:
-                    found = _of_gateway(_twice(intent, claim, one, [owner]), one, gateways)
-                    drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
-                    yield replace(found, concerns=tuple(drawn))
+            for holder in holders:
+                if holder.who != owner:
+                    difference = _of_gateway(
+                        _twice(intent, claim, holder, [owner]), holder, gateways
+                    )
+                    drawn = _drawn(intent, observed, holder.text) if claim[0] == "cidr" else ()
+                    yield replace(difference, concerns=tuple(drawn))
 
 
 def _of_gateway(
-    found: Difference, held: _Held, gateways: Collection[tuple[str, str, str]]
+    difference: Difference, held: _Held, gateways: Collection[tuple[str, str, str]]
 ) -> Difference:
     """The difference, as a consequence if it is of a virtual gateway's address."""
     if (held.node, held.device, held.text) not in gateways:
-        return found
-    return replace(found, kind="gateway-twice", fault="")
+        return difference
+    return replace(difference, kind="gateway-twice", fault="")

@@ -58,12 +58,12 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
     link = look.observed.link(card.name)
     subject, shows = DeviceSubject(card.name, "card"), f"ip -details address show dev {card.name}"
     if link is None:
-        there = ", ".join(link.name for link in look.observed.links)
+        names = ", ".join(link.name for link in look.observed.links)
         yield look.differs(
             "link-missing",
             subject,
             "there",
-            f"no such device (there: {there})",
+            f"no such device (there: {names})",
             "ip link",
             "plug it in, or rename the card with this MAC: " + card.mac,
         )
@@ -89,9 +89,9 @@ def _switched(look: Look, card: Interface) -> Iterator[Difference]:
     shows = f"ip -details link show dev {card.card}"
     if link is None or not link.up:
         mends = f"ip link set dev {card.card} up"
-        there = "set down" if link else "no such device"
+        state = "set down" if link else "no such device"
         attribute = "up" if link else ""
-        yield look.differs("link-down", subject, "up", there, shows, mends, attribute=attribute)
+        yield look.differs("link-down", subject, "up", state, shows, mends, attribute=attribute)
     else:
         yield from look.mtu("link-mtu", subject, str(card.card), card.mtu, link.mtu, shows)
 
@@ -148,7 +148,9 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
     if look.intended.tunnel:
         wanted.append(("tunnel-port-dropped", "udp", look.intended.tunnel.port, "the tunnel"))
     for kind, protocol, port, whose in wanted:
-        if not any(one == protocol and first <= port <= last for one, first, last in open_ports):
+        if not any(
+            allowed == protocol and first <= port <= last for allowed, first, last in open_ports
+        ):
             yield look.differs(
                 kind,
                 FirewallSubject(),
@@ -173,7 +175,7 @@ def _is_elsewhere(look: Look, device: str) -> bool:
     """Whether a device is on a network outside the lab, such as the management network."""
     machine = look.intended
     ours = {card.name for card in machine.interfaces}
-    ours |= {one.name for one in (machine.bridge, machine.tunnel) if one}
+    ours |= {link.name for link in (machine.bridge, machine.tunnel) if link}
     links = (link for link in look.observed.links if link.name == device)
     return device not in ours and any(link.addresses for link in links)
 

@@ -61,10 +61,10 @@ def _at_balancer(difference: Difference, hop: Hop, path: Path) -> bool:
 
 
 def _bound(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    seen = observed[port.chassis].switching if port.chassis in observed else None
-    if seen is None:
+    switching = observed[port.chassis].switching if port.chassis in observed else None
+    if switching is None:
         return
-    device = seen.port(port.device)
+    device = switching.port(port.device)
     if device is None or device.logical != port.name:
         yield differs(
             "port-unbound",
@@ -83,10 +83,10 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
     """Each chassis has a tunnel to every other."""
     ends = {machine.name: machine.chassis.local for machine in intent.machines if machine.chassis}
     for name in ends:
-        seen = observed[name].switching if name in observed else None
-        if seen is None:
+        switching = observed[name].switching if name in observed else None
+        if switching is None:
             continue
-        remotes = {port.remote for port in seen.ports if port.kind == "geneve"}
+        remotes = {port.remote for port in switching.ports if port.kind == "geneve"}
         for other, address in ends.items():
             if other != name and address not in remotes:
                 yield differs(
@@ -104,8 +104,8 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
 class _Judged:
     """The databases and their differences."""
 
-    def __init__(self, intent: Intent, network: LogicalNetwork, seen: Databases) -> None:
-        self._network, self._seen = network, seen
+    def __init__(self, intent: Intent, network: LogicalNetwork, databases: Databases) -> None:
+        self._network, self._seen = network, databases
         self._services: tuple[ProxiedService, ...] = next(
             (machine.translation.services for machine in intent.machines if machine.translation), ()
         )
@@ -131,11 +131,11 @@ class _Judged:
         """Differences of one node's switch: its chassis, ports and ACLs."""
         node = switch.name
         yield from self._registered(node)
-        there = self._seen.switch(switch.name)
-        known = there.ports if there else {}
+        actual = self._seen.switch(switch.name)
+        known = actual.ports if actual else {}
         for port in switch.ports:
             yield from self._port(switch, port, known)
-        for barrier in there.barriers if there else ():
+        for barrier in actual.barriers if actual else ():
             first, last = barrier.ports or (0, 65_535)
             name_server = barrier.ports and first <= DNS_PORT <= last
             yield self._differs(
@@ -153,15 +153,15 @@ class _Judged:
         chassis = self._chassis.get(node)
         if chassis is None:
             return
-        found = self._seen.chassis.get(chassis.name)
-        if found != chassis.local:
+        address = self._seen.chassis.get(chassis.name)
+        if address != chassis.local:
             yield self._differs(
                 "tunnel-local",
                 node,
                 ChassisSubject(chassis.name),
                 f"registered with {chassis.local}",
-                f"registered with {found or 'no address'}"
-                if found is not None
+                f"registered with {address or 'no address'}"
+                if address is not None
                 else "not registered",
                 f"{_SOUTH} show",
                 f"see ovn-controller on {node}: its log, and 'ovs-vsctl get Open_vSwitch . "
@@ -199,8 +199,8 @@ class _Judged:
     def routes(self) -> Iterator[Difference]:
         """The chassis by which each switch's packets leave."""
         for route in self._network.routes:
-            found = self._seen.routes.get(route.source)
-            if found != route.via:
+            gateway = self._seen.routes.get(route.source)
+            if gateway != route.via:
                 router = self._network.router
                 node = next(
                     switch.name
@@ -212,7 +212,7 @@ class _Judged:
                     node,
                     LogicalSubject("route", route.source),
                     f"via {route.via}",
-                    f"via {found}" if found else "there is none",
+                    f"via {gateway}" if gateway else "there is none",
                     f"{_NORTH} lr-route-list {router}",
                     f"{_NORTH} --may-exist --policy=src-ip lr-route-add {router} {route.source} "
                     f"{route.via}",
@@ -222,15 +222,15 @@ class _Judged:
         """Services, switch by switch; a difference on all of them is reported once."""
         serving = {}
         for switch in self._network.switches:
-            seen = self._seen.switch(switch.name)
-            there = {
-                (one.protocol, str(one.address), one.port): set(one.backends)
-                for one in (seen.balanced if seen else ())
+            actual = self._seen.switch(switch.name)
+            balanced = {
+                (balancer.protocol, str(balancer.address), balancer.port): set(balancer.backends)
+                for balancer in (actual.balanced if actual else ())
             }
-            if self._services and not there:
+            if self._services and not balanced:
                 yield self._unserved(switch)
             else:
-                serving[switch.name] = there
+                serving[switch.name] = balanced
         for service in self._services:
             yield from self._service(service, serving)
 
@@ -253,38 +253,38 @@ class _Judged:
         for port in service.ports:
             for protocol in port.protocols:
                 wrong: dict[str, tuple[set[End], set[End] | None]] = {}
-                for switch, there in serving.items():
+                for switch, balanced in serving.items():
                     wanted = {
-                        End(one.address, port.target_port)
-                        for one in proxying.inside(service, switch)
+                        End(backend.address, port.target_port)
+                        for backend in proxying.inside(service, switch)
                     }
-                    found = there.get((protocol, service.address, port.port))
-                    if found != wanted:
-                        wrong[switch] = wanted, found
+                    actual = balanced.get((protocol, service.address, port.port))
+                    if actual != wanted:
+                        wrong[switch] = wanted, actual
                 if len(wrong) == len(serving) and service.inside == "cluster":
                     wrong = {self._network.central: next(iter(wrong.values()))}
                 name = f"{service.name}/{protocol}"
                 vip = f"{service.address}:{port.port}"
-                asked = (service.name, service.address, port.port, (protocol,))
-                for node, (wanted, found) in wrong.items():
-                    stale = found is not None and bool(found - wanted)
+                entrance = (service.name, service.address, port.port, (protocol,))
+                for node, (wanted, actual) in wrong.items():
+                    stale = actual is not None and bool(actual - wanted)
                     yield self._differs(
                         "balancer-stale" if stale else "balancer-missing",
                         node,
-                        EntranceSubject(*asked),
+                        EntranceSubject(*entrance),
                         f"to {_ends(wanted)}",
-                        "not balanced" if found is None else f"to {_ends(found)}",
+                        "not balanced" if actual is None else f"to {_ends(actual)}",
                         f"{_NORTH} --columns=name,vips find Load_Balancer name={name}",
                         self._fix(name, vip, wanted),
-                        attribute="" if found is None else "backends",
-                        change="changed" if found is None or found else "gone",
-                        values=tuple(f"{address}:{number}" for address, number in found or ()),
+                        attribute="" if actual is None else "backends",
+                        change="changed" if actual is None or actual else "gone",
+                        values=tuple(f"{address}:{number}" for address, number in actual or ()),
                     )
 
     @staticmethod
     def _fix(name: str, vip: str, wanted: set[End]) -> str:
-        found = f"$({_NORTH} --bare --columns=_uuid find Load_Balancer name={name})"
-        return f'{_NORTH} set Load_Balancer "{found}" \'vips:"{vip}"="{_joined(wanted)}"\''
+        uuid = f"$({_NORTH} --bare --columns=_uuid find Load_Balancer name={name})"
+        return f'{_NORTH} set Load_Balancer "{uuid}" \'vips:"{vip}"="{_joined(wanted)}"\''
 
 
 def _ends(ends: set[End]) -> str:
@@ -295,26 +295,26 @@ def _joined(ends: set[End]) -> str:
     return ",".join(f"{address}:{port}" for address, port in sorted(ends))
 
 
-def _end(look: Look, chassis: Chassis, seen: Switching) -> Iterator[Difference]:
+def _end(look: Look, chassis: Chassis, switching: Switching) -> Iterator[Difference]:
     for key, value in (
         ("ovn-encap-ip", chassis.local),
         ("ovn-encap-type", chassis.encapsulation),
         ("ovn-bridge", chassis.integration),
     ):
-        found = seen.settings.get(key, "")
-        if found != value:
+        actual = switching.settings.get(key, "")
+        if actual != value:
             yield look.differs(
                 "tunnel-local",
                 ChassisSubject(chassis.name),
                 f"{key} {value}",
-                f"{key} {found}" if found else f"no {key}",
+                f"{key} {actual}" if actual else f"no {key}",
                 "ovs-vsctl get Open_vSwitch . external_ids",
                 f"ovs-vsctl set Open_vSwitch . external_ids:{key}={value}",
             )
 
 
-def _plugged(look: Look, bridge: str, card: str, seen: Switching) -> Iterator[Difference]:
-    port = seen.port(card)
+def _plugged(look: Look, bridge: str, card: str, switching: Switching) -> Iterator[Difference]:
+    port = switching.port(card)
     if port is None or port.bridge != bridge:
         yield look.differs(
             "unplugged",
@@ -326,27 +326,27 @@ def _plugged(look: Look, bridge: str, card: str, seen: Switching) -> Iterator[Di
         )
 
 
-def _neighbours(look: Look, bridge: str, seen: Switching) -> Iterator[Difference]:
+def _neighbours(look: Look, bridge: str, switching: Switching) -> Iterator[Difference]:
     known = {
         neighbour.address: neighbour.mac
-        for neighbour in seen.neighbours
+        for neighbour in switching.neighbours
         if neighbour.device == bridge
     }
     for neighbour in look.intended.neighbours:
-        found = known.get(neighbour.address)
-        if neighbour.device == bridge and found and found != neighbour.mac:
+        mac = known.get(neighbour.address)
+        if neighbour.device == bridge and mac and mac != neighbour.mac:
             yield look.differs(
                 "stale-neighbour",
                 NeighbourSubject(neighbour.address, bridge, of_tunnel=True),
                 neighbour.mac,
-                found,
+                mac,
                 "ovs-appctl tnl/neigh/show",
                 f"ovs-appctl tnl/neigh/set {bridge} {neighbour.address} {neighbour.mac}",
             )
 
 
-def _flows(look: Look, seen: Switching) -> Iterator[Difference]:
-    for barrier in seen.flows:
+def _flows(look: Look, switching: Switching) -> Iterator[Difference]:
+    for barrier in switching.flows:
         first, last = barrier.ports or (0, 0)
         tunnel = first <= GENEVE_PORT <= last and barrier.protocol != "tcp"
         yield look.differs(
@@ -367,15 +367,15 @@ class ChassisCheck(Check):
     kinds = (TUNNEL_LOCAL, UNPLUGGED)
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
-        chassis, seen = look.intended.chassis, look.observed.switching
-        if chassis is None or seen is None:
+        chassis, switching = look.intended.chassis, look.observed.switching
+        if chassis is None or switching is None:
             return
-        yield from _end(look, chassis, seen)
+        yield from _end(look, chassis, switching)
         for card in look.intended.interfaces:
             if card.card:
-                yield from _plugged(look, card.name, card.card, seen)
-                yield from _neighbours(look, card.name, seen)
-        yield from _flows(look, seen)
+                yield from _plugged(look, card.name, card.card, switching)
+                yield from _neighbours(look, card.name, switching)
+        yield from _flows(look, switching)
 
 
 class LogicalNetworkCheck(Check):

@@ -33,17 +33,19 @@ def _at_hairpin(difference: Difference, hop: Hop, path: Path) -> bool:
 
 
 def _seen(look: Look, pod: Pod) -> PodFacts | None:
-    there = look.observed.pods or ()
-    named = next((one for one in there if one.name == pod.name), None)
+    pods = look.observed.pods or ()
+    named = next((candidate for candidate in pods if candidate.name == pod.name), None)
     if named:
         return named
     address = bare(pod.address)
-    return next((one for one in there if address in map(bare, one.addresses())), None)
+    return next(
+        (candidate for candidate in pods if address in map(bare, candidate.addresses())), None
+    )
 
 
 def _may_be_unread(look: Look, pod: Pod) -> bool:
     """Whether it can be there: a cluster's pods are known by what is in them."""
-    unread = {one.pod for one in look.observed.unread if one.pod}
+    unread = {part.pod for part in look.observed.unread if part.pod}
     return bool(unread) if look.by == "kubernetes" else pod.name in unread
 
 
@@ -88,8 +90,8 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
         )
 
 
-def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
-    subject, cards = PodSubject(pod.name), sorted(seen.links, key=lambda one: one.name != "eth0")
+def _inside(look: Look, pod: Pod, facts: PodFacts) -> Iterator[Difference]:
+    subject, cards = PodSubject(pod.name), sorted(facts.links, key=lambda link: link.name != "eth0")
     card = cards[0] if cards else None
     if card is None:
         yield look.differs(
@@ -124,12 +126,12 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
         )
     shows = f"{IN_POD}ip link show dev {card.name}"
     yield from look.mtu("pod-mtu", subject, card.name, pod.mtu, card.mtu, shows, pod.name)
-    yield from _way_out(look, pod, seen, card.name)
-    yield from _answers(look, pod, seen)
+    yield from _way_out(look, pod, facts, card.name)
+    yield from _answers(look, pod, facts)
 
 
-def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Difference]:
-    default = next((route for route in seen.routes if route.destination == "default"), None)
+def _way_out(look: Look, pod: Pod, facts: PodFacts, card: str) -> Iterator[Difference]:
+    default = next((route for route in facts.routes if route.destination == "default"), None)
     onlink = "" if pod.gateway and covers(network_of(pod.address), pod.gateway) else " onlink"
     if default is None or default.via != pod.gateway:
         yield look.differs(
@@ -144,39 +146,39 @@ def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Differ
             values=(default.via or default.device,) if default else (),
         )
     macs = {neighbour.address: neighbour.mac for neighbour in pod.neighbours}
-    for neighbour in seen.neighbours if look.by == "lab" else ():
-        intended, found = macs.get(neighbour.neighbour.address), neighbour.neighbour.mac
-        if neighbour.state != "NOARP" and intended and found and found != intended:
+    for neighbour in facts.neighbours if look.by == "lab" else ():
+        intended, mac = macs.get(neighbour.neighbour.address), neighbour.neighbour.mac
+        if neighbour.state != "NOARP" and intended and mac and mac != intended:
             yield look.differs(
                 "pod-neighbour",
                 NeighbourSubject(neighbour.neighbour.address, pod=pod.name),
                 intended,
-                found,
+                mac,
                 "in the pod: ip neighbour",
                 f"in the pod: ip neighbour replace {neighbour.neighbour.address} lladdr {intended} "
                 f"dev {card} nud permanent",
                 place=pod.name,
-                values=(found,),
+                values=(mac,),
             )
 
 
-def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
-    if seen.resolver and seen.resolver.server != pod.resolver.server and pod.role == "probe":
+def _answers(look: Look, pod: Pod, facts: PodFacts) -> Iterator[Difference]:
+    if facts.resolver and facts.resolver.server != pod.resolver.server and pod.role == "probe":
         yield look.differs(
             "pod-resolver",
             PodSubject(pod.name),
             f"DNS server {pod.resolver.server}",
-            f"DNS server {seen.resolver.server}",
+            f"DNS server {facts.resolver.server}",
             "in the pod: cat /etc/resolv.conf",
             "correct clusterDNS in kubelet's configuration, and delete the pod",
             place=pod.name,
             attribute="resolver",
-            values=(seen.resolver.server,),
+            values=(facts.resolver.server,),
         )
-    if seen.listening is None:
+    if facts.listening is None:
         return
     wanted = {DNS_PORT} if pod.role == "dns" else _ports(look, pod)
-    open_ports = {port for _, port in seen.listening}
+    open_ports = {port for _, port in facts.listening}
     for port in sorted(wanted - open_ports):
         yield look.differs(
             "pod-not-listening",
@@ -197,7 +199,7 @@ def _ports(look: Look, pod: Pod) -> set[int]:
     behind = [
         service for service in services if any(end.pod == pod.name for end in service.backends)
     ]
-    return {port.target_port for one in behind for port in one.ports}
+    return {port.target_port for service in behind for port in service.ports}
 
 
 class PodCheck(Check):
@@ -233,10 +235,10 @@ class PodCheck(Check):
             if known and look.observed.os == "linux":
                 yield from _port(look, pod)
             if look.observed.pods is not None:
-                seen = _seen(look, pod)
-                if seen is None and _may_be_unread(look, pod):
+                facts = _seen(look, pod)
+                if facts is None and _may_be_unread(look, pod):
                     continue
-                if seen is None:
+                if facts is None:
                     yield look.differs(
                         "pod-missing",
                         PodSubject(pod.name),
@@ -248,4 +250,4 @@ class PodCheck(Check):
                         else NEW_LAB,
                     )
                 else:
-                    yield from _inside(look, pod, seen)
+                    yield from _inside(look, pod, facts)

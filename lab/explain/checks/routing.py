@@ -28,10 +28,10 @@ def _at_route(difference: Difference, hop: Hop, _: Path) -> bool:
 
 
 def _routes(look: Look) -> Iterator[Difference]:
-    seen = {_prefix(route): route for route in look.observed.routes}
+    observed = {_prefix(route): route for route in look.observed.routes}
     for route in look.intended.routes:
-        found = seen.get(_prefix(route))
-        if found is None:
+        actual = observed.get(_prefix(route))
+        if actual is None:
             if route.device != BLACKHOLE and not look.works(route.device):
                 continue  # the device is reported, and took the route with it
             yield look.differs(
@@ -41,16 +41,16 @@ def _routes(look: Look) -> Iterator[Difference]:
                 "there is none",
                 *_remedy(look, route),
             )
-        elif _leads(found) != _leads(route) or (route.source or found.source) != found.source:
-            if found.device == f"{route.device} (down)":
+        elif _leads(actual) != _leads(route) or (route.source or actual.source) != actual.source:
+            if actual.device == f"{route.device} (down)":
                 continue  # the device is reported
             yield look.differs(
                 "wrong-learned-route" if route.by else "wrong-route",
                 RouteSubject(route.destination),
                 _words(route),
-                _words(found),
+                _words(actual),
                 *_remedy(look, route),
-                values=_values(found),
+                values=_values(actual),
             )
     if look.observed.os == "linux":  # HNS has its own routes for every pod
         yield from _strays(look)
@@ -126,12 +126,12 @@ def _remedy(look: Look, route: Route) -> tuple[str, str]:
 
 
 def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
-    seen = next(
+    actual = next(
         (
-            one
-            for one in look.observed.neighbours
-            if one.neighbour.address == neighbour.address
-            and one.neighbour.device == neighbour.device
+            candidate
+            for candidate in look.observed.neighbours
+            if candidate.neighbour.address == neighbour.address
+            and candidate.neighbour.device == neighbour.device
         ),
         None,
     )
@@ -141,21 +141,21 @@ def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
     subject = NeighbourSubject(neighbour.address, neighbour.device)
     if not look.works(neighbour.device):
         return
-    if seen is None:
+    if actual is None:
         if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel uses ARP
             yield look.differs(
                 "neighbour-missing", subject, neighbour.mac, "there is none", shows, mends
             )
-    elif seen.state != "NOARP" and seen.neighbour.mac not in {"", neighbour.mac}:
-        mac = seen.neighbour.mac
+    elif actual.state != "NOARP" and actual.neighbour.mac not in {"", neighbour.mac}:
+        mac = actual.neighbour.mac
         words = (neighbour.mac, mac, shows, mends)
         yield look.differs("stale-neighbour", subject, *words, values=(mac,))
-    elif seen.state in _SILENT:
+    elif actual.state in _SILENT:
         yield look.differs(
             "neighbour-silent",
             subject,
             neighbour.mac,
-            f"nobody answers ({seen.state})",
+            f"nobody answers ({actual.state})",
             shows,
             mends,
         )

@@ -95,18 +95,20 @@ class _Entrance:
         """The port of the packets."""
         return self.port.port if self.address else self.port.node_port or 0
 
-    def asked(self) -> tuple[_Key, ...]:
+    def list_keys(self) -> tuple[_Key, ...]:
         """The keys under which it may be observed."""
         return tuple((protocol, self.address, self.number) for protocol in self.port.protocols)
 
     def ends(self, node: str) -> set[End]:
         """The intended backends of its packets on that node."""
         choose = proxying.inside if self.address else proxying.outside
-        return {End(one.address, self.port.target_port) for one in choose(self.service, node)}
+        return {
+            End(backend.address, self.port.target_port) for backend in choose(self.service, node)
+        }
 
 
-def _no_services(found: Mapping[_Key, Translated]) -> str:
-    return "none of them is" if found else "nothing is translated at all"
+def _no_services(services: Mapping[_Key, Translated]) -> str:
+    return "none of them is" if services else "nothing is translated at all"
 
 
 def _again(look: Look, kind: str) -> str:
@@ -118,7 +120,7 @@ def _again(look: Look, kind: str) -> str:
 
 def _knows(look: Look) -> bool:
     observed = look.observed
-    if any(one.part.startswith("iptables") for one in observed.unread):
+    if any(unread.part.startswith("iptables") for unread in observed.unread):
         return False
     return observed.knows("nftables") or (
         observed.knows("iptables") and bool(observed.translations.by)
@@ -135,17 +137,17 @@ def _wanted(services: Iterable[ProxiedService]) -> Iterator[_Entrance]:
 
 
 def _service(
-    look: Look, entrance: _Entrance, found: Mapping[_Key, Translated]
+    look: Look, entrance: _Entrance, services: Mapping[_Key, Translated]
 ) -> Iterator[Difference]:
     """One entrance of a Service; the same difference in TCP and UDP is reported once."""
     if not entrance.ends(look.intended.name) and look.observed.os == "windows":
         return  # on Windows, kube-proxy makes no load balancer without backends
-    said: dict[_Amiss, list[str]] = {}
-    for key in entrance.asked():
-        amiss = _amiss(look, entrance, found.get(key))
+    protocols_of: dict[_Amiss, list[str]] = {}
+    for key in entrance.list_keys():
+        amiss = _amiss(look, entrance, services.get(key))
         if amiss:
-            said.setdefault(amiss, []).append(key[0])
-    for amiss, protocols in said.items():
+            protocols_of.setdefault(amiss, []).append(key[0])
+    for amiss, protocols in protocols_of.items():
         yield look.differs(
             amiss.kind,
             EntranceSubject(
@@ -171,15 +173,15 @@ class _Amiss(NamedTuple):
     """The backends that are seen, if these differ."""
 
 
-def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss | None:
+def _amiss(look: Look, entrance: _Entrance, actual: Translated | None) -> _Amiss | None:
     """The first difference.
 
     HNS reports only the backends, and an emulated Windows node follows Windows' rules.
     """
     intended = entrance.ends(look.intended.name)
-    if there is None:
+    if actual is None:
         return _Amiss("service-missing", f"to {_ends(intended)}", "not translated")
-    backends = set(there.backends)
+    backends = set(actual.backends)
     if backends != intended:
         kind: str = "stale-backend" if backends - intended else "backend-missing"
         ends = tuple(f"{address}:{port}" for address, port in sorted(backends))
@@ -189,47 +191,47 @@ def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss 
     translation = look.intended.translation
     assert translation, "asked for by the callers"
     return (
-        _refusal(entrance, translation, there)
-        or _policy(entrance, translation, there)
-        or _affinity(entrance, look.intended.name, there)
+        _refusal(entrance, translation, actual)
+        or _policy(entrance, translation, actual)
+        or _affinity(entrance, look.intended.name, actual)
     )
 
 
-def _refusal(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
+def _refusal(entrance: _Entrance, translation: Translation, actual: Translated) -> _Amiss | None:
     """What happens to packets without a backend."""
     lost = bool(entrance.service.backends) or not translation.refuses
-    if there.backends or there.lost == lost:
+    if actual.backends or actual.lost == lost:
         return None
     words = {True: "packets without a backend are dropped", False: "they are refused"}
     return _Amiss("wrong-refusal", words[lost], words[not lost])
 
 
-def _policy(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
+def _policy(entrance: _Entrance, translation: Translation, actual: Translated) -> _Amiss | None:
     """For a node port: whether source addresses are kept, and where the node's own packets go."""
     if entrance.address or not entrance.service.backends:
         return None
     local = entrance.service.outside == "local"
-    if there.backends and there.kept != local:
+    if actual.backends and actual.kept != local:
         words = {True: "the source address is kept", False: "the source is masqueraded"}
         return _Amiss("wrong-policy", words[local], words[not local])
     every = {
         End(backend.address, entrance.port.target_port) for backend in entrance.service.backends
     }
-    own = set(there.backends if there.own is None else there.own)
+    own = set(actual.backends if actual.own is None else actual.own)
     if not local or not translation.short_circuits or own == every:
         return None
     whose = "the node's own packets, and its pods', go to"
     return _Amiss("wrong-policy", f"{whose} {_ends(every)}", f"{whose} {_ends(own)}")
 
 
-def _affinity(entrance: _Entrance, node: str, there: Translated) -> _Amiss | None:
+def _affinity(entrance: _Entrance, node: str, actual: Translated) -> _Amiss | None:
     """How long clients keep their backends."""
     intended = entrance.service.affinity
-    if there.affinity == intended or not (entrance.ends(node) or entrance.service.backends):
+    if actual.affinity == intended or not (entrance.ends(node) or entrance.service.backends):
         return None
-    if not there.backends and not there.own:
+    if not actual.backends and not actual.own:
         return None  # without a translation there is no affinity
-    return _Amiss("wrong-affinity", _kept(intended), _kept(there.affinity))
+    return _Amiss("wrong-affinity", _kept(intended), _kept(actual.affinity))
 
 
 def _kept(seconds: int | None) -> str:
@@ -243,9 +245,14 @@ def _ends(ends: Iterable[End]) -> str:
 
 
 def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
-    seen, local = look.observed.translations, translation.local_cidr
+    translations, local = look.observed.translations, translation.local_cidr
     shows = _LEAVING_SHOWS[look.by]
-    if translation.services and seen.services and not seen.marked and look.observed.os == "linux":
+    if (
+        translation.services
+        and translations.services
+        and not translations.marked
+        and look.observed.os == "linux"
+    ):
         yield look.differs(
             "masquerade-missing",
             LeavingSubject(),
@@ -258,7 +265,9 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
         return
     if look.observed.os == "windows" and not look.observed.pods:
         return  # the pods' endpoints have what is masqueraded
-    covering = [one for one in seen.masquerades if within(local, one.source)]
+    covering = [
+        masquerade for masquerade in translations.masquerades if within(local, masquerade.source)
+    ]
     if not covering:
         yield look.differs(
             "masquerade-missing",
@@ -270,7 +279,7 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
             name=f"packets of {local} that leave the lab",
         )
     for prefix in translation.not_masqueraded if covering else ():
-        if not any(within(prefix, one) for rule in covering for one in rule.spared):
+        if not any(within(prefix, spared) for rule in covering for spared in rule.spared):
             yield look.differs(
                 "masquerade-exception-missing",
                 LeavingSubject(local, prefix),
@@ -354,30 +363,33 @@ class ServicesCheck(Check):
     )
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
-        translation, seen = look.intended.translation, look.observed.translations
+        translation, translations = look.intended.translation, look.observed.translations
         if translation is None or not _knows(look):
             return
         if look.intended.chassis:  # OVN implements the Services
             yield from _leaving(look, translation)
             return
-        found = {
-            (service.protocol, service.address, service.port): service for service in seen.services
+        services = {
+            (service.protocol, service.address, service.port): service
+            for service in translations.services
         }
         wanted = list(_wanted(translation.services))
-        leading = {key for key, one in found.items() if one.backends or one.own}
+        leading = {key for key, service in services.items() if service.backends or service.own}
         served = [
-            one for one in wanted if one.ends(look.intended.name)
+            entrance for entrance in wanted if entrance.ends(look.intended.name)
         ]  # others may still be refused
-        if served and not any(key in leading for one in served for key in one.asked()):
+        if served and not any(
+            key in leading for entrance in served for key in entrance.list_keys()
+        ):
             yield look.differs(
                 "service-rules-missing",
                 ServiceSubject(),
                 f"{len(translation.services)} of them translated",
-                _STRANDED if seen.stranded else _no_services(found),
-                _STRANDED_SHOWS if seen.stranded else _SHOWS.get(seen.by, ""),
+                _STRANDED if translations.stranded else _no_services(services),
+                _STRANDED_SHOWS if translations.stranded else _SHOWS.get(translations.by, ""),
                 _again(look, "service-missing"),
             )
         else:
             for entrance in wanted:
-                yield from _service(look, entrance, found)
+                yield from _service(look, entrance, services)
         yield from _leaving(look, translation)

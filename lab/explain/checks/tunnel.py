@@ -36,7 +36,7 @@ TUNNEL_LOCAL = Kind(
 )
 
 
-def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
+def _state(look: Look, tunnel: Tunnel, actual: Tunnel) -> Iterator[Difference]:
     subject, shows = (
         DeviceSubject(tunnel.name, "tunnel"),
         f"ip -details link show dev {tunnel.name}",
@@ -47,9 +47,9 @@ def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
         mends = " && ".join((up, *tables(look.intended, tunnel.name)))
         yield look.differs("tunnel-down", subject, "up", "set down", shows, mends, attribute="up")
     for kind, attribute, words, wanted, value in (
-        ("wrong-vni", "vni", "VNI {}", tunnel.vni, seen.vni),
-        ("wrong-port", "port", "UDP port {}", tunnel.port, seen.port or tunnel.port),
-        ("tunnel-local", "local", "from {}", tunnel.local, seen.local or tunnel.local),
+        ("wrong-vni", "vni", "VNI {}", tunnel.vni, actual.vni),
+        ("wrong-port", "port", "UDP port {}", tunnel.port, actual.port or tunnel.port),
+        ("tunnel-local", "local", "from {}", tunnel.local, actual.local or tunnel.local),
     ):
         if value != wanted:
             more: More = {"attribute": attribute, "values": (str(value),)}
@@ -58,13 +58,13 @@ def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
     if look.observed.os == "linux":
         by_address = f"ip address show dev {tunnel.name}"
         yield from look.addresses(
-            "tunnel-address", subject, tunnel.name, tunnel.addresses, seen.addresses, by_address
+            "tunnel-address", subject, tunnel.name, tunnel.addresses, actual.addresses, by_address
         )
-    if look.by == "lab" and seen.mac != tunnel.mac:
+    if look.by == "lab" and actual.mac != tunnel.mac:
         mends = f"ip link set dev {tunnel.name} address {tunnel.mac}"
-        more = {"attribute": "mac", "values": (seen.mac,)}
-        yield look.differs("tunnel-mac", subject, tunnel.mac, seen.mac, shows, mends, **more)
-    yield from look.mtu("tunnel-mtu", subject, tunnel.name, tunnel.mtu, seen.mtu, shows)
+        more = {"attribute": "mac", "values": (actual.mac,)}
+        yield look.differs("tunnel-mac", subject, tunnel.mac, actual.mac, shows, mends, **more)
+    yield from look.mtu("tunnel-mtu", subject, tunnel.name, tunnel.mtu, actual.mtu, shows)
 
 
 def _again(look: Look, tunnel: Tunnel) -> str:
@@ -75,9 +75,9 @@ def _again(look: Look, tunnel: Tunnel) -> str:
 
 def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
     ends = [
-        one.remote
-        for one in look.observed.forwarding
-        if (one.mac, one.device) == (entry.mac, entry.device)
+        candidate.remote
+        for candidate in look.observed.forwarding
+        if (candidate.mac, candidate.device) == (entry.mac, entry.device)
     ]
     if entry.remote in ends:
         return
@@ -126,21 +126,24 @@ class TunnelCheck(Check):
         tunnel = look.intended.tunnel
         if tunnel is None:
             return
-        seen = next((one for one in look.observed.tunnels if one.name == tunnel.name), None)
-        if seen is None:
-            there = ", ".join(
+        actual = next(
+            (candidate for candidate in look.observed.tunnels if candidate.name == tunnel.name),
+            None,
+        )
+        if actual is None:
+            names = ", ".join(
                 f"{tunnel.name} (VNI {tunnel.vni})" for tunnel in look.observed.tunnels
             )
             yield look.differs(
                 "tunnel-missing",
                 DeviceSubject(tunnel.name, "tunnel"),
                 f"there, VNI {tunnel.vni}",
-                f"no such tunnel (there: {there or 'none'})",
+                f"no such tunnel (there: {names or 'none'})",
                 "ip -details link show type vxlan",
                 _again(look, tunnel),
             )
             return
-        yield from _state(look, tunnel, seen)
+        yield from _state(look, tunnel, actual)
         if look.observed.knows("forwarding") and look.works(tunnel.name):
             for entry in look.intended.forwarding:
                 yield from _entry(look, entry)

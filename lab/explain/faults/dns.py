@@ -20,19 +20,19 @@ _PORT = 53
 
 
 def _unreachable(intent: Intent, node: str, _: str) -> FaultChange:
-    asked = f"meta l4proto {{ tcp, udp }} th dport {_PORT} counter drop"
+    rule = f"meta l4proto {{ tcp, udp }} th dport {_PORT} counter drop"
     if intent.machine(node).kind == "services":
-        return barred(node, "dns-unreachable", "input", -150, [asked])
+        return barred(node, "dns-unreachable", "input", -150, [rule])
     server = probes(intent.machine(node))[0].resolver.server
     if intent.logical:
         return _by_access_list(intent, node, server)
-    return barred(node, "dns-unreachable", "prerouting", -300, [f"ip daddr {server} {asked}"])
+    return barred(node, "dns-unreachable", "prerouting", -300, [f"ip daddr {server} {rule}"])
 
 
 def _by_access_list(intent: Intent, node: str, server: str) -> FaultChange:
     """On the node's logical switch: traffic between pods does not pass the kernel."""
     does = "ovn-nbctl --no-leader-only --timeout=10"
-    matches = [f"'ip4.dst == {server} && {one}.dst == {_PORT}'" for one in ("udp", "tcp")]
+    matches = [f"'ip4.dst == {server} && {protocol}.dst == {_PORT}'" for protocol in ("udp", "tcp")]
     return change(
         central(intent),
         [

@@ -72,7 +72,7 @@ def _same_cidr(intent: Intent, node: str, peer: str) -> FaultChange:
     static = [
         route for route in machine.routes if route.by is None
     ]  # learned ones yield to the address
-    routes = [one for one in static if one.destination == cidr]
+    routes = [route for route in static if route.destination == cidr]
     return change(
         node,
         [

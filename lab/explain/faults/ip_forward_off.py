@@ -12,7 +12,7 @@ FAULT = Fault(
     needs="pods, or to be the router",
     sites=sites_on(
         lambda intent: intent.machines,
-        lambda _, one: one.forwards and (probes(one) or one.kind == "router"),
+        lambda _, machine: machine.forwards and (probes(machine) or machine.kind == "router"),
     ),
     change=lambda _, node, __: change(node, [f"echo 0 > {_SETTING}"], [f"echo 1 > {_SETTING}"]),
     also=("forwarding-off", "ip_forward"),

@@ -90,7 +90,10 @@ MTU_BLACK_HOLE = Fault(
     title="the MTU of a node's bridge or a hypervisor's tunnel is too small, without ICMP errors",
     needs="pods, or to be one of several hypervisors of the lab's own",
     sites=sites_on(
-        carriers, lambda _, one: (one.bridge and probes(one)) or (one.switch and one.tunnel)
+        carriers,
+        lambda _, machine: (
+            (machine.bridge and probes(machine)) or (machine.switch and machine.tunnel)
+        ),
     ),
     change=_mtu_black_hole,
     also=("black-hole", "mtu", "pmtu"),
@@ -124,8 +127,8 @@ def _lost_behind_a_switch(node: str, device: str, chance: str) -> FaultChange:
 
 
 def _packet_loss_of(figures: Sequence[str]) -> Fault:
-    found = _PERCENT.fullmatch(" ".join(figures))
-    percent = float(found[1]) if found else 0.0
+    match = _PERCENT.fullmatch(" ".join(figures))
+    percent = float(match[1]) if match else 0.0
     if not 0 < percent <= 100:  # noqa: PLR2004  per cent
         raise ValueError(" ".join(figures))
     return replace(
@@ -166,11 +169,11 @@ def _shape(delay: int, number: int, unit: str) -> str:
 
 def _slow(shape: str, intent: Intent, node: str, _: str) -> FaultChange:
     device = wire(intent.machine(node))
-    there = f"tc qdisc show dev {device} | grep -qE '^qdisc (tbf|netem)'"
+    condition = f"tc qdisc show dev {device} | grep -qE '^qdisc (tbf|netem)'"
     return change(
         node,
         [f"tc qdisc replace dev {device} root {shape}"],
-        [f"if {there}; then tc qdisc del dev {device} root; fi"],
+        [f"if {condition}; then tc qdisc del dev {device} root; fi"],
     )
 
 
@@ -190,8 +193,8 @@ def _slow_link(shape: str, title: str, figures: str = "") -> Fault:
 
 
 def _slow_link_of(figures: Sequence[str]) -> Fault:
-    delays = [found for word in figures if (found := _DELAY.fullmatch(word))]
-    rates = [found for word in figures if (found := _RATE.fullmatch(word))]
+    delays = [match for word in figures if (match := _DELAY.fullmatch(word))]
+    rates = [match for word in figures if (match := _RATE.fullmatch(word))]
     delay = int(delays[0][1]) if delays else 0
     number, unit = (int(rates[0][1]), rates[0][2]) if rates else (0, "mbit")
     wrong = len(delays) > 1 or len(rates) > 1 or len(delays) + len(rates) < len(figures)
@@ -202,7 +205,7 @@ def _slow_link_of(figures: Sequence[str]) -> Fault:
     return _slow_link(
         _shape(delay, number, unit),
         f"a node's card sends {' and '.join(filter(None, (late, rate)))}",
-        " ".join(found[0] for found in (*delays, *rates)),
+        " ".join(match[0] for match in (*delays, *rates)),
     )
 
 

@@ -130,8 +130,10 @@ def with_peers(
 
 def with_others(machines: Iterable[MachineIntent]) -> Iterator[FaultSite]:
     """Each machine with all others as peers; empty if there are no others."""
-    there = list(machines)
-    return with_peers(there, lambda one: (other.name for other in there if other is not one))
+    listed = list(machines)
+    return with_peers(
+        listed, lambda machine: (other.name for other in listed if other is not machine)
+    )
 
 
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
@@ -141,8 +143,8 @@ def probes(machine: MachineIntent) -> tuple[Pod, ...]:
 
 def card(machine: MachineIntent) -> Interface:
     """The interface on the nodes' network."""
-    found = [interface for interface in machine.interfaces if interface.segment == NODE_SEGMENT]
-    return (found or list(machine.interfaces))[0]
+    cards = [interface for interface in machine.interfaces if interface.segment == NODE_SEGMENT]
+    return (cards or list(machine.interfaces))[0]
 
 
 def wire(machine: MachineIntent) -> str:
@@ -175,7 +177,7 @@ def nft(*lines: str) -> str:
 
 
 def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
-    node: str, what: str, hook: str, priority: int, rules: Iterable[str], family: str = "ip"
+    node: str, fault: str, hook: str, priority: int, rules: Iterable[str], family: str = "ip"
 ) -> FaultChange:
     """Firewall rules of a machine in a separate table.
 
@@ -183,7 +185,7 @@ def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
     ----------
     node
         The machine.
-    what
+    fault
         Part of the table's name, so that each fault has its own.
     hook, priority
         Netfilter hook and priority: ``"prerouting"``, -300 is before connection tracking.
@@ -193,7 +195,7 @@ def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
         Family of the table: ``"ip"`` or ``"arp"``.
 
     """
-    table = f"{family} firewall-{sha256(f'{what} {node}'.encode()).hexdigest()[:8]}"
+    table = f"{family} firewall-{sha256(f'{fault} {node}'.encode()).hexdigest()[:8]}"
     gone = (f"table {table} {{}}", f"delete table {table}")
     chain = f"type filter hook {hook} priority {priority}; policy accept;"
     return change(
@@ -214,7 +216,7 @@ def faults() -> Mapping[str, Fault]:
     return dict(sorted(by_name.items()))
 
 
-def find(doing: str, name: str) -> Fault:
+def find(action: str, name: str) -> Fault:
     """The fault of this name, with its figures if any: ``packet-loss 5%``.
 
     Raises
@@ -226,18 +228,18 @@ def find(doing: str, name: str) -> Fault:
     known = faults()
     word, *figures = name.split() or [name]
     if word not in known:
-        raise UsageError(doing, f"there is no fault '{word}'", _nearest(word, known))
+        raise UsageError(action, f"there is no fault '{word}'", _nearest(word, known))
     fault = known[word]
     if not figures:
         return fault
     if fault.with_figures is None:
-        given = " or ".join(f"'{one.name}'" for one in known.values() if one.figures)
-        raise UsageError(doing, f"'{word}' takes no value", f"leave it out, or use {given}")
+        given = " or ".join(f"'{fault.name}'" for fault in known.values() if fault.figures)
+        raise UsageError(action, f"'{word}' takes no value", f"leave it out, or use {given}")
     try:
         return fault.with_figures(figures)
     except ValueError as error:
         raise UsageError(
-            doing, f"'{error}' is not a valid value for '{word}'", fault.figures
+            action, f"'{error}' is not a valid value for '{word}'", fault.figures
         ) from None
 
 
@@ -249,11 +251,11 @@ def plain_name(name: str) -> str:
 def _nearest(name: str, known: Mapping[str, Fault]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
-    meant = {alias: one.name for one in known.values() for alias in (one.name, *one.also)}
+    meant = {alias: fault.name for fault in known.values() for alias in (fault.name, *fault.also)}
     close = [meant[match] for match in get_close_matches(name, meant, n=3, cutoff=0.5)]
     if len(name) >= _LEAST:
-        close += [one for one in known if name in one or one in name]
-    listed = " or ".join(f"'{one}'" for one in dict.fromkeys(close))
+        close += [candidate for candidate in known if name in candidate or candidate in name]
+    listed = " or ".join(f"'{close_name}'" for close_name in dict.fromkeys(close))
     hint = f"did you mean {listed}? " if listed else ""
     return f"{hint}'lab fault --list' shows every fault"
 
@@ -263,12 +265,12 @@ def sites(fault: Fault, intent: Intent) -> tuple[FaultSite, ...]:
     return tuple(fault.sites(intent))
 
 
-def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str = "") -> FaultSite:
+def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str = "") -> FaultSite:
     """The machine for the fault, and the one peer.
 
     Parameters
     ----------
-    fault, intent, doing
+    fault, intent, action
         The fault, the lab's Intent, and the activity for error messages.
     node, peer
         As requested; empty for the first possible one.
@@ -280,15 +282,15 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
         possible.
 
     """
-    there = sites(fault, intent)
-    if not there:
+    possible = sites(fault, intent)
+    if not possible:
         raise UsageError(
-            doing,
+            action,
             f"it needs {fault.needs}, and no machine of a lab with topology "
             f"'{intent.topology}' has that",
             f"{_elsewhere(fault)}; in this lab there can be {', '.join(_here(intent))}",
         )
-    chosen = [one for one in there if node in {"", one.node}]
+    chosen = [site for site in possible if node in {"", site.node}]
     if not chosen:
         names = [machine.name for machine in intent.everything()]
         why = (
@@ -296,9 +298,9 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
             if node in names
             else f"there is no machine '{node}'"
         )
-        known = [one.node for one in there]
-        raise UsageError(doing, why, f"{_meant(node, known)}--node {_either(known)}")
-    return _with_peer(fault, intent, chosen, doing, peer)
+        known = [site.node for site in possible]
+        raise UsageError(action, why, f"{_meant(node, known)}--node {_either(known)}")
+    return _with_peer(fault, intent, chosen, action, peer)
 
 
 def _here(intent: Intent) -> list[str]:
@@ -306,20 +308,20 @@ def _here(intent: Intent) -> list[str]:
 
 
 def _with_peer(
-    fault: Fault, intent: Intent, chosen: list[FaultSite], doing: str, peer: str
+    fault: Fault, intent: Intent, chosen: list[FaultSite], action: str, peer: str
 ) -> FaultSite:
     if fault.peer is None:
         if peer:
-            raise UsageError(doing, "it concerns one machine only", "leave '--peer' out")
+            raise UsageError(action, "it concerns one machine only", "leave '--peer' out")
         return FaultSite(chosen[0].node)
-    fitting = [one for one in chosen if peer in {"", *one.peers}]
+    fitting = [site for site in chosen if peer in {"", *site.peers}]
     if not fitting:
-        known = list(dict.fromkeys(name for one in chosen for name in one.peers))
+        known = list(dict.fromkeys(name for site in chosen for name in site.peers))
         where = f" of '{chosen[0].node}'" if len(chosen) == 1 else ""
         why = f"'{peer}' can be no peer{where} in it"
         if peer not in _named(intent):
             why = f"there is no {fault.peer} '{peer}'"
-        raise UsageError(doing, why, f"{_meant(peer, known)}--peer {_either(known)}")
+        raise UsageError(action, why, f"{_meant(peer, known)}--peer {_either(known)}")
     return FaultSite(fitting[0].node, (peer or fitting[0].peers[0],))
 
 

@@ -34,7 +34,7 @@ def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
     """The machine's static route to the peer's pods; a learned one would return by itself."""
     cidr = peer.translation.local_cidr if peer.translation else None
     static = (route for route in machine.routes if route.by is None and route.device != BLACKHOLE)
-    return next((one for one in static if cidr and one.destination == cidr), None)
+    return next((route for route in static if cidr and route.destination == cidr), None)
 
 
 def _keeps_routes(intent: Intent, machine: MachineIntent) -> bool:
@@ -88,10 +88,11 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
     ends = [carrier for carrier in carriers(intent) if carrier.forwards or not carrier.chassis]
     return with_peers(
         (
-            one
-            for one in (*intent.machines, *intent.hypervisors)
-            if one.chassis is None and (one.kind in {"router", "hypervisor"} or probes(one))
-            if not (own_macs and one.tunnel)
+            machine
+            for machine in (*intent.machines, *intent.hypervisors)
+            if machine.chassis is None
+            and (machine.kind in {"router", "hypervisor"} or probes(machine))
+            if not (own_macs and machine.tunnel)
         ),
         lambda own: (end.name for end in ends if end is not own and _entry(own, end)),
     )

@@ -93,18 +93,18 @@ def _without_rules(intent: Intent, node: str, _: str) -> FaultChange:
     maps = dict(zip(_MAPS, (rules.by_address, rules.by_node_port), strict=True))
     empty = nft(*(f"flush map ip {SERVICE_TABLE} {name}" for name in maps))
     filled = [
-        nft(f"add element ip {SERVICE_TABLE} {name} {{ {', '.join(there[at : at + _MANY])} }}")
+        nft(f"add element ip {SERVICE_TABLE} {name} {{ {', '.join(listed[at : at + _MANY])} }}")
         for name, elements in maps.items()
-        for there in [list(elements)]
-        for at in range(0, len(there), _MANY)
+        for listed in [list(elements)]
+        for at in range(0, len(listed), _MANY)
     ]
     return change(node, [empty], [empty, *filled])
 
 
 def _without_balancers(intent: Intent, node: str) -> FaultChange:
     """Remove the load balancer group, which each node's logical switch has, from this one's."""
-    found = f"$({_OVN} --bare --columns=_uuid find Load_Balancer_Group name={BALANCERS})"
-    column = f'Logical_Switch {node} load_balancer_group "{found}"'
+    group = f"$({_OVN} --bare --columns=_uuid find Load_Balancer_Group name={BALANCERS})"
+    column = f'Logical_Switch {node} load_balancer_group "{group}"'
     return change(
         central(intent),
         [f"{_OVN} --wait=hv remove {column}"],
@@ -118,7 +118,9 @@ SERVICE_RULES_MISSING = Fault(
     needs="Services, on a cluster by kube-proxy's nftables mode",
     sites=sites_on(
         hosts,
-        lambda intent, one: one.translation and one.translation.services and _translates(intent),
+        lambda intent, machine: (
+            machine.translation and machine.translation.services and _translates(intent)
+        ),
     ),
     change=_without_rules,
     also=("no-services", "kube-proxy-down"),
@@ -159,11 +161,11 @@ def _stale_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
     do, undo = [], []
     for protocol in sorted({protocol for port in service.ports for protocol in port.protocols}):
         name = balancer_name(service, protocol)
-        found = f"$({_OVN} --bare --columns=_uuid find Load_Balancer name={name})"
+        balancer = f"$({_OVN} --bare --columns=_uuid find Load_Balancer name={name})"
         for port in service.ports:
             if protocol in port.protocols:
                 vip = f'\'vips:"{service.address}:{port.port}"='
-                set_vip = f'{_OVN} --wait=hv set Load_Balancer "{found}" {vip}'
+                set_vip = f'{_OVN} --wait=hv set Load_Balancer "{balancer}" {vip}'
                 do.append(f'{set_vip}"{nobody}:{port.target_port}"\'')
                 undo.append(f'{set_vip}"{backend}:{port.target_port}"\'')
     return change(central(intent), do, undo)
@@ -178,8 +180,8 @@ def _of_pod(machine: MachineIntent, pod: str) -> Iterator[ProxiedService]:
 
 def _balanced(intent: Intent, pod: str) -> Iterator[ProxiedService]:
     """The Services of the whole cluster whose only backend is this pod."""
-    there = _of_pod(intent.machine(central(intent)), pod)
-    return (service for service in there if service.inside == "cluster")
+    services = _of_pod(intent.machine(central(intent)), pod)
+    return (service for service in services if service.inside == "cluster")
 
 
 def _single(machine: MachineIntent, pod: str) -> Iterator[ProxiedService]:
@@ -191,15 +193,15 @@ def _chains(machine: MachineIntent, service: ProxiedService) -> dict[str, list[s
     """The rules of every chain for a Service."""
     assert machine.translation is not None, "a site has one"
     alone: Translation = replace(machine.translation, services=(service,))
-    found: dict[str, list[str]] = {}
+    chains: dict[str, list[str]] = {}
     name = ""
     for line in service_rules(alone, machine.name).chains:
         words = line.split()
         if words[0] in {"chain", "set"}:
             name = words[1] if words[0] == "chain" else ""
         elif name and words != ["}"]:
-            found.setdefault(name, []).append(line.strip())
-    return found
+            chains.setdefault(name, []).append(line.strip())
+    return chains
 
 
 def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
@@ -254,7 +256,8 @@ NODEPORT_BLOCKED = Fault(
     title="a node's firewall drops packets to its NodePorts",
     needs="NodePorts",
     sites=sites_on(  # Windows nodes of a logical network serve no NodePorts anyway
-        hosts, lambda _, one: _ports(one) and (one.chassis is None or one.os == "linux")
+        hosts,
+        lambda _, machine: _ports(machine) and (machine.chassis is None or machine.os == "linux"),
     ),
     change=_block_node_ports,
     also=("nodeports-blocked", "node-port-blocked"),
@@ -292,8 +295,8 @@ def _masquerades(intent: Intent, machine: MachineIntent) -> bool:
     if cluster_footprint(intent).own_macs:
         return False
     gates = intent.logical.gateways().values() if intent.logical else (machine.name,)
-    there = machine.translation
-    known = there and there.local_cidr and there.not_masqueraded
+    translation = machine.translation
+    known = translation and translation.local_cidr and translation.not_masqueraded
     return bool(known) and machine.name in gates
 
 
@@ -317,9 +320,9 @@ def _without_exception(intent: Intent, node: str, _: str) -> FaultChange:
 
 
 def _has_exceptions(_: Intent, machine: MachineIntent) -> bool:
-    there = machine.translation
+    translation = machine.translation
     ours = machine.os == "windows" and machine.chassis is None
-    return ours and there is not None and bool(there.not_masqueraded)
+    return ours and translation is not None and bool(translation.not_masqueraded)
 
 
 OUTBOUNDNAT_EXCEPTION_MISSING = Fault(

@@ -22,9 +22,9 @@ from lab.topology.footprint import cluster_footprint
 from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Tunnel
 from lab.topology.logical import GENEVE_PORT
 
-_tunnelled = sites_on(carriers, lambda _, one: one.tunnel)
+_tunnelled = sites_on(carriers, lambda _, machine: machine.tunnel)
 _remakable = sites_on(
-    carriers, lambda intent, one: one.tunnel and not cluster_footprint(intent).own_macs
+    carriers, lambda intent, machine: machine.tunnel and not cluster_footprint(intent).own_macs
 )
 """Felix gives a tunnel a MAC that peers know; with the intended one it would be another tunnel."""
 
@@ -68,10 +68,10 @@ _PRIORITY = 100
 """Higher than that of the single flow that switches everything."""
 
 
-def _barred(machine: MachineIntent, what: str, verdict: str) -> FaultChange:
+def _barred(machine: MachineIntent, fault: str, verdict: str) -> FaultChange:
     """Block the tunnel's packets in the machine's firewall: ``"drop"`` or ``"reject"``."""
     rule = f"udp dport {_tunnel(machine).port} counter {verdict}"
-    return barred(machine.name, what, "input", -150, [rule])
+    return barred(machine.name, fault, "input", -150, [rule])
 
 
 def _dropped(intent: Intent, node: str, _: str) -> FaultChange:
@@ -91,7 +91,7 @@ TUNNEL_UDP_DROPPED = Fault(
     name="tunnel-udp-dropped",
     title="a node drops the tunnel's UDP packets silently",
     needs="a tunnel",
-    sites=sites_on(carriers, lambda _, one: one.tunnel or one.chassis),
+    sites=sites_on(carriers, lambda _, machine: machine.tunnel or machine.chassis),
     change=_dropped,
     also=("udp-4789-dropped", "udp-dropped", "vxlan-dropped"),
 )
@@ -117,7 +117,7 @@ def _without_entries(intent: Intent, node: str, peer: str) -> FaultChange:
 def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEntry, ...]:
     """A node has one entry per peer; a hypervisor one for every machine on the peer."""
     end = peer.tunnel.local if machine.tunnel and peer.tunnel else None
-    return tuple(one for one in machine.forwarding if one.remote == end)
+    return tuple(entry for entry in machine.forwarding if entry.remote == end)
 
 
 def _with_entries(intent: Intent) -> Iterator[FaultSite]:

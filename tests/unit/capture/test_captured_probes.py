@@ -57,7 +57,7 @@ def taken(case: Case) -> tuple[Taken, ...]:
 def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
     name = case["scenario"]
     where = listening(intent_of(name), cell_of(name, case["cell"]))
-    matched = match(packets, where.asked)
+    matched = match(packets, where.request)
     ways, taps, well = where.ways, where.taps, case["answered"]
     blind = {packet.tap for packet in packets if packet.blind}
     seen = (

@@ -28,7 +28,7 @@ from lab.explain.causes import of_failures
 from lab.explain.check import differs, kinds
 from lab.explain.explainer import Explainer, _causes
 from lab.explain.faults import registry
-from lab.explain.question import asked, flow_of
+from lab.explain.question import flow_of, select_machines
 from lab.facts.difference import Difference
 from lab.facts.node import Unit, Unread
 from lab.facts.translations import Barrier
@@ -420,7 +420,7 @@ def test_a_service_with_several_backends_is_explained_by_the_one_that_is_broken(
 
 def test_pods_that_were_not_looked_into_are_not_missed() -> None:
     _, intent, _ = lab("overlay")
-    scope = asked(intent, walk(intent, flow_of(cell("overlay", TO_W1))))
+    scope = select_machines(intent, walk(intent, flow_of(cell("overlay", TO_W1))))
     assert scope == {"master": ("master-p1",), "worker1": ("worker1-p1",)}
     seen = {
         name: replace(facts, pods=tuple(pod for pod in facts.pods or () if pod.name in scope[name]))

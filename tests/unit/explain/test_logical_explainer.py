@@ -9,7 +9,7 @@ import pytest
 from seen_machines import Seen, broken, cell, down, findings, lab, whole
 
 from lab.explain.explainer import Explainer
-from lab.explain.question import asked, flow_of
+from lab.explain.question import flow_of, select_machines
 from lab.facts.ovn import Databases, SeenSwitch, Switching
 from lab.facts.translations import Barrier, End
 from lab.topology.subject import FlowsSubject, LogicalSubject
@@ -189,7 +189,7 @@ def test_what_stands_in_the_databases_is_shown_and_mended_where_they_are() -> No
 def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:
     _, intent, _ = lab("ovn")
     asked_for = flow_of(cell("ovn", ON_NODE))
-    assert list(asked(intent, walk(intent, asked_for))) == ["master", "worker1"]
+    assert list(select_machines(intent, walk(intent, asked_for))) == ["master", "worker1"]
 
 
 def test_of_machines_that_were_not_seen_nothing_is_said() -> None:

@@ -22,7 +22,7 @@ from seen_machines import (
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
-from lab.explain.question import Witnesses, asked, explain, flow_of
+from lab.explain.question import Witnesses, explain, flow_of, select_machines
 from lab.facts import linux, nftables
 from lab.facts.difference import Difference
 from lab.facts.node import Counter, SeenSession
@@ -46,7 +46,7 @@ def findings(name: str, seen: Seen, id_: str) -> tuple[Difference, ...]:
     """As ``lab explain`` has it: of the machines on the path alone."""
     _, intent, _ = lab(name)
     flow = flow_of(cell(name, id_))
-    there = {one: seen[one] for one in asked(intent, walk(intent, flow))}
+    there = {one: seen[one] for one in select_machines(intent, walk(intent, flow))}
     return Explainer(intent, there).explain(flow).findings
 
 
