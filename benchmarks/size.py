@@ -136,6 +136,17 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return sum(argument.arg not in {"self", "cls"} for argument in named)
 
 
+def lines_of_tests() -> collections.Counter[str]:
+    """Lines of modules, of cases, and of other files of tests; packed recordings have none."""
+    lines: collections.Counter[str] = collections.Counter()
+    for path in (ROOT / "tests").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".xz":
+            beside = "cases" if "cases" in path.relative_to(ROOT).parts else "other"
+            kind = "py" if path.suffix == ".py" else beside
+            lines[kind] += path.read_bytes().count(b"\n")
+    return lines
+
+
 def entry_points() -> int:
     """Kinds of plug-ins that others can add."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -153,11 +164,7 @@ def main() -> None:
         text for path, text in texts_by_path.items() if packages[path] in {"explain", "facts"}
     ]
     lines = [len(text.splitlines()) for text in texts]
-    tests = [path for path in (ROOT / "tests").rglob("*") if path.is_file()]
-    of_tests = {True: 0, False: 0}
-    for path in tests:
-        if "__pycache__" not in path.parts:
-            of_tests[path.suffix == ".py"] += path.read_bytes().count(b"\n")
+    of_tests = lines_of_tests()
     loops = sum(
         isinstance(node, ast.While) and isinstance(node.test, ast.Constant)
         for text in texts
@@ -172,8 +179,9 @@ def main() -> None:
         "modules": len(texts),
         "median module": int(statistics.median(lines)),
         "largest module": max(lines),
-        "lines of tests/**/*.py": of_tests[True],
-        "lines of other files of tests/": of_tests[False],
+        "lines of tests/**/*.py": of_tests["py"],
+        "lines of text of tests/cases/": of_tests["cases"],
+        "lines of text of other files of tests/": of_tests["other"],
         "modules of ours that 'lab --help' imports": imported("--help"),
         "modules of ours that 'lab list' imports": imported("list"),
         "files of ours that a NodePort cell runs": files_of_a_cell(),

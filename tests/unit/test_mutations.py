@@ -43,7 +43,9 @@ def test_a_mutation_without_tests_that_run_is_stale(tree):
 
 
 @pytest.mark.room
-def test_every_mutation_of_the_list_names_tests_that_exist():
-    root = mutate.ROOT
-    named = {test for mutation in mutate.read_mutations() for test in mutation.tests}
-    assert [test for test in sorted(named) if not (root / test.partition("::")[0]).exists()] == []
+def test_every_mutation_of_the_list_fits_its_file_and_names_tests_that_exist():
+    for mutation in mutate.read_mutations():
+        text = (mutate.ROOT / mutation.file).read_text(encoding="utf-8")
+        assert text.count(mutation.old) == 1, mutation.name
+        for test in mutation.tests:
+            assert (mutate.ROOT / test.partition("::")[0]).exists(), test
