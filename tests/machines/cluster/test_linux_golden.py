@@ -6,13 +6,16 @@ After a wanted change, see :mod:`golden_files`.
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from golden_files import check_golden
 from linux_clusters import Case, addon_documents, case, of_every_topology, render
+from ruamel.yaml import YAML
 
+from lab.machines.cluster import documents
 from lab.machines.cluster.credentials import Access, Pair, kubeconfig_text
-from lab.machines.cluster.documents import to_yaml
+from lab.machines.cluster.documents import Document, to_yaml
 from lab.machines.cluster.kubeadm import Ticket, api_endpoint, init_documents, join_documents
 from lab.machines.cluster.linux.daemons import daemon_operations, wanted_daemons
 from lab.machines.cluster.linux.hard_way import (
@@ -47,14 +50,36 @@ def daemons(one: Case, name: str) -> str:
 
 
 def initialising(one: Case, _: str) -> str:
-    documents = init_documents(one.cluster, one.intent, one.manifest, one.around)
-    begun = start_control_plane(one.cluster, documents, one.around.patience)
-    return render((*begun, *finish_control_plane(documents, "MARK")))
+    made = init_documents(one.cluster, one.intent, one.manifest, one.around)
+    begun = start_control_plane(one.cluster, made, one.around.patience)
+    return render((*begun, *finish_control_plane(made, "MARK")))
 
 
 def subjects(one: Case, name: str) -> str:
     found = controller_subjects(one.cluster, one.intent, one.node(name), one.around)
     return "".join(f"{key}: {subject}\n" for key, subject in found.items())
+
+
+def add_ons(one: Case, _: str) -> str:
+    """What the documents' templates are given, each document's name, and those of no template."""
+    lines: list[str] = []
+    rendered: list[Document] = []
+    render_text = documents.render_text
+
+    def note_values(template: str, **values: object) -> str:
+        lines.append(f"{template}:")
+        for name, value in values.items():
+            lines.extend(f"    {line}" for line in f"{name}: {value}".splitlines())
+        made = render_text(template, **values)
+        rendered.extend(YAML(typ="safe", pure=True).load_all(made))
+        return made
+
+    with patch.object(documents, "render_text", note_values):
+        for document in addon_documents(one.cluster, one.intent, one.manifest):
+            lines.append(f"{document['kind']} {document['metadata']['name']}")
+            if document not in rendered:
+                lines += [f"    {line}" for line in to_yaml([document]).splitlines()]
+    return "".join(f"{line}".rstrip() + "\n" for line in lines)
 
 
 def exported(one: Case, _: str) -> str:
@@ -80,7 +105,7 @@ MADE: dict[str, Callable[[Case, str], str]] = {
     ),
     "worker": lambda one, name: render(run_worker(one.cluster, one.node(name), BLANK)),
     "certificates": subjects,
-    "add": lambda one, _: to_yaml(addon_documents(one.cluster, one.intent, one.manifest)),
+    "add": add_ons,
 }
 
 
@@ -105,10 +130,10 @@ ALIKE = {
         "overlay/join-worker1.yaml",
         "upstream-vrrp/join-master2.yaml",
     ),
-    "overlay/add-ons.yaml": (
-        "host-gateway/add-ons.yaml",
-        "kubeinit/add-ons.yaml",
-        "upstream-tor/add-ons.yaml",
+    "overlay/add-ons.txt": (
+        "host-gateway/add-ons.txt",
+        "kubeinit/add-ons.txt",
+        "upstream-tor/add-ons.txt",
     ),
     "overlay/init.yaml": (
         "calico-vxlan/init.yaml",
@@ -126,12 +151,12 @@ ALIKE = {
         "ovn/node-worker1.txt",
         "upstream-tor/node-node001.txt",
     ),
-    "calico-vxlan/add-ons.yaml": ("calico-bgp/add-ons.yaml",),
-    "upstream-tor/add-ons.yaml": (
-        "calico-vxlan/add-ons.yaml",
-        "hard-way/add-ons.yaml",
-        "ovn/add-ons.yaml",
-        "upstream-vrrp/add-ons.yaml",
+    "calico-vxlan/add-ons.txt": ("calico-bgp/add-ons.txt",),
+    "upstream-tor/add-ons.txt": (
+        "calico-vxlan/add-ons.txt",
+        "hard-way/add-ons.txt",
+        "ovn/add-ons.txt",
+        "upstream-vrrp/add-ons.txt",
     ),
     "upstream-tor/init.yaml": ("upstream-vrrp/init.yaml",),
     "upstream-tor/node-node001.txt": (
@@ -156,7 +181,7 @@ def test_a_scenario_becomes_what_its_file_says(name):
 
 
 def test_every_topology_has_a_file_of_its_add_ons():
-    assert {f"{name}/add-ons.yaml" for name in of_every_topology()} | LIKE.keys() <= set(FILES)
+    assert {f"{name}/add-ons.txt" for name in of_every_topology()} | LIKE.keys() <= set(FILES)
 
 
 @pytest.mark.parametrize("minor", ["1.33", "1.34", "1.35", "1.36"])

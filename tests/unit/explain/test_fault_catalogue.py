@@ -40,7 +40,7 @@ def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
 
 def places(fault: Fault) -> str:
     """Where it can be done; of clusters where that is elsewhere than in namespaces."""
-    lines = ["where:"]
+    lines = []
     for kind in EVERY_KIND:
         ours, theirs = (
             " ".join(site.node for site in registry.sites(fault, lab))
@@ -52,18 +52,22 @@ def places(fault: Fault) -> str:
 
 
 @pytest.mark.room
-@pytest.mark.parametrize("name", FAULTS)
-def test_the_commands_of_a_fault_and_where_it_can_be_done(name: str) -> None:
-    fault = FAULTS[name]
-    every = [intent_of(kind) if of_clusters(fault) else bare_intent_of(kind) for kind in EVERY_KIND]
-    lab = next(one for one in every if registry.sites(fault, one))
-    written = text(fault, lab, registry.sites(fault, lab)[-1]) + places(fault)
-    check_golden(CASES / f"{name}.txt", written)
+def test_where_each_fault_can_be_done() -> None:
+    """Those with the same places stand together."""
+    names: dict[str, list[str]] = {}
+    for name, fault in FAULTS.items():
+        names.setdefault(places(fault), []).append(name)
+    check_golden(CASES / "where.txt", "".join(f"{', '.join(names[key])}:\n{key}" for key in names))
 
 
 @pytest.mark.room
-def test_every_case_belongs_to_a_fault() -> None:
-    assert {path.stem for path in CASES.glob("*.txt")} - {"in-ovn"} == set(FAULTS)
+def test_the_commands_of_faults_of_clusters() -> None:
+    """Those of namespaces are run by tests/netns/test_put_in_faults.py and the drills."""
+    written = ""
+    for fault in filter(of_clusters, FAULTS.values()):
+        lab = next(lab for lab in map(intent_of, EVERY_KIND) if registry.sites(fault, lab))
+        written += text(fault, lab, registry.sites(fault, lab)[-1])
+    check_golden(CASES / "clusters.txt", written)
 
 
 def test_faults_of_clusters_are_done_on_linux_nodes() -> None:
