@@ -354,6 +354,19 @@ def finding_lines(heading: str, finding: Difference) -> Iterator[str]:
     yield f"   fix: {finding.mends}"
 
 
+def cause_lines(finding: Difference | None, explanation: Explanation) -> Iterator[str]:
+    """The cause that a run names; in one line if it is a finding of the answer, word for word."""
+    if finding is None:
+        yield "in a run: no cause"
+        return
+    lines = [*finding_lines("", finding)]
+    for number, other in enumerate(explanation.explained.findings, start=1):
+        if [*finding_lines("", other)] == lines:
+            yield f"in a run: as {number}."
+            return
+    yield from finding_lines("in a run:", finding)
+
+
 def answers_text(scenario: RecordedScenario) -> str:
     """The answers to every recording of a scenario."""
     compiled, lines = scenario.compiled(), list[str]()
@@ -362,6 +375,5 @@ def answers_text(scenario: RecordedScenario) -> str:
         lines += answer_lines(recording, explanation)
         with replayed(scenario, compiled, recording) as lab:
             finding = cause_in_run(lab, explanation)
-        lines += finding_lines("in a run:", finding) if finding else ["in a run: no cause"]
-        lines.append("")
+        lines += [*cause_lines(finding, explanation), ""]
     return "\n".join(lines)
