@@ -1,12 +1,15 @@
-"""The project's linter for PowerShell: one function per rule, which yields its findings."""
+"""The project's linter for PowerShell: one function per rule, which yields its findings.
+
+What PowerShell's own parser judges, such as parameters of commands, is in ``tests/powershell``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from powershell_syntax import Call, Function, Script, enclosing, line, walk
-from tables import CASES, table
+from powershell_syntax import Call, Script, enclosing, line, walk
+from tables import table
 from tree_sitter import Node
 
 HEADER = (
@@ -16,26 +19,16 @@ HEADER = (
 )
 _WORDS = table("powershell/words")
 FORBIDDEN: dict[str, str] = _WORDS["forbidden"]
-AUTOMATIC, PREFERENCES, COMMON = (
-    {*_WORDS[name].split()} for name in ("automatic", "preferences", "common")
-)
-CMDLETS = {
-    name: {*parameters}
-    for row in (CASES / "cmdlets.txt").read_text().lower().splitlines()
-    if not row.startswith("#")
-    for name, *parameters in [row.split()]
-}
-"""Cmdlet to its parameters."""
+AUTOMATIC, PREFERENCES = ({*_WORDS[name].split()} for name in ("automatic", "preferences"))
 _SECRET = re.compile(r"password|passwd|secret|credential|/passw", re.IGNORECASE)
 
 
-def lint(script: Script, module: Script | None = None) -> list[str]:
-    """All findings in a script; ``module``: the module that it imports."""
-    shared = module.functions if module else ()
+def lint(script: Script) -> list[str]:
+    """All findings in a script."""
     found = [*_bytes(script), *_header(script), *_ending(script), *_functions(script)]
     found += [*_variables(script), *_parameters(script)]
     for call in script.calls:
-        found += [*_call(call, (*script.functions, *shared)), *_native(script, call)]
+        found += [*_call(call), *_native(script, call)]
     return [f"{script.name}:{text}" for text in found]
 
 
@@ -69,33 +62,9 @@ def _functions(script: Script) -> Iterator[str]:
             yield f"{where}: '{function.name}' has no [CmdletBinding()]"
 
 
-def _call(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
-    if call.name is None:
-        return
-    name, where = call.name.lower(), line(call.node)
-    if name in FORBIDDEN:
-        yield f"{where}: '{call.name}': {FORBIDDEN[name]}"
-    elif not _native_name(name):
-        yield from _arguments(call, functions)
-
-
-def _arguments(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
-    name, where = str(call.name).lower(), line(call.node)
-    own = next((function for function in functions if function.name.lower() == name), None)
-    if own:
-        known = {parameter.name.lower() for parameter in own.parameters}
-        wanted = {parameter.name.lower() for parameter in own.parameters if parameter.mandatory}
-    elif name in CMDLETS:
-        known, wanted = set(CMDLETS[name]), set()
-    else:
-        yield f"{where}: '{call.name}' is no function of ours, and no cmdlet that we know"
-        return
-    given = {parameter.lower() for parameter in call.parameters}
-    for one in sorted(given - known - COMMON):
-        yield f"{where}: '{call.name}' has no parameter -{one}"
-    if not call.splats:
-        for one in sorted(wanted - given):
-            yield f"{where}: '{call.name}' is not given -{one}"
+def _call(call: Call) -> Iterator[str]:
+    if call.name is not None and call.name.lower() in FORBIDDEN:
+        yield f"{line(call.node)}: '{call.name}': {FORBIDDEN[call.name.lower()]}"
 
 
 def _native_name(name: str) -> bool:

@@ -24,7 +24,6 @@ _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.languag
 class Parameter:
     name: str
     kind: str | None
-    mandatory: bool
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,12 @@ class Function:
 
 @dataclass(frozen=True)
 class Call:
-    """A command: its name (None if computed) and its arguments."""
+    """A command; its name is None if computed."""
 
     name: str | None
     node: Node
     operator: str | None
     target: Node | None
-    parameters: tuple[str, ...]
-    splats: bool
 
 
 @dataclass(frozen=True)
@@ -100,32 +97,21 @@ class Script:
         attributes = next(
             (child for child in node.named_children if child.type == "attribute_list"), None
         )
-        kind, mandatory = None, False
+        kind = None
         for child in attributes.named_children if attributes else ():
             if child.named_children and child.named_children[0].type == "type_literal":
                 kind = self.text(child)[1:-1].lower()
-            elif self.text(child).lower().startswith("[parameter(mandatory"):
-                mandatory = True
-        return Parameter(self.text(variable)[1:], kind, mandatory)
+        return Parameter(self.text(variable)[1:], kind)
 
     def _call(self, node: Node) -> Call:
         named = {child.type: child for child in node.named_children}
         operator = named.get("command_invokation_operator")
         computed = named.get("command_name_expr")
-        parameters, splats = [], False
-        elements = named.get("command_elements")
-        for child in elements.named_children if elements else ():
-            if child.type == "command_parameter":
-                parameters.append(self.text(child)[1:])
-            elif self.text(child).startswith("@") and self.text(child)[1:2].isalpha():
-                splats = True
         return Call(
             name=self.text(named["command_name"]) if "command_name" in named else None,
             node=node,
             operator=self.text(operator) if operator else None,
             target=computed.named_children[0] if computed else None,
-            parameters=tuple(parameters),
-            splats=splats,
         )
 
     def hash_table(self, variable: str) -> dict[str, str]:
