@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab.scenario.terms import Protocol as Transport
+from lab.scenario.terms import Size
 from lab.shells.shell import Completed, Reach
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from lab.facts.node import NodeFacts
     from lab.plan.step import Step
     from lab.providers.workloads import WorkloadResult
-    from lab.scenario.terms import Protocol as Transport
-    from lab.scenario.terms import Size
     from lab.topology.cost import Cost
     from lab.topology.intent import Intent
     from lab.topology.observed import NodeVersion

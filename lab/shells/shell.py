@@ -236,10 +236,6 @@ class Script(str):
         made.source = source
         return made
 
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """Pickled as plain text: an agent has no use for the source."""
-        return str, (str(self),)
-
 
 def command_words(command: Sequence[str]) -> str:
     """A command for an error: in quotes, a long one as its first words and where it is whole."""

@@ -8,15 +8,11 @@ characters. Everything has a fixed order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from lab.scenario.terms import Os, ProxyMode, Role
+from lab.scenario.terms import Os, Policy, ProxyMode, Role, ServicePort
 from lab.topology.daemon import Daemon
 from lab.topology.logical import Chassis, LogicalNetwork
-
-if TYPE_CHECKING:
-    from lab.scenario.scenario import Nic  # agents on nodes have no pydantic
-from lab.scenario.terms import Policy, ServicePort
 
 NODE_SEGMENT = "cluster"
 
@@ -77,6 +73,17 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedCard:
+    """A further network card of a real machine, on a network of its hypervisor."""
+
+    network: str
+    address: str | None
+    """None if the network gives one."""
+    mac: str | None
+    """None for one by the lab's and the machine's name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hardware:
     """The hardware of a real machine; the embedded provider ignores it.
 
@@ -93,8 +100,7 @@ class Hardware:
     """The number of the real hypervisor, counted from 1, if the scenario has hypervisors of its
     own; None for any.
     """
-    nics: tuple[Nic, ...] = ()
-    """Further network interfaces, on networks of the hypervisor."""
+    nics: tuple[AddedCard, ...] = ()
 
 
 SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)

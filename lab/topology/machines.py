@@ -10,6 +10,7 @@ from lab.plan.plan import Plan, PlannedNode, PlannedPod, mac
 from lab.topology.intent import (
     BLACKHOLE,
     NODE_SEGMENT,
+    AddedCard,
     Backend,
     Bridge,
     ForwardingEntry,
@@ -205,7 +206,10 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
             memory_mib=planned.memory_mib,
             disk_gib=planned.disk_gib,
             hypervisor=planned.hypervisor,
-            nics=planned.nics,
+            nics=tuple(
+                AddedCard(nic.network, str(nic.address) if nic.address else None, nic.mac)
+                for nic in planned.nics
+            ),
         ),
         kubelet=_make_kubelet(planned),
     )

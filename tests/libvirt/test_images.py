@@ -199,7 +199,7 @@ def test_image_has_what_a_kubernetes_node_and_the_prober_need(golden, connected,
         modules = "overlay br_netfilter nf_tables vxlan ip_vs nf_conntrack veth bridge"
         guest.ssh(f"modprobe -a {modules}")
         program = (
-            "import ctypes, fcntl, json, pickle, selectors, socket, struct, sys;"
+            "import ctypes, fcntl, json, selectors, socket, struct, sys;"
             "ctypes.CDLL('libnftables.so.1'); print(sys.version_info >= (3, 11))"
         )
         assert guest.ssh(f'python3 -c "{program}"') == "True\n"

@@ -1,6 +1,6 @@
 """The agent on a machine: it runs one verb and answers line by line.
 
-``agent.py VERB`` with a pickled order on standard input, or ``agent.py attach POD COMMAND...``
+``agent.py VERB`` with an order on standard input, or ``agent.py attach POD COMMAND...``
 on the caller's terminal. :mod:`lab.machines.agents.protocol` describes its output.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab._deadline import Deadline
-from lab._errors import LabError, UsageError
+from lab._errors import BrokenError, LabError, UsageError
 from lab.machines.agents import files, network, pod_namespaces, protocol
 from lab.machines.agents.protocol import Order
 from lab.providers.capture import KernelSaid, Taken
@@ -28,6 +27,7 @@ from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
 from lab.providers.provider import THROUGHPUT_PORT, Outcome
+from lab.providers.wire import decode
 from lab.shells.shell import Completed
 
 _SECONDS = 20.0
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
         return _attach(rest)
     try:
         _check_root()
-        order = pickle.load(sys.stdin.buffer)  # noqa: S301  the sender may run commands here anyway
+        order = _read_order(sys.stdin.buffer.read())
         signal.alarm(math.ceil(order.seconds + _SECONDS))  # whoever gave the order may be gone
         _VERBS[verb](order, Deadline(order.seconds))
         _say("done", True)
@@ -125,6 +125,17 @@ def _attach(words: Sequence[str]) -> int:
     except LabError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+
+
+def _read_order(content: bytes) -> Order:
+    try:
+        return decode(content, Order)
+    except ValueError as error:
+        raise BrokenError(
+            "reading the order",
+            f"its {len(content)} bytes are no order of this version: {error}",
+            "repeat the command",
+        ) from None
 
 
 def _check_root() -> None:
@@ -239,14 +250,15 @@ def _stream(order: Order, deadline: Deadline) -> None:
     if order.cluster:
         with pod_namespaces.PodNamespaces(order.cluster, every=True) as pods:
             capture.stream_packets(pods.enter, tap, write)
-    network.enter_holder().call(
-        "streaming packets",
-        lambda tell: capture.stream_packets(namespaces.enter, tap, tell),
-        deadline,
-        told=Taken,
-        heard=write,
-        apart=True,
-    )
+    else:
+        network.enter_holder().call(
+            "streaming packets",
+            lambda tell: capture.stream_packets(namespaces.enter, tap, tell),
+            deadline,
+            told=Taken,
+            heard=write,
+            apart=True,
+        )
 
 
 def _trace(order: Order, deadline: Deadline) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import pickle
 import shlex
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from lab.machines.agents.files import DIRECTORY, ENTER, STATUS_COMMAND, archive_
 from lab.machines.agents.protocol import STOP, ClusterPods, Order, machine_work
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.providers.wire import encode
 from lab.shells.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.observed import PodLink
@@ -69,8 +69,6 @@ def _built() -> bytes:
     return packed.getvalue()
 
 
-_PICKLE = 4
-"""A pickle protocol that Python 3.11 and later can read."""
 _NOT_THERE, _NO_PYTHON = 118, 127
 _ALARMED = frozenset({128 + SIGALRM, -SIGALRM})
 """Exit codes of an agent that its own alarm ended, by way of a shell or not."""
@@ -277,7 +275,8 @@ class NodeControl:
 
         ``ready`` gets the agent's process id once all are traced. Raises as :meth:`probe`.
         """
-        order = Order(_share(deadline), self._cluster, places=places, table=table)
+        questions_by_place = {place: tuple(questions) for place, questions in places.items()}
+        order = Order(_share(deadline), self._cluster, places=questions_by_place, table=table)
         return tuple(self._send_order("trace", order, deadline, ready=ready).said)
 
     def receive(
@@ -337,7 +336,7 @@ class NodeControl:
                 ["sh", "-c", _START, place, verb],
                 deadline,
                 answer.hear,
-                pickle.dumps(order, protocol=_PICKLE),
+                encode(order),
             )
             if completed.code != _NOT_THERE or shipped:
                 break

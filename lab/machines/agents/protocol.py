@@ -1,7 +1,7 @@
 """The orders to an agent, and its output.
 
-Orders are plain frozen data; they are pickled on the way to the agent, never on the way back. The
-agent prints one JSON object per line, with one key::
+An order is one JSON document, read as an :class:`Order` and as nothing else. The agent prints one
+JSON object per line, with one key::
 
     {"phase": "network"}                   the current phase
     {"progress": 17}                       number of probes finished; also a sign of life
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
@@ -108,7 +108,7 @@ class Order:
     taps: tuple[Tap, ...] = ()
     limit: int = 0
     """For ``listen``, which runs until :data:`STOP`: bytes kept per tap."""
-    places: Mapping[str, Sequence[RouteQuestion]] = field(default_factory=dict)
+    places: Mapping[str, tuple[RouteQuestion, ...]] = field(default_factory=dict)
     table: str = ""
     """For ``trace``, which runs until :data:`STOP`; see
     :meth:`~lab.providers.capture.KernelTracing.trace_kernel`.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface
 from typing import TYPE_CHECKING, Any
 
 from lab._deadline import Deadline
@@ -59,8 +59,11 @@ class MachineRecipe:
 
     def digest(self) -> str:
         """Hash of everything whose change requires a rebuild; not the network configuration."""
-        nics = tuple(nic.model_dump() for nic in self.machine.hardware.nics)
-        hardware = asdict(self.machine.hardware) | {"nics": nics}
+        added = tuple(
+            asdict(card) | {"address": IPv4Address(card.address) if card.address else None}
+            for card in self.machine.hardware.nics
+        )
+        hardware = asdict(self.machine.hardware) | {"nics": added}
         cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
         own = () if self.is_windows else (keyring.host_key(self.lab, self.machine.name).public,)
         keys = (keyring.client_public(self.lab), *own)

@@ -1,9 +1,11 @@
 """The controller's side of an agent: shipping it, and making sense of what comes back."""
 
+import io
 import json
-import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,14 +13,19 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, UsageError
+from lab.facts.state import STATE_COMMAND
 from lab.lifecycle.compilation import compile_scenario
+from lab.machines.agents import agent
 from lab.machines.agents.control import NodeControl, archive_digest, build_archive
 from lab.machines.agents.protocol import Order, failure_line, machine_work, make_line, taken_lines
-from lab.providers.capture import Frame, Taken, Tap
+from lab.providers.capture import Frame, RouteQuestion, Taken, Tap
 from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.wire import decode
+from lab.scenario.loader import shipped
 from lab.shells.shell import Completed
 
 INTENT = compile_scenario("overlay", only="linux").intent
+SHIPPED = shipped()
 WORKER = INTENT.machine("worker1")
 PROBE = Probe(1, "worker1", "tcp", "small", "10.0.0.1", 8080, 1500)
 
@@ -77,10 +84,66 @@ def test_the_agent_is_shipped_when_it_is_not_there_and_only_then():
 
 
 def test_the_order_says_what_is_to_be_there():
-    order = pickle.loads(up(DONE).told[0])
-    assert isinstance(order, Order)
+    order = decode(up(DONE).told[0], Order)
     assert order.work == machine_work(WORKER, INTENT)
     assert 0 < order.seconds < 5
+
+
+@pytest.mark.parametrize("scenario", SHIPPED)
+def test_the_agent_reads_the_work_of_every_machine_as_it_was_sent(scenario):
+    intent = compile_scenario(scenario).intent
+    for machine in intent.machines:
+        here, shell = control(DONE)
+        here.up(machine, intent, Deadline(5))
+        (sent,) = shell.told
+        work = decode(sent, Order).work
+        assert work == machine_work(machine, intent)
+        assert work.digest() == machine_work(machine, intent).digest()
+
+
+QUESTION = RouteQuestion("10.0.0.1", "10.0.0.2", "tcp", 80, answer=False, arrives="", leaves="eth0")
+
+
+@pytest.mark.parametrize(
+    ("ask", "order"),
+    [
+        (
+            lambda node: node.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(5)),
+            {"probes": (PROBE,), "settings": ProbeSettings(1.0, 4)},
+        ),
+        (
+            lambda node: node.listen([Tap("p", "eth0")], 9, lambda _: None, Deadline(5)),
+            {"taps": (Tap("p", "eth0"),), "limit": 9},
+        ),
+        (
+            lambda node: node.trace({"p": [QUESTION]}, "t", lambda _: None, Deadline(5)),
+            {"places": {"p": (QUESTION,)}, "table": "t"},
+        ),
+        (
+            lambda node: node.run_in_pods(["p"], STATE_COMMAND, Deadline(5)),
+            {"pods": ("p",), "command": tuple(map(str, STATE_COMMAND))},
+        ),
+    ],
+)
+def test_the_agent_reads_each_order_as_it_was_sent(ask, order):
+    here, shell = control(DONE)
+    with suppress(BrokenError):  # the answer has nothing
+        ask(here)
+    received = decode(shell.told[0], Order)
+    assert received == Order(received.seconds, **order)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b'{"seconds": 5', b"\x80\x04K\x05.", json.dumps({"seconds": "5"}).encode()],
+)
+def test_an_order_of_another_form_is_refused_by_name(content, monkeypatch, capfdbinary):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    assert agent.main(["up"]) == BrokenError.exit_code
+    (kind, action, happened, hint) = json.loads(capfdbinary.readouterr().out)["failed"]
+    assert (kind, action, hint) == ("BrokenError", "reading the order", "repeat the command")
+    assert happened.startswith(f"its {len(content)} bytes are no order of this version: ")
 
 
 def test_how_a_machine_is_is_asked_without_the_agent():

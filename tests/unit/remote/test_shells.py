@@ -1,7 +1,6 @@
 """Shells on this machine and on hypervisors, and sessions on a connection that breaks."""
 
 import os
-import pickle
 import pwd
 import shutil
 from pathlib import Path
@@ -42,10 +41,6 @@ SHELL = LocalShell(become=False)
 )
 def test_a_command_in_an_error_is_its_first_words_and_where_it_is_whole(command, words):
     assert command_words(command) == words
-
-
-def test_a_script_is_pickled_as_text_for_agents_that_know_no_script():
-    assert type(pickle.loads(pickle.dumps(STATE_COMMAND[2]))) is str
 
 
 class TestLocalShell(ShellContract):
