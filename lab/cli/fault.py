@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
@@ -13,27 +14,49 @@ from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lab.explain.faults.registry import Fault, FaultSite
+    from lab.lifecycle.faults import FaultRequest
+
+
+def _fault_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command FAULT, VALUE, --node and --peer; its function gets a ``request`` of them."""
+
+    @wraps(command)
+    def requested(
+        *, fault: str | None, figures: tuple[str, ...], node: str, peer: str, **others: object
+    ) -> object:
+        from lab.lifecycle.faults import FaultRequest
+
+        words = () if fault is None else (fault, *figures)
+        return command(request=FaultRequest(" ".join(words), node, peer), **others)
+
+    options = (
+        click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names),
+        click.argument("figures", metavar="[VALUE]...", nargs=-1),
+        click.option(
+            "--node",
+            default="",
+            help="The machine to break (default: the first that can have the fault).",
+            shell_complete=fault_nodes,
+        ),
+        click.option(
+            "--peer",
+            default="",
+            help="The other end, a node or a pod depending on the fault (default: the first).",
+            shell_complete=fault_peers,
+        ),
+    )
+    decorated: Callable[..., object] = requested
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
 
 
 @click.command("fault")
 @lab_argument(required=False)
-@click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
-@click.argument("figures", metavar="[VALUE]...", nargs=-1)
-@click.option(
-    "--node",
-    default="",
-    help="The machine to break (default: the first that can have the fault).",
-    shell_complete=fault_nodes,
-)
-@click.option(
-    "--peer",
-    default="",
-    help="The other end, a node or a pod depending on the fault (default: the first).",
-    shell_complete=fault_peers,
-)
+@_fault_options
 @click.option(
     "--random",
     "seed",
@@ -46,14 +69,7 @@ if TYPE_CHECKING:
 )
 @json_option()
 def fault_command(
-    name: str | None,
-    fault: str | None,
-    figures: tuple[str, ...],
-    node: str,
-    peer: str,
-    seed: int | None,
-    listing: bool,
-    as_json: bool,
+    name: str | None, request: FaultRequest, seed: int | None, listing: bool, as_json: bool
 ) -> None:
     """Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.
 
@@ -70,29 +86,28 @@ def fault_command(
     from lab.lifecycle import api
 
     if listing:
-        if fault or node or peer or seed is not None:
+        if any((request.name, request.node, request.peer)) or seed is not None:
             raise click.UsageError("'--list' takes a lab or nothing, and lists every fault")
         _list(name, as_json)
         return
-    if name is None or (fault is None) == (seed is None):
+    if name is None or bool(request.name) == (seed is not None):
         raise click.UsageError("name a lab and a fault, or use '--random' or '--list'")
     from lab.lifecycle import faults
-    from lab.lifecycle.faults import FaultRequest, words
+    from lab.lifecycle.faults import words
 
-    if seed is not None and (node or peer):
+    if seed is not None and (request.node or request.peer):
         raise click.UsageError(
             "'--random' chooses the machine, too: leave '--node' and '--peer' out"
         )
     opened = api.open_any(name)
-    if fault is None:
-        assert seed is not None, "asked above"
+    if seed is not None:
         row = faults.put_random(opened, seed, say)
     else:
-        row = faults.put_in(opened, FaultRequest(" ".join((fault, *figures)), node, peer), say)
+        row = faults.put_in(opened, request, say)
     if as_json:
         echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
         return
-    if fault is None:  # the user wants to find a random fault: do not name it
+    if seed is not None:  # the user wants to find a random fault: do not name it
         echo(
             f"a random fault, of seed {seed}, is in lab '{name}'; 'lab test {name}' shows it, "
             f"'lab status {name}' names it, 'lab heal {name}' removes it"

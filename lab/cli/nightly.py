@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,36 @@ from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
+
+
+@dataclass(frozen=True, slots=True)
+class NightOptions:
+    """The arguments and options of ``lab nightly``, except ``--json``."""
+
+    named: tuple[str, ...]
+    provider: str | None
+    only: str | None
+    pods: Pods | None
+    jobs: int | None
+    deadline: str | None
+    output: Path | None
+    before: Path | None
+
+    def seconds(self, default: float) -> float:
+        """The deadline of each scenario.
+
+        Raises UsageError when it is no time.
+        """
+        from lab.lifecycle.names import parse_age
+
+        seconds = default if self.deadline is None else parse_age(self.deadline)
+        if seconds <= 0:
+            raise UsageError(
+                f"giving each scenario '--deadline {self.deadline}'",
+                "no lab comes up in zero time",
+                "for example --deadline 10m, or leave it out",
+            )
+        return seconds
 
 
 @click.command("nightly")
@@ -43,17 +74,7 @@ if TYPE_CHECKING:
     help="Directory of the night to compare with (default: the last).",
 )
 @json_option("Print the summary as JSON.")
-def command(
-    named: tuple[str, ...],
-    provider: str | None,
-    only: str | None,
-    pods: Pods | None,
-    jobs: int | None,
-    deadline: str | None,
-    output: Path | None,
-    before: Path | None,
-    as_json: bool,
-) -> int:
+def command(as_json: bool, **written: Any) -> int:
     """Bring up, test and take down each SCENARIO; all shipped ones by default.
 
     A failure of any kind ends its scenario but not the night. The directory has one JUnit file
@@ -65,30 +86,25 @@ def command(
     can never run is reported as refused and does not change the exit code, unless all are.
     """
     from lab.lifecycle import night_report, nightly
-    from lab.lifecycle.names import parse_age
     from lab.reports.night import plain_lines, summary_json
     from lab.scenario.loader import shipped
     from lab.state.directory import nights_directory, state_directory
     from lab.state.lock import lab_lock
 
-    picked = nightly.choose_provider(provider)
-    work, fitting = nightly.select_jobs(nightly.jobs_of(named, shipped()), picked, only, pods)
-    seconds = nightly.deadline(picked) if deadline is None else parse_age(deadline)
-    if seconds <= 0:
-        raise UsageError(
-            f"giving each scenario '--deadline {deadline}'",
-            "no lab comes up in zero time",
-            "for example --deadline 10m, or leave it out",
-        )
+    options = NightOptions(**written)
+    only, pods = options.only, options.pods
+    provider = nightly.choose_provider(options.provider)
+    named = nightly.jobs_of(options.named, shipped())
+    jobs, fitting = nightly.select_jobs(named, provider, only, pods)
+    seconds = options.seconds(nightly.deadline(provider))
     state = state_directory(os.environ)
     with lab_lock(nights_directory(state), "lab nightly", wait=0):
-        folder = night_report.make_output(output, state, datetime.now(UTC))
-        earlier = night_report.find_earlier(folder, picked.name, before)
-        parallel = jobs or fitting
-        say(
-            f"{picked.name}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'"
-        )
-        request = nightly.NightRequest(work, picked.name, folder, parallel, seconds, only, pods)
+        folder = night_report.make_output(options.output, state, datetime.now(UTC))
+        earlier = night_report.find_earlier(folder, provider.name, options.before)
+        parallel = options.jobs or fitting
+        counted = quantity(len(jobs), "scenario")
+        say(f"{provider.name}: {counted}, {parallel} at once, into '{folder}'")
+        request = nightly.NightRequest(jobs, provider.name, folder, parallel, seconds, only, pods)
         held, ended_by = nightly.run_night(request, nightly.operations(), say)
         night = night_report.compared(held, earlier)
         night_report.write(night, folder)

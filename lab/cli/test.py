@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,24 @@ class Keeper:
         raise excinfo.value
 
 
+def _sample_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command --full, --sample and --seed; its function gets the plugin's as ``sample``."""
+
+    @wraps(command)
+    def sampled(*, full: bool, sample: str | None, seed: int | None, **others: object) -> object:
+        return command(sample=(*_options_of_choice(full, sample, seed),), **others)
+
+    options = (
+        click.option("--full", is_flag=True, help="Probe every cell, however many there are."),
+        click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to probe."),
+        click.option("--seed", type=int, help="Another sample for each number (default: 0)."),
+    )
+    decorated: Callable[..., object] = sampled
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
 @click.command("test", context_settings={"ignore_unknown_options": True})
 @lab_argument(required=False)
 @click.argument(
@@ -104,9 +123,7 @@ class Keeper:
     metavar="[PYTEST OPTIONS]...",
     shell_complete=selections,
 )
-@click.option("--full", is_flag=True, help="Probe every cell, however many there are.")
-@click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to probe.")
-@click.option("--seed", type=int, help="Another sample for each number (default: 0).")
+@_sample_options
 @click.option(
     "--failover",
     is_flag=True,
@@ -123,9 +140,7 @@ class Keeper:
 def command(
     name: str | None,
     selection: tuple[str, ...],
-    full: bool,
-    sample: str | None,
-    seed: int | None,
+    sample: tuple[str, ...],
     failover: bool,
     repeat_with: str,
     as_json: bool,
@@ -160,14 +175,9 @@ def command(
     \b
       pytest --lab overlay --pyargs lab.suites --lab-sample os-pairs
     """  # noqa: D301  \b tells click not to rewrap
-    import pytest
-
-    from lab._errors import UsageError
     from lab.lifecycle import api
     from lab.lifecycle.interruption import terminable
-    from lab.state.capacity import check_room
-    from lab.state.failure import NO_ROOM, guarded_files
-    from lab.suites import plugin
+    from lab.state.failure import guarded_files
 
     if name is None or name.startswith("-"):  # an option of pytest
         selection = (*((name,) if name else ()), *selection)
@@ -182,38 +192,14 @@ def command(
     with guarded_files(f"testing lab '{name}'", "or set TMPDIR to a directory of yours"):
         tempfile.gettempdir()
     opened = api.open_any(name)
-    directory = opened.handle.directory
-    junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
-    own = _has_files(selection)
     keeper = Keeper(replace(opened, held_alone=failover, repeat_with=repeat_with))
-    arguments = [
-        *("-p", "hybridlab"),  # also if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
-        *("--lab", name, "--pyargs", "lab.suites"),
-        # rewriting the asserts of this package takes half a second, and
-        # pytest-benchmark creates a directory in the current one
-        *(() if own else ("--assert=plain", "-p", "no:benchmark")),
-        *_options_of_choice(full, sample, seed),
-        *(("--lab-failover",) if failover else ()),
-        "--noconftest",  # the suite has none; one in this directory is unrelated
-        *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
-        *("-o", f"cache_dir={directory / 'pytest-cache'}"),
-        f"--junitxml={junit}",
-        *(() if verbose or own or _only_lists(selection) else ("--lab-quiet",)),
-        *selection,
-    ]
+    quiet = not (verbose or _has_files(selection) or _only_lists(selection))
+    options = [*sample, *(("--lab-quiet",) if quiet else ()), *selection]
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         opened.require_running()
-        check_room(directory, _KEPT_BYTES)
-        try:
-            # pytest's own words are no part of a result
-            with redirect_stdout(sys.stderr) if as_json else nullcontext():
-                code = pytest.main(arguments, plugins=[keeper])
-        except OSError as error:
-            if error.errno in NO_ROOM:  # pytest's own files: the error does not say which disk
-                check_room(directory, _KEPT_BYTES)
-            raise
-        finally:
-            junit.unlink(missing_ok=True)
+        # pytest's own words are no part of a result
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            code = _run_pytest(keeper, options)
     if keeper.stopped is not None:
         raise keeper.stopped
     if keeper.run is not None and keeper.directory is not None:
@@ -223,7 +209,42 @@ def command(
         own_tests = quantity(len(keeper.own), "own test")
         line = f"{len(failed):,} of {own_tests} failed: {listed(failed)}"
         (say if as_json else echo)(line)
-    return int(code)
+    return code
+
+
+def _run_pytest(keeper: Keeper, options: list[str]) -> int:
+    """Run pytest on the lab with these options besides those that every run has; its exit code."""
+    import pytest
+
+    from lab.state.capacity import check_room
+    from lab.state.failure import NO_ROOM
+    from lab.suites import plugin
+
+    opened = keeper.opened
+    directory = opened.handle.directory
+    junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
+    arguments = [
+        *("-p", "hybridlab"),  # also if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
+        *("--lab", opened.name, "--pyargs", "lab.suites"),
+        # rewriting the asserts of this package takes half a second, and
+        # pytest-benchmark creates a directory in the current one
+        *(() if _has_files(options) else ("--assert=plain", "-p", "no:benchmark")),
+        *(("--lab-failover",) if opened.held_alone else ()),
+        "--noconftest",  # the suite has none; one in this directory is unrelated
+        *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
+        *("-o", f"cache_dir={directory / 'pytest-cache'}"),
+        f"--junitxml={junit}",
+        *options,
+    ]
+    check_room(directory, _KEPT_BYTES)
+    try:
+        return int(pytest.main(arguments, plugins=[keeper]))
+    except OSError as error:
+        if error.errno in NO_ROOM:  # pytest's own files: the error does not say which disk
+            check_room(directory, _KEPT_BYTES)
+        raise
+    finally:
+        junit.unlink(missing_ok=True)
 
 
 def _strip_usage(text: str) -> str:
@@ -245,7 +266,7 @@ def _options_of_choice(full: bool, sample: str | None, seed: int | None) -> Iter
         yield f"--lab-seed={seed}"
 
 
-def _has_files(selection: tuple[str, ...]) -> bool:
+def _has_files(selection: Sequence[str]) -> bool:
     """Whether the user gives pytest test files besides the matrix."""
     return any(os.path.exists(word.partition("::")[0]) for word in selection)  # noqa: PTH110  of any length
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -146,11 +146,10 @@ def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRe
             cell,
             opened.limits,
             timeout=request.timeout,
-            number=number,
         )
         if number == request.times or not captured.well:
             break
-    return captured
+    return replace(captured, tried=number)
 
 
 def keep(opened: OpenLab, captured: Captured, directory: Path | None) -> Path:

@@ -10,6 +10,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Timer
@@ -89,6 +90,14 @@ def unnamed_file() -> Iterator[Path]:
         yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """Files instead of a program's standard input, which is empty, and its standard output."""
+
+    stdin: Path | None = None
+    output: Path | None = None
+
+
 def run(  # noqa: PLR0913  each is an option of the process
     action: str,
     command: Sequence[str],
@@ -96,15 +105,13 @@ def run(  # noqa: PLR0913  each is an option of the process
     *,
     on_line: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] | None = None,
-    stdin: Path | None = None,
-    output: Path | None = None,
+    redirection: Redirection = Redirection(),
     file_limit: int | None = None,
 ) -> None:
     """Run a program; it is terminated if this process dies.
 
-    ``on_line``: called with every line that it prints, on either stream. ``output``: a file for its
-    standard output, which is then not passed to ``on_line``. ``file_limit``: most bytes that it may
-    write to one file.
+    ``on_line``: called with every line that it prints, on either stream, except into a file.
+    ``file_limit``: most bytes that it may write to one file.
 
     Raises DeadlineError when it does not finish in time; shows its last lines. Raises
     PreflightError when the disk is full. Raises FileLimitError when it exceeds ``file_limit``.
@@ -118,7 +125,8 @@ def run(  # noqa: PLR0913  each is an option of the process
         start += [str(_find("prlimit")), f"--fsize={file_limit}", "--"]
     past_limit = False
     with ExitStack() as files:
-        source = files.enter_context((stdin or Path(os.devnull)).open("rb"))
+        source = files.enter_context((redirection.stdin or Path(os.devnull)).open("rb"))
+        output = redirection.output
         kept = files.enter_context(output.open("wb")) if output else None
         process = subprocess.Popen(  # noqa: S603  one of PACKAGES
             [*start, path, *command[1:]],

@@ -33,8 +33,6 @@ class Captured:
     expectation: Expectation
     verdict: Verdict
     detail: str
-    tried: int
-    """Number of the probe within its cell; those before it were as expected."""
     outcome: Outcome
     trace: Trace
     conclusion: Conclusion
@@ -42,6 +40,8 @@ class Captured:
     matched: Matched
     end: str
     """Where the Intent itself leads no further; empty if the answer comes back."""
+    tried: int = 1
+    """Number of the probe within its cell; those before it were as expected."""
     kernel: tuple[KernelWord, ...] = ()
     """What the kernel reported about it; empty if it was not traced."""
     onward: Conclusion | None = None

@@ -180,7 +180,7 @@ _SECONDS = 120.0
 _TRIES = 3
 
 
-def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
+def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it
     provider: Provider,
     lab: LabHandle,
     intent: Intent,
@@ -188,7 +188,6 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     limits: Sequence[Limit],
     *,
     timeout: float,
-    number: int = 1,
     traced: bool = False,
 ) -> Captured:
     """Probe one cell once, and capture its packets wherever they should pass.
@@ -238,7 +237,6 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
         expectation=expectation,
         verdict=judged.verdict,
         detail=judged.detail,
-        tried=number,
         outcome=outcomes[0],
         trace=packet_trace,
         conclusion=conclusion,
@@ -301,9 +299,7 @@ def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
     if CAPTURE not in provider.abilities:
         return None
     for number in range(_TRIES * len(walk(intent, flow_of(cell)))):
-        captured = capture_probe(
-            provider, lab, intent, cell, limits, timeout=timeout, number=number + 1, traced=True
-        )
+        captured = capture_probe(provider, lab, intent, cell, limits, timeout=timeout, traced=True)
         if not captured.well:
-            return captured
+            return replace(captured, tried=number + 1)
     return None

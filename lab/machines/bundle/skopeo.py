@@ -112,7 +112,7 @@ class Repository:
                 Deadline(seconds),
                 on_line=on_line,
                 environment=self.web.environment(),
-                output=output,
+                redirection=programs.Redirection(output=output),
                 file_limit=file_limit,
             )
         except (DeadlineError, programs.FileLimitError):

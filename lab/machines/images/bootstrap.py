@@ -335,7 +335,12 @@ def _unpack(job: BuildJob, packed: Path, tree: Path) -> None:
     owner = ("--same-owner",) if _is_root() else ("--no-same-owner",)
     command = ["tar", "--extract", f"--directory={tree}", "--same-permissions", *owner]
     without = ("--exclude=./dev/*", "--delay-directory-restore", "--numeric-owner")
-    programs.run(job.doing, [*command, *without], Deadline(600), stdin=packed)
+    programs.run(
+        job.doing,
+        [*command, *without],
+        Deadline(600),
+        redirection=programs.Redirection(stdin=packed),
+    )
 
 
 def _kernel(job: BuildJob, tree: Path) -> None:

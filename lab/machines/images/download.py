@@ -225,7 +225,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
                 ends,
                 on_line=on_line,
                 environment=web.environment(),
-                stdin=config,
+                redirection=programs.Redirection(stdin=config),
             )
         except DeadlineError:
             raise

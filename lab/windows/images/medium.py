@@ -553,7 +553,9 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
                 # path.
                 verb = f"write -q -s /dev/stdin {place.offset} {place.length}"
                 command = ["qemu-io", "-f", "qcow2", "-c", verb, str(out)]
-                programs.run(action, command, deadline, stdin=content)
+                programs.run(
+                    action, command, deadline, redirection=programs.Redirection(stdin=content)
+                )
     except BaseException:
         out.unlink(missing_ok=True)
         raise

@@ -83,7 +83,9 @@ class Volume:
 
     def _run(self, *command: str) -> bytes:
         out = self.scratch / "said"
-        programs.run(self.doing, command, Deadline(_SECONDS), output=out)
+        programs.run(
+            self.doing, command, Deadline(_SECONDS), redirection=programs.Redirection(output=out)
+        )
         content = out.read_bytes()
         out.unlink()
         return content

@@ -67,7 +67,7 @@ def captured(kind: Kind, last: Row | None, missing: Row | None, *, asked: str = 
     trace = Trace((), THERE, BACK, 0, None, (), ())
     unanswered = (Unanswered(Tap("worker1", "eth0"), asked, 1),) if asked else ()
     return Captured(
-        CELL, expect(CELL, ()), "fail", "", 1, OUTCOME, trace, conclusion, (),
+        CELL, expect(CELL, ()), "fail", "", OUTCOME, trace, conclusion, (),
         Matched((), (), unanswered), "",
     )  # fmt: skip
 
