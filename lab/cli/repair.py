@@ -38,19 +38,20 @@ def command(name: str, place: str, thing: str | None, commands: bool, as_json: b
     done = repair(opened, place, thing, say, only_look=commands)
     if as_json:
         differences, left = (
-            [finding_json(name, finding) for finding in group] for group in (done.found, done.left)
+            [finding_json(name, finding) for finding in group]
+            for group in (done.differences, done.left)
         )
         echo_json({"lab": name, "place": place, "found": differences, "left": left})
     elif commands:
-        for finding in done.found:
+        for finding in done.differences:
             echo(finding.fixed_by(name))
     else:
-        for finding in done.found:
+        for finding in done.differences:
             if finding not in done.left:
                 echo(f"repaired: {finding.line}")
         for finding in done.left:
             echo(f"still differs: {finding.line}")
             echo(f"  fix: {finding.fixed_by(name)}")
-        if not done.found:
+        if not done.differences:
             echo(f"'{place}' of lab '{name}' is as the lab made it")
     return 1 if done.left else 0

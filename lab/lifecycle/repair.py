@@ -31,7 +31,7 @@ _ROUNDS = 3
 class Repair:
     """What differed, and what still does."""
 
-    found: tuple[Difference, ...]
+    differences: tuple[Difference, ...]
     left: tuple[Difference, ...]
 
 

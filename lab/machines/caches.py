@@ -138,7 +138,7 @@ def collect(yes: bool) -> CollectedEntries:
     cache = cache_directory(_inventory())
     bundles = BundleStore(cache)
     collected = bundles.gc(in_use, yes)
-    gone = {Path(name).name for name in collected.found}
+    gone = {Path(name).name for name in collected.paths}
     more = prepared.unused(
         cache, [manifest for manifest in bundles.all() if manifest.short not in gone]
     )
@@ -146,7 +146,7 @@ def collect(yes: bool) -> CollectedEntries:
     for path in more if yes else ():
         remove(path)
     names = (str(unused.relative_to(cache)) for unused in more)
-    return CollectedEntries((*collected.found, *names), collected.bytes + took, yes)
+    return CollectedEntries((*collected.paths, *names), collected.bytes + took, yes)
 
 
 def _inventory() -> Inventory:

@@ -68,9 +68,17 @@ def _lines(lab: str, explanation: Explanation, *, commands: bool) -> Iterator[st
         yield f"    fix:    {fix}"
     yield from _unknown(explanation)
     others, beside = explanation.explained.findings[1:], explanation.elsewhere
-    yield from _listed("Further along the path", [one for one in others if not _deviates(one)])
-    yield from _listed("Wrong, but not on the path", [one for one in beside if not _deviates(one)])
-    yield from _listed("Other differences", [one for one in (*others, *beside) if _deviates(one)])
+    yield from _listed(
+        "Further along the path", [difference for difference in others if not _deviates(difference)]
+    )
+    yield from _listed(
+        "Wrong, but not on the path",
+        [difference for difference in beside if not _deviates(difference)],
+    )
+    yield from _listed(
+        "Other differences",
+        [difference for difference in (*others, *beside) if _deviates(difference)],
+    )
     yield from _logs(explanation)
 
 
@@ -89,7 +97,7 @@ def _where(explanation: Explanation) -> Iterator[str]:
     bracket = explanation.bracket
     if bracket is not None:
         yield f"    where:  {bracket.sentence}"
-        yield from (f"    kernel: {one}" for one in bracket.dropped()[:_KERNEL_SHOWN])
+        yield from (f"    kernel: {sentence}" for sentence in bracket.dropped()[:_KERNEL_SHOWN])
 
 
 _WITNESSES = {
@@ -102,9 +110,9 @@ _WITNESSES = {
 def _agree(explanation: Explanation) -> str:
     """The kinds of evidence that support the cause, then those that do not."""
     heard = explanation.witnesses
-    agree = ", ".join(yes for one, (yes, _) in _WITNESSES.items() if one in heard)
+    agree = ", ".join(yes for witness, (yes, _) in _WITNESSES.items() if witness in heard)
     number = ("none", "one of three", "two of three", "all three")[len(heard)]
-    silent = [no for one, (_, no) in _WITNESSES.items() if one not in heard]
+    silent = [no for witness, (_, no) in _WITNESSES.items() if witness not in heard]
     bracket = explanation.bracket
     if "kernel" not in heard and (bracket is None or bracket.dropped()):
         known = "is unknown" if bracket is None else "is of something else"
@@ -123,12 +131,12 @@ def _listed(title: str, findings: Sequence[Difference]) -> Iterator[str]:
 
 
 def _answer(explanation: Explanation) -> str:
-    asked = f"{_times(explanation)} of {explanation.times} times" if explanation.times > 1 else ""
+    times = f"{_times(explanation)} of {explanation.times} times" if explanation.times > 1 else ""
     if explanation.verdict not in GREEN:
-        return f"{explanation.verdict}{f' {asked}' if asked else ''}: {explanation.detail}"
+        return f"{explanation.verdict}{f' {times}' if times else ''}: {explanation.detail}"
     refusal = explanation.expectation.refusal
     done = f"{_REFUSED.get(refusal, refusal)}, as expected" if refusal else "works"
-    return f"{done} ({asked})" if asked else done
+    return f"{done} ({times})" if times else done
 
 
 def _times(explanation: Explanation) -> int:
@@ -160,8 +168,8 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
             yield f"  nothing wrong was found on its path ({way}), but not everything answered"
         else:
             yield f"  nothing is wrong on its path ({way})"
-        for one in explanation.marginal:
-            yield f"  marginal: on {one.node}, {one.object}: {one.observed}"
+        for difference in explanation.marginal:
+            yield f"  marginal: on {difference.node}, {difference.object}: {difference.observed}"
         return
     yield f"  nothing checked on its path differs from the intent ({way})"
     yield from _where(explanation)
@@ -177,10 +185,10 @@ def _logs(explanation: Explanation) -> Iterator[str]:
     if not logged:
         return
     yield "  In the logs of the machines on the path (each line has its time):"
-    for one in logged[:_LOGGED_SHOWN]:
-        yield f"    {one.place}: {one.match.cause}"
-        yield f"      line: {_cut(one.match.line)}"
-        yield f"      try:  {one.match.hint}"
+    for entry in logged[:_LOGGED_SHOWN]:
+        yield f"    {entry.place}: {entry.match.cause}"
+        yield f"      line: {_cut(entry.match.line)}"
+        yield f"      try:  {entry.match.hint}"
     if len(logged) > _LOGGED_SHOWN:
         yield f"    and {len(logged) - _LOGGED_SHOWN} more (--json has all of it)"
 
@@ -222,22 +230,22 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, finding) for finding in explanation.explained.findings[1:]],
         "where": explanation.bracket.sentence if explanation.bracket else "",
-        "marginal": [finding_json(lab, one) for one in explanation.marginal],
+        "marginal": [finding_json(lab, difference) for difference in explanation.marginal],
         "kernel": list(explanation.bracket.dropped()) if explanation.bracket else [],
         "witnesses": list(explanation.witnesses),
-        "elsewhere": [finding_json(lab, one) for one in explanation.elsewhere],
+        "elsewhere": [finding_json(lab, difference) for difference in explanation.elsewhere],
         "logs": [
             {
-                "log": one.path,
-                "line": one.match.line,
-                "number": one.match.number + 1,
-                "times": one.match.times,
-                "signature": one.match.id,
-                "cause": one.match.cause,
-                "cure": one.match.hint,
-                "source": one.match.source,
+                "log": entry.path,
+                "line": entry.match.line,
+                "number": entry.match.number + 1,
+                "times": entry.match.times,
+                "signature": entry.match.id,
+                "cause": entry.match.cause,
+                "cure": entry.match.hint,
+                "source": entry.match.source,
             }
-            for one in explanation.logged
+            for entry in explanation.logged
         ],
         "backend": path.backend,
         "end": path.end,
@@ -325,8 +333,8 @@ def red_causes(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> tuple[C
 
 def in_common(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> str:
     """What all red cells of a run have in common, whatever their causes; empty if nothing."""
-    found = red_groups(results, hosts)
-    return "" if found.singles or len(found.groups) != 1 else found.groups[0].sentence
+    patterns = red_groups(results, hosts)
+    return "" if patterns.singles or len(patterns.groups) != 1 else patterns.groups[0].sentence
 
 
 def by_cause(
@@ -357,8 +365,8 @@ def _cause(
         return Cause(line, cells, (), cells)
     kept = [index for index in range(len(population)) if lines.get(index, line) == line]
     marked = [place for place, index in enumerate(kept) if index in lines]
-    found = explain([population[index] for index in kept], marked)
-    return Cause(line, cells, found.groups, found.singles)
+    patterns = explain([population[index] for index in kept], marked)
+    return Cause(line, cells, patterns.groups, patterns.singles)
 
 
 def _line(result: CellResult) -> str:

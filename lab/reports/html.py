@@ -31,8 +31,8 @@ from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.topology import ADDRESSES, Labels, Picture, arrange
 from lab.reports.wording import (
     actual,
-    asked,
     closing_line,
+    count_cells,
     counted,
     emulation,
     expected,
@@ -218,7 +218,7 @@ def to_html(run: RunResult, picture: Picture) -> str:
         data=cells_json(run, [each.cells for each in findings]),
         headline=headline(run),
         closing=closing_line(run),
-        asked=asked(run),
+        cells=count_cells(run),
         sampled=sampled(run),
         tone="green" if run.results and run.green() else "red",
         when=in_full(run.started),

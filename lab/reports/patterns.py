@@ -107,13 +107,13 @@ def red_groups(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> Finding
             by_rule.setdefault(result.expectation.rule, []).append(result)
         else:
             failures.append(result)
-    found = [explain(failures, _red_ones(failures), "pass", hosts=hosts)]
-    found += [
+    parts = [explain(failures, _red_ones(failures), "pass", hosts=hosts)]
+    parts += [
         explain(cells, _red_ones(cells), "do not", (Facet("rule", (rule,)),), hosts)
         for rule, cells in by_rule.items()
     ]
-    groups = [group for each in found for group in each.groups]
-    singles = tuple(single for each in found for single in each.singles)
+    groups = [group for each in parts for group in each.groups]
+    singles = tuple(single for each in parts for single in each.singles)
     return Findings(tuple(sorted(groups, key=lambda group: -len(group.cells))), singles)
 
 
@@ -199,11 +199,11 @@ def _candidates(masks: dict[Facet, int], red: int) -> list[_Candidate]:
     wheres = [facet for facet in touched if facet.kind not in HOW]
     pairs = [
         *((where, how) for where in wheres for how in hows if where != ANYWHERE),
-        *((one, other) for one, other in combinations(hows, 2) if one.kind != other.kind),
+        *((first, second) for first, second in combinations(hows, 2) if first.kind != second.kind),
     ]
-    found = [_Candidate((facet,), mask) for facet, mask in touched.items()]
-    found += [_Candidate(pair, touched[pair[0]] & touched[pair[1]]) for pair in pairs]
-    return [candidate for candidate in found if _red_enough(candidate.cells, red)]
+    candidates = [_Candidate((facet,), mask) for facet, mask in touched.items()]
+    candidates += [_Candidate(pair, touched[pair[0]] & touched[pair[1]]) for pair in pairs]
+    return [candidate for candidate in candidates if _red_enough(candidate.cells, red)]
 
 
 def _red_enough(cells: int, red: int) -> bool:
@@ -388,21 +388,21 @@ def concerned(cell: Cell) -> set[str]:
 
 def phrase(facets: Sequence[Facet]) -> str:
     """A phrase for the cells that have all of the facets: ``every large UDP probe to win1``."""
-    found = {facet.kind: facet for facet in facets}
+    by_kind = {facet.kind: facet for facet in facets}
     words = [
-        *(found["size"].values if "size" in found else ()),
-        *(value.upper() for value in (found["protocol"].values if "protocol" in found else ())),
-        *(found["family"].values if "family" in found else ()),
+        *(by_kind["size"].values if "size" in by_kind else ()),
+        *(value.upper() for value in (by_kind["protocol"].values if "protocol" in by_kind else ())),
+        *(by_kind["family"].values if "family" in by_kind else ()),
     ]
     tail = "".join(_tail(facet) for facet in facets if facet.kind in _TAILS)
-    noun = "probe" if "size" in found or "protocol" in found else "cell"
-    if "entry" in found:
+    noun = "probe" if "size" in by_kind or "protocol" in by_kind else "cell"
+    if "entry" in by_kind:
         noun = "NodePort probe" if words else "NodePort"
     clauses = ""
-    if "rule" in found:
-        clauses += f" of rule {found['rule'].values[0]}"
-    if "relation" in found:
-        clauses += f" {_RELATIONS[found['relation'].values[0]]}"
+    if "rule" in by_kind:
+        clauses += f" of rule {by_kind['rule'].values[0]}"
+    if "relation" in by_kind:
+        clauses += f" {_RELATIONS[by_kind['relation'].values[0]]}"
     if tail and not words and not clauses and noun == "cell":
         return f"everything{tail}"
     return " ".join(("every", *words, noun)) + clauses + tail
@@ -460,14 +460,14 @@ def _hosts(cell: Cell, pods: Mapping[str, str], hosts: Mapping[str, str]) -> Ite
     ends = {machine_of(cell.source), machine_of(cell.target), cell.entry}
     ends |= {pods.get(name, name) for name in cell.backends}
     ends -= {None}
-    found = {hosts[end] for end in ends if end and end in hosts}
-    for host in found:
+    present = {hosts[end] for end in ends if end and end in hosts}
+    for host in present:
         yield Facet("host", (host,))
         if len(ends) > 1:
             yield Facet("host-nodes", (host,))
-        if len(found) > 1:
+        if len(present) > 1:
             yield Facet("host-crossing", (host,))
-    if len(found) > 1:
+    if len(present) > 1:
         yield Facet("between-hosts", ())
 
 

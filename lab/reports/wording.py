@@ -49,7 +49,7 @@ def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
     return tuple((verdict, count) for verdict, count in numbers.items() if count)
 
 
-def asked(run: RunResult) -> str:
+def count_cells(run: RunResult) -> str:
     """``2,412 cells``; for a sample, ``57,123 of 36,134,400 cells``."""
     return run.coverage.share if run.coverage else quantity(len(run.results), "cell")
 
@@ -67,7 +67,7 @@ def closing_line(run: RunResult) -> str:
     checks = f"; {_workloads(run)}" if run.workloads else ""
     if run.failover:
         checks += f"; failover {_failover(run.failover)}"
-    cells = f"{asked(run)}; interrupted" if run.interrupted else asked(run)
+    cells = f"{count_cells(run)}; interrupted" if run.interrupted else count_cells(run)
     return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
 
 

@@ -139,7 +139,7 @@ class CellItem(pytest.Item):
             self.add_marker(_mark(name))
 
     @property
-    def found(self) -> CellResult:
+    def result(self) -> CellResult:
         """The result of the cell."""
         return self.lab.found[self.cell.id]
 
@@ -148,7 +148,7 @@ class CellItem(pytest.Item):
 
         A probe that could not be made is an error, so it ends in the setup phase.
         """
-        result = self.found
+        result = self.result
         if result.verdict == "pass":
             return "call", "passed", None
         if result.verdict == "known-limit":
@@ -158,7 +158,7 @@ class CellItem(pytest.Item):
 
     def setup(self) -> None:
         """Record the cell's properties; only called if another plugin watches the calls."""
-        self.user_properties.extend(properties(self.found))
+        self.user_properties.extend(properties(self.result))
         self._end("setup")
 
     def runtest(self) -> None:

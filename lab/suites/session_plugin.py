@@ -95,7 +95,7 @@ def tell(item: CellItem) -> None:
 def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
     now = time.time()
     phase, outcome, words = item.outcome()
-    item.user_properties.extend(properties(item.found))
+    item.user_properties.extend(properties(item.result))
     keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
     phases: tuple[Phase, ...] = (
         ("setup", "teardown") if phase == "setup" else ("setup", "call", "teardown")

@@ -246,7 +246,7 @@ class Route:
     onlink: bool = False
     by: str | None = None
     """The daemon of the machine that learns and sets the route; None for a static route."""
-    asked: bool = False
+    requested: bool = False
     """Whether the scenario itself asks for it: then no add-on sets it."""
     source: str | None = None
     """Source address for the machine's own packets; None for the device's address."""

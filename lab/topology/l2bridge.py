@@ -33,7 +33,7 @@ def node(
     routed.
     """
     asked_routes = tuple(
-        Route(str(route.to), machines.UPLINK, str(route.via), asked=True)
+        Route(str(route.to), machines.UPLINK, str(route.via), requested=True)
         for route in planned.routes
     )
     theirs = {route.destination for route in asked_routes}

@@ -272,8 +272,8 @@ def _behind_gateway(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
     gateway = str(planned.pod_cidr[GATEWAY_OFFSET]) if planned.pod_cidr else ""
     linux = planned.os == "linux"
     routes = (
-        Route(f"{gateway}/32", CLUSTER_CARD, asked=linux),
-        Route(str(plan.pod_cidr), CLUSTER_CARD, gateway, asked=linux),
+        Route(f"{gateway}/32", CLUSTER_CARD, requested=linux),
+        Route(str(plan.pod_cidr), CLUSTER_CARD, gateway, requested=linux),
     )
     return machines.NodeNetwork(
         bridge=l2bridge.BRIDGE,

@@ -60,7 +60,7 @@ class Answer:
     check: WindowsCheck
     of: str
     """The node, or the image."""
-    said: str
+    output: str
     verdict: Literal["as expected", "differs", "to be read", "not run"]
 
 
@@ -135,6 +135,6 @@ def report(answers: Iterator[Answer], tell: list[str]) -> str:
         line = f"{answer.check.number:2} {answer.verdict}: {answer.check.title}"
         tell.append(f"{line} ({answer.of})" if answer.of else line)
         parts.append(
-            f"{describe(answer.check)}\n{answer.verdict} {answer.of}\n\n```\n{answer.said}\n```\n"
+            f"{describe(answer.check)}\n{answer.verdict} {answer.of}\n\n```\n{answer.output}\n```\n"
         )
     return "\n".join(("# First Windows", "", *tell, "", *parts))

@@ -153,7 +153,7 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, read_console: Callable[[],
             domain = domains.find(host.connected, lab, name)
             runs = domain is not None and domains.state(domain[0]) == "running"
         text = read_console()
-        new = Observation(at=time.monotonic(), said=text, runs=runs)
+        new = Observation(at=time.monotonic(), output=text, runs=runs)
         progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True

@@ -70,8 +70,8 @@ class PasswordError(BrokenError):
 class FaultError(BrokenError):
     """The service understood the request and refused it; ``code`` is WS-Management's."""
 
-    def __init__(self, doing: str, happened: str, hint: str, code: int) -> None:
-        super().__init__(doing, happened, hint)
+    def __init__(self, action: str, happened: str, hint: str, code: int) -> None:
+        super().__init__(action, happened, hint)
         self.code = code
 
 

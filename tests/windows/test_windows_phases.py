@@ -17,7 +17,7 @@ def seen(look: dict[str, Any]) -> Observation:
     said = look.get("raw", "".join(f"{line}\r\n" for line in look.get("said", ())))
     return Observation(
         at=float(look["at"]),
-        said=said,
+        output=said,
         disk_bytes=look.get("disk_mib", 0) << 20,
         reboots=look.get("reboots", 0),
         runs=look.get("runs", True),
@@ -67,6 +67,6 @@ def test_the_account_tells_phase_time_growth_reboots_and_screen():
 
 
 def test_only_the_end_of_a_long_console_is_kept():
-    progress = monitor.advance(monitor.begin(0.0), Observation(at=1.0, said="x" * 100_000))
+    progress = monitor.advance(monitor.begin(0.0), Observation(at=1.0, output="x" * 100_000))
     assert len(progress.tail) == monitor.KEPT
     assert len(progress.line) == monitor.KEPT

@@ -125,7 +125,7 @@ class Flannel(Addon):
         pods = ip_network(intent.kubernetes.pod_cidr)
         for machine in intent.machines:
             for route in machine.routes:
-                if route.asked and ip_network(route.destination).overlaps(pods):
+                if route.requested and ip_network(route.destination).overlaps(pods):
                     return (
                         f"node '{machine.name}' asks for a route to {route.destination}, which is "
                         "in the pod range, and flannel sets those routes itself"

@@ -119,7 +119,7 @@ class _Answer:
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
-    said: list[KernelSaid] = field(default_factory=list)
+    kernel: list[KernelSaid] = field(default_factory=list)
     links: list[PodLink] = field(default_factory=list)
     completed: dict[str, Completed] = field(default_factory=dict)
     done: bool = False
@@ -149,7 +149,7 @@ class _Answer:
         else:
             for part in line.taken:
                 self.take(part)
-        self.said += line.said
+        self.kernel += line.said
         self.links += line.links
         self.completed |= line.completed
         self.done |= line.done
@@ -277,7 +277,7 @@ class NodeControl:
         """
         questions_by_place = {place: tuple(questions) for place, questions in places.items()}
         order = Order(_share(deadline), self._cluster, places=questions_by_place, table=table)
-        return tuple(self._send_order("trace", order, deadline, ready=ready).said)
+        return tuple(self._send_order("trace", order, deadline, ready=ready).kernel)
 
     def receive(
         self, pods: Sequence[str], ready: Callable[[int], None], deadline: Deadline

@@ -37,7 +37,7 @@ _FATAL = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
 class Repository:
     """The images of one name in a registry."""
 
-    doing: str
+    action: str
     name: str
     """The name without a tag: ``docker://registry.k8s.io/pause``."""
     layout: Path
@@ -78,7 +78,7 @@ class Repository:
             self._run("copy", (*how, as_they_are, *ends), seconds, limit)
         except programs.FileLimitError as error:
             raise PreflightError(
-                self.doing,
+                self.action,
                 f"its registry sends a layer of more than {limit:,} bytes, and the largest one in "
                 f"its manifest has {max(sizes):,}",
                 self.web.trusting,
@@ -98,7 +98,7 @@ class Repository:
         file_limit: int,
         output: Path | None = None,
     ) -> None:
-        programs.need(self.doing, "skopeo", "setpriv", "prlimit")
+        programs.need(self.action, "skopeo", "setpriv", "prlimit")
         messages: list[str] = []
 
         def on_line(line: str) -> None:
@@ -107,7 +107,7 @@ class Repository:
 
         try:
             programs.run(
-                self.doing,
+                self.action,
                 ("skopeo", "--insecure-policy", f"--tmpdir={self.layout}", verb, *words),
                 Deadline(seconds),
                 on_line=on_line,
@@ -120,9 +120,9 @@ class Repository:
         except BrokenError as error:
             happened = messages[-1] if messages else error.happened
             if _FULL in happened:
-                raise PreflightError(self.doing, "the disk is full", MORE_ROOM) from error
+                raise PreflightError(self.action, "the disk is full", MORE_ROOM) from error
             kind = BrokenError if verb == "copy" else PreflightError
-            raise kind(self.doing, happened[:_SHOWN], self.web.instead) from error
+            raise kind(self.action, happened[:_SHOWN], self.web.instead) from error
 
 
 @contextmanager

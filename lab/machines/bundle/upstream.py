@@ -189,11 +189,11 @@ class _Content:
     """The content of a file in an archive, whose damage shows only while it is read."""
 
     content: IO[bytes]
-    doing: str
+    action: str
 
     def read(self, size: int = -1, /) -> bytes:
         """Read at most ``size`` bytes, or all. Raises as :func:`_unpacking` does."""
-        with _unpacking(self.doing):
+        with _unpacking(self.action):
             return self.content.read(size)
 
 

@@ -59,17 +59,17 @@ _NODE_HINT = "check that the node's kubelet runs: 'lab status'"
 class LostError(BrokenError):
     """The API server does not answer at the moment; ``code``: the HTTP status if it is busy."""
 
-    def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
+    def __init__(self, action: str, happened: str, hint: str = "", *, code: int = 0) -> None:
         self.code = code
-        super().__init__(doing, happened, hint)
+        super().__init__(action, happened, hint)
 
 
 class RefusedError(BrokenError):
     """The API server refuses a request; ``code`` is the HTTP status."""
 
-    def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
+    def __init__(self, action: str, happened: str, hint: str = "", *, code: int = 0) -> None:
         self.code = code
-        super().__init__(doing, happened, hint)
+        super().__init__(action, happened, hint)
 
 
 class GoneError(Exception):

@@ -185,7 +185,7 @@ def _underlay_machine(machine: MachineIntent, *, tunnels: bool) -> MachineIntent
         routes=tuple(
             replace(route, device=bare.get(route.device, route.device))
             for route in machine.routes
-            if route.destination == "default" or route.asked
+            if route.destination == "default" or route.requested
         ),
         neighbours=tuple(
             neighbour

@@ -154,6 +154,6 @@ def gc(yes: bool, as_json: bool) -> None:
     if as_json:
         echo_json(result)
         return
-    for path in result.found:
+    for path in result.paths:
         say(path)
-    echo_collected(len(result.found), result.bytes, "lab bundle gc", yes=yes)
+    echo_collected(len(result.paths), result.bytes, "lab bundle gc", yes=yes)

@@ -156,7 +156,7 @@ def gc(yes: bool, as_json: bool) -> None:
         return
     left = [f"{copy.hypervisor}: {name}" for copy in copies for name in copy.names]
     left += [f"{site.hypervisor}: {name}" for site in sites for name in site.names]
-    paths = [*result.found, *left]
+    paths = [*result.paths, *left]
     for path in paths:
         say(path)
     size = result.bytes + sum(copy.bytes for copy in copies)

@@ -226,10 +226,10 @@ def _checked(job: BuildJob, *names: str) -> Bootstrap:
     """The recipe's section, after checking programs, processor and disk space."""
     recipe, parts = job.recipe, job.recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
-    programs.need(job.doing, *names)
+    programs.need(job.action, *names)
     if platform.machine() != recipe.architecture:
         raise PreflightError(
-            job.doing,
+            job.action,
             f"it is for {recipe.architecture}, but this machine is {platform.machine()}",
             f"build it on a machine that is {recipe.architecture}",
         )
@@ -259,7 +259,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     apt_sources = sources(job.recipe, source.url if source else None)
     if not apt_sources:
         raise PreflightError(
-            job.doing,
+            job.action,
             f"apt on this machine has no mirror for '{parts.distribution}'",
             f'name one in the inventory: [images.{job.recipe.name}] url = "http://MIRROR/..."',
         )
@@ -268,7 +268,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     command = _command(job, parts, packed, overlay)
     job.tell(f"bootstrapping '{parts.suite}' with mmdebstrap")
     programs.run(
-        job.doing,
+        job.action,
         [*command, *(apt_source.line() for apt_source in apt_sources)],
         Deadline(_MINUTES * 60),
         on_line=lambda line: _heard(job, line),
@@ -336,7 +336,7 @@ def _unpack(job: BuildJob, packed: Path, tree: Path) -> None:
     command = ["tar", "--extract", f"--directory={tree}", "--same-permissions", *owner]
     without = ("--exclude=./dev/*", "--delay-directory-restore", "--numeric-owner")
     programs.run(
-        job.doing,
+        job.action,
         [*command, *without],
         Deadline(600),
         redirection=programs.Redirection(stdin=packed),
@@ -346,7 +346,9 @@ def _unpack(job: BuildJob, packed: Path, tree: Path) -> None:
 def _kernel(job: BuildJob, tree: Path) -> None:
     images = sorted((tree / "boot").glob("vmlinuz-*"))
     if not images:
-        raise BrokenError(job.doing, "its packages include no kernel", "add a kernel to 'packages'")
+        raise BrokenError(
+            job.action, "its packages include no kernel", "add a kernel to 'packages'"
+        )
     shutil.copyfile(images[-1], job.scratch / KERNEL)
 
 
@@ -360,13 +362,13 @@ def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
         )
     except LookupError as error:
         raise BrokenError(
-            job.doing, f"the kernel has no module '{error}'", "take it out of 'modules'"
+            job.action, f"the kernel has no module '{error}'", "take it out of 'modules'"
         ) from error
     busybox = next(
         (p for p in (tree / "bin/busybox", tree / "usr/bin/busybox") if p.exists()), None
     )
     if busybox is None:
-        raise BrokenError(job.doing, "it has no busybox", "add 'busybox-static' to 'packages'")
+        raise BrokenError(job.action, "it has no busybox", "add 'busybox-static' to 'packages'")
     made = boot_archive(
         job.recipe.files[_INIT],
         busybox.read_bytes(),
@@ -387,16 +389,16 @@ def _disk(job: BuildJob, packed: Path, tree: Path, raw: Path) -> None:
     size = f"{job.recipe.disk_gib}G"
     extended = "lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0"
     make = ["mke2fs", "-q", "-t", "ext4", "-L", LABEL, "-E", extended, "-d", str(tree)]
-    programs.run(job.doing, [*make, str(raw), size], Deadline(900))
+    programs.run(job.action, [*make, str(raw), size], Deadline(900))
     if not _is_root():
         script = raw.with_name("owners")
         with tarfile.open(packed) as tar:
             script.write_text("".join(owners(tar)), encoding="utf-8")
         command = ["debugfs", "-w", "-f", str(script), str(raw)]
-        programs.run(job.doing, command, Deadline(900))
+        programs.run(job.action, command, Deadline(900))
     target = str(job.scratch / DISK)
     command = ["qemu-img", "convert", "-O", "qcow2", "-f", "raw", str(raw), target]
-    programs.run(job.doing, command, Deadline(900))
+    programs.run(job.action, command, Deadline(900))
 
 
 def owners(tar: tarfile.TarFile) -> Iterator[str]:

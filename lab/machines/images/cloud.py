@@ -22,7 +22,7 @@ def build(job: BuildJob) -> Built:
     Raises PreflightError when the disk cannot be downloaded, or is not as expected. Raises
     BrokenError when the connection breaks repeatedly, or a program fails.
     """
-    programs.need(job.doing, "qemu-img", "setpriv")
+    programs.need(job.action, "qemu-img", "setpriv")
     size = adopt(job, job.inputs.fetch_file())
     job.inputs.remove_downloads()
     return Built(virtual_gib=size)
@@ -42,31 +42,31 @@ def adopt(job: BuildJob, disk: Path) -> int:
     form = str(facts["format"])
     job.tell(f"converting the disk, {size / _GIB:.1f} GiB as a guest sees it")
     command = ["qemu-img", "convert", "-f", form, "-O", "qcow2", str(disk), target]
-    programs.run(job.doing, command, Deadline(_SECONDS))
+    programs.run(job.action, command, Deadline(_SECONDS))
     whole = max(job.recipe.disk_gib, -(-size // _GIB))
     if whole * _GIB > size:
         grow = ["qemu-img", "resize", "-q", "-f", "qcow2", target, f"{whole}G"]
-        programs.run(job.doing, grow, Deadline(_SECONDS))
+        programs.run(job.action, grow, Deadline(_SECONDS))
     return whole
 
 
 def _facts(job: BuildJob, disk: Path) -> Mapping[str, object]:
     text = programs.read_output(["qemu-img", "info", "--output=json", str(disk)])
     if not text:
-        raise PreflightError(job.doing, f"'{disk}' is not a disk that qemu-img can read")
+        raise PreflightError(job.action, f"'{disk}' is not a disk that qemu-img can read")
     facts: dict[str, object] = json.loads(text)
     specific = facts.get("format-specific")
     data = specific.get("data", {}) if isinstance(specific, dict) else {}
     other = facts.get("backing-filename") or data.get("data-file")
     if other:
         raise PreflightError(
-            job.doing,
+            job.action,
             f"'{disk}' depends on another file, '{other}'",
             "use a disk without a backing file, which would be read with this command's rights",
         )
     if facts["format"] == "raw" and _boot_mark(disk) != b"\x55\xaa":
         raise PreflightError(
-            job.doing,
+            job.action,
             f"'{disk}' is not a disk: it has neither a qcow2 header nor a boot sector",
             "check it with 'file'; the address may lead to a web page",
         )

@@ -175,7 +175,7 @@ def cache_directory(inventory: Inventory) -> Path:
 class CollectedEntries:
     """What a ``gc`` found."""
 
-    found: tuple[str, ...]
+    paths: tuple[str, ...]
     """Paths, relative to the cache."""
     bytes: int
     removed: bool

@@ -226,7 +226,7 @@ class ImageStore:
             need = needs[option]
             if not path.is_file():
                 happened = f"--{option}: '{path}' is not a file"
-                raise PreflightError(action, happened, f"give the path of {need.what}")
+                raise PreflightError(action, happened, f"give the path of {need.description}")
             inputs.check_file(recipe, option, path)
             own = self._said.images.get(need.image)
             if own is not None and own.url is not None and not _is_same(own.url, path):
@@ -441,7 +441,7 @@ def build(job: BuildJob) -> Built:
         "bootstrap": bootstrap.build,
         "cloud": cloud.build,
         "iso": iso.build,
-        "windows": lambda job: system_of("windows", BuildSystem, job.doing).build_image(job),
+        "windows": lambda job: system_of("windows", BuildSystem, job.action).build_image(job),
     }
     return builders[job.recipe.kind](job)
 

@@ -50,7 +50,7 @@ class ImageInput:
     """Name in the image's digest, unique within the recipe."""
     image: str
     """The inventory entry that locates it: ``[images.<image>]``."""
-    what: str
+    description: str
     """What to get, as text."""
     optional: bool = False
     url: str | None = None
@@ -292,7 +292,7 @@ class ImageInputs:
         option = "" if need.name == FILE else f", or give it: {self._by_option(need)}"
         return PreflightError(
             self._doing,
-            f"it needs {need.what}, which cannot be downloaded",
+            f"it needs {need.description}, which cannot be downloaded",
             f"get it from its vendor and give its path in the inventory: [images.{need.image}] "
             f'path = "/where/it/is.iso"{option}',
         )

@@ -46,7 +46,7 @@ class InstallationMachine:
 class InstallationState:
     """The machine at one moment."""
 
-    said: bytes
+    output: bytes
     """Output on COM1 from the requested byte on."""
     disk_bytes: int
     """Bytes that its disk takes."""

@@ -37,10 +37,12 @@ def build(job: BuildJob) -> Built:
     """
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"
-    programs.need(job.doing, "qemu-img", "setpriv")
+    programs.need(job.action, "qemu-img", "setpriv")
     if job.installer is None:
         raise PreflightError(
-            job.doing, "no hypervisor is available to run its installer", "add one to the inventory"
+            job.action,
+            "no hypervisor is available to run its installer",
+            "add one to the inventory",
         )
     vendor = job.inputs.fetch_file()
     job.room(_CONTENT, "the installed disk")
@@ -108,7 +110,7 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
         apt_sources = host_sources(parts.mirror, parts.suite or "")
         if not apt_sources:
             raise PreflightError(
-                job.doing,
+                job.action,
                 f"its installer needs a package mirror, and apt on this machine has none for "
                 f"'{parts.mirror}'",
                 "build it on a machine that has one",

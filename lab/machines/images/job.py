@@ -94,7 +94,7 @@ class BuildJob:
         self.inputs.tell(phase)
 
     @property
-    def doing(self) -> str:
+    def action(self) -> str:
         """The activity, for messages."""
         return f"building image '{self.recipe.name}'"
 
@@ -107,7 +107,7 @@ class BuildJob:
         free = status.f_bavail * status.f_frsize
         if free < bytes_needed:
             raise PreflightError(
-                self.doing,
+                self.action,
                 f"'{self.scratch.parent}' has {free / _GIB:.1f} GiB free, and {why} takes "
                 f"{bytes_needed / _GIB:.1f} GiB",
                 MORE_ROOM,

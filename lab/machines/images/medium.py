@@ -175,7 +175,7 @@ class Medium:
     """The volume identifier."""
     size: int
     """Bytes of the file."""
-    doing: str
+    action: str
     iso: Any
     """The pycdlib object."""
     file: BinaryIO
@@ -214,7 +214,7 @@ class Medium:
         if record is None:
             names = ", ".join(sorted(self.names(folder or "/")))
             raise PreflightError(
-                self.doing,
+                self.action,
                 f"there is no such file, '{path}'; its folder holds {names or 'nothing'}",
                 "give the medium that the recipe names",
             )
@@ -224,14 +224,14 @@ class Medium:
         for piece in pieces:
             if piece.offset != at:
                 raise PreflightError(
-                    self.doing, (f"'{path}' is split into several pieces on it"), _AGAIN
+                    self.action, (f"'{path}' is split into several pieces on it"), _AGAIN
                 )
             at += piece.length
         if at > self.size:
             happened = (
                 f"it is cut off: '{path}' ends at byte {at:,}, but the file has {self.size:,}"
             )
-            raise PreflightError(self.doing, happened, _AGAIN)
+            raise PreflightError(self.action, happened, _AGAIN)
         return whole
 
     def read(self, path: str) -> bytes:

@@ -130,15 +130,15 @@ class _FreeRoom:
 
     def __init__(self, hosts: Sequence[Capacity]) -> None:
         self.hosts = {host.name: host for host in hosts}
-        self.there: dict[str, list[MachineIntent]] = {host.name: [] for host in hosts}
+        self.placed: dict[str, list[MachineIntent]] = {host.name: [] for host in hosts}
 
-    def asked(self, host: str) -> tuple[int, ...]:
-        needs = [_amounts(machine.hardware) for machine in self.there[host]]
+    def sum_needs(self, host: str) -> tuple[int, ...]:
+        needs = [_amounts(machine.hardware) for machine in self.placed[host]]
         return tuple(map(sum, zip(*needs, (0, 0, 0), strict=True)))
 
     def free(self, host: str) -> tuple[int, ...]:
         limits = _amounts(self.hosts[host])
-        return tuple(limit - used for limit, used in zip(limits, self.asked(host), strict=True))
+        return tuple(limit - used for limit, used in zip(limits, self.sum_needs(host), strict=True))
 
     def fits(self, machine: MachineIntent, host: str) -> bool:
         return all(
@@ -151,7 +151,7 @@ class _FreeRoom:
         return sorted(hosts, key=lambda host: self._crowd(machine, host))
 
     def _crowd(self, machine: MachineIntent, host: str) -> tuple[object, ...]:
-        machines = self.there[host]
+        machines = self.placed[host]
         if machine.kind == "node":
             nodes = [neighbour for neighbour in machines if neighbour.kind == "node"]
             crowd = (sum(node.os == machine.os for node in nodes), len(nodes))
@@ -180,7 +180,7 @@ def place(
     for machine in machines:
         host = kept.get(machine.name)
         if host is not None and host in allowed[machine.name]:
-            room.there[host].append(machine)
+            room.placed[host].append(machine)
             placed[machine.name] = host
     _refuse_outgrown(placed, room)
     order = sorted(
@@ -290,11 +290,11 @@ def _search(
             continue
         if next(tries, None) is None:
             return False
-        room.there[host].append(machine)
+        room.placed[host].append(machine)
         placed[machine.name] = host
         if _search(rest, allowed, room, placed, tries):
             return True
-        room.there[host].remove(machine)
+        room.placed[host].remove(machine)
         del placed[machine.name]
     return False
 
@@ -303,7 +303,7 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
     lines = [
         f"'{host}' has {_describe(_amounts(room.hosts[host]))} for the lab, and "
         f"{', '.join(name for name, where in placed.items() if where == host)} there "
-        f"ask for {_describe(room.asked(host))}"
+        f"ask for {_describe(room.sum_needs(host))}"
         for host in room.hosts
         if min(room.free(host)) < 0
     ]

@@ -57,7 +57,7 @@ _SERVER = (
 class SftpFiles:
     """File access on a machine over one session channel."""
 
-    doing: str
+    action: str
     link: SSHTransport
     channel: paramiko.Channel
     deadline: Deadline
@@ -125,23 +125,23 @@ class SftpFiles:
             channel.exec_command(line) if self.become else channel.invoke_subsystem("sftp")
 
         try:
-            request(self.doing, self.link, self.channel, ask, self.deadline)
+            request(self.action, self.link, self.channel, ask, self.deadline)
             with SFTPClient(self.channel) as client:
                 yield client
         except TimeoutError as error:
             raise self._late("the SFTP server did not answer") from error
         except (SSHException, SFTPError, EOFError) as error:
             if not self.link.alive():
-                raise self.link.lost(self.doing) from error
+                raise self.link.lost(self.action) from error
             raise BrokenError(
-                self.doing,
+                self.action,
                 f"no SFTP server answers there ({error or 'it ended at once'})",
                 self.hint,
             ) from error
         except OSError as error:
             if not self.link.alive():
-                raise self.link.lost(self.doing) from error
-            raise BrokenError(self.doing, os_words(error)) from error
+                raise self.link.lost(self.action) from error
+            raise BrokenError(self.action, os_words(error)) from error
 
     def _in_time(self, done: str) -> None:
         if self.deadline.left() == 0.0:
@@ -149,7 +149,7 @@ class SftpFiles:
 
     def _late(self, last: str) -> DeadlineError:
         words = f"not done within {self.deadline.seconds:g} s; last seen: {last}"
-        return DeadlineError(self.doing, words)
+        return DeadlineError(self.action, words)
 
 
 ROOT = "root"

@@ -411,7 +411,7 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
 
 @dataclass(frozen=True)
 class _Login:
-    doing: str
+    action: str
     server: SSHServer
     transport: paramiko.Transport
     deadline: Deadline
@@ -452,7 +452,7 @@ class _Login:
         if server.host_keys:
             raise self._wrong_key(f"it shows the host key {fingerprint(key)}")
         raise HostKeyError(
-            self.doing,
+            self.action,
             f"its host key, {fingerprint(key)}, is unknown: it is not in {server.source}",
             f"compare that fingerprint with the host's own, then 'ssh -p {server.port} "
             f"{server.user}@{server.host}' once and accept it",
@@ -463,7 +463,7 @@ class _Login:
         from paramiko import AuthenticationException, SSHException  # noqa: PLC0415  slow to import
 
         tried: list[str] = []
-        with own_keys(self.doing, self.server) as offered:
+        with own_keys(self.action, self.server) as offered:
             for name, key in offered:
                 tried.append(name)
                 try:
@@ -490,12 +490,12 @@ class _Login:
         return f"{words} ({text})" if text else words
 
     def _unreachable(self, words: str) -> UnreachableError:
-        return UnreachableError(self.doing, words, self.hint)
+        return UnreachableError(self.action, words, self.hint)
 
     def _refused(self, tried: list[str], why: str) -> UnreachableError:
         keys = ", ".join(tried) or "there is no key to offer"
         return UnreachableError(
-            self.doing,
+            self.action,
             f"authentication failed: key {keys} of user '{self.server.user}'{why}",
             "check that the public key is in the user's authorized_keys there",
         )
@@ -503,7 +503,7 @@ class _Login:
     def _wrong_key(self, shown: str) -> HostKeyError:
         expected = ", ".join(fingerprint(key) for key in self.server.host_keys or ())
         return HostKeyError(
-            self.doing,
+            self.action,
             f"{shown}, but {self.server.source} has {expected}: this is another machine, or a "
             "machine in the middle",
             "find out which machine has that address; nothing was sent to it",

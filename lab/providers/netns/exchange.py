@@ -108,7 +108,7 @@ class InFlight:
         if self.latency < 0:
             self.latency = perf_counter() - self.began
 
-    def seen(self, endpoint: str, client: str | None) -> None:
+    def record_answer(self, endpoint: str, client: str | None) -> None:
         """Record the endpoint that answered and, unless None, the client that it saw."""
         self.answered()
         if client is not None:
@@ -206,7 +206,7 @@ def _exchange_http(flight: InFlight, open_: Open) -> Steps:
         raise protocol.WireError(f"status {reply.status} from '{reply.endpoint}'")
     if talk.body:
         protocol.check_body(talk.body, reply.body)
-    flight.seen(reply.endpoint, reply.client)
+    flight.record_answer(reply.endpoint, reply.client)
 
 
 def _exchange_health(flight: InFlight, open_: Open) -> Steps:
@@ -231,7 +231,7 @@ def _do_handshake(flight: InFlight, open_: Open) -> Steps:
         certificate, answer = handshake.read(data)
         if answer:
             sock.send(answer)  # short, and everything sent before it has been answered
-    flight.seen(certificate, None)
+    flight.record_answer(certificate, None)
 
 
 def _stream(flight: InFlight, open_: Open) -> Steps:
@@ -251,7 +251,7 @@ def _stream(flight: InFlight, open_: Open) -> Steps:
             for _ in range(_SENDS):
                 sock.send(FILLING)
     flight.throughput = protocol.read_throughput(reply)
-    flight.seen(reply.endpoint, reply.client)
+    flight.record_answer(reply.endpoint, reply.client)
     # drop the data that is still queued
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
@@ -400,7 +400,7 @@ def _hear(
     answer = talk.hear(reply)
     flight.answered()
     if answer is not None:
-        flight.seen(*answer)
+        flight.record_answer(*answer)
 
 
 def _conclude(flight: InFlight, datagrams: Sequence[Datagram]) -> None:

@@ -92,7 +92,7 @@ class Elsewhere(NamedTuple):
     ask: Callable[[bytes, Callable[[bytes], None]], None]
     but: str
 
-    def asked(self, wire: bytes) -> bool:
+    def serves(self, wire: bytes) -> bool:
         """True if the query is for the other server."""
         name = dns.asked_name(wire)
         return name is not None and not f".{name}".endswith(f".{self.but}")
@@ -106,7 +106,7 @@ def dns_stream(
     def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answered | None:
         if (wire := protocol.unframe(data)) is None:
             return None
-        if elsewhere and elsewhere.asked(wire):
+        if elsewhere and elsewhere.serves(wire):
             ask, question = elsewhere.ask, wire
             return Later(
                 lambda then: ask(question, lambda dns_reply: then(protocol.frame(dns_reply)))
@@ -123,7 +123,7 @@ def dns_datagram(
     """DNS over UDP."""
 
     def reply(data: bytes, _client: bytes) -> tuple[bytes, bool] | Later | None:
-        if elsewhere and elsewhere.asked(data):
+        if elsewhere and elsewhere.serves(data):
             ask = elsewhere.ask
             return Later(lambda then: ask(data, then))
         wire = dns.answer_question(data, records)

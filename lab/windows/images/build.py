@@ -98,10 +98,10 @@ def build(job: BuildJob) -> Built:
     medium is the wrong one. Raises BrokenError, with what was observed, when a phase fails or takes
     too long.
     """
-    programs.need(job.doing, *offline.PROGRAMS)
+    programs.need(job.action, *offline.PROGRAMS)
     if job.installer is None:
         raise PreflightError(
-            job.doing, "no hypervisor is available to install it on", "add one to the inventory"
+            job.action, "no hypervisor is available to install it on", "add one to the inventory"
         )
     site = job.installer.windows
     installation = _resumed(job, site) or _begun(job, site)
@@ -205,7 +205,7 @@ def _own_key(job: BuildJob, channel: Channel) -> str | None:
     if name is None or not takes_own_key(_parts(job), channel):
         return None
     job.tell(f"using the product key of [secrets.{name}]")
-    return check_key(name, read_secret(name, secrets[name], job.doing))
+    return check_key(name, read_secret(name, secrets[name], job.action))
 
 
 def _disc(job: BuildJob, name: str) -> VendorMedium | None:
@@ -253,7 +253,7 @@ class RunningInstallation:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         self.machine.bring_home(work / "disk")
-        offline.refuse_answer_files(work / "disk", work, job.doing)
+        offline.refuse_answer_files(work / "disk", work, job.action)
         size = adopt(job, work / "disk")
         shutil.rmtree(work)
         return size
@@ -339,7 +339,7 @@ class RunningInstallation:
         with TemporaryDirectory(dir=self._job.scratch) as work:
             disk = Path(work) / "disk"
             self.machine.bring_home(disk)
-            return offline.read_logs(disk, Path(work), self._job.doing)
+            return offline.read_logs(disk, Path(work), self._job.action)
 
     def _shell(self, progress: Progress) -> WindowsShell:
         from lab.windows.shell import WindowsShell  # noqa: PLC0415  slow, and an extra

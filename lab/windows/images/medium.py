@@ -138,7 +138,7 @@ def read(path: Path) -> WindowsMedium:
     with opened(path, f"reading the medium '{path}'", _HINT) as medium:
         container = next(filter(None, map(medium.find, _CONTAINERS)), None)
         if container is None:
-            raise PreflightError(medium.doing, kind_of(medium.label, _names(medium)), _HINT)
+            raise PreflightError(medium.action, kind_of(medium.label, _names(medium)), _HINT)
         images = _images(medium, container)
         edition_file = medium.find(_EDITION_FILE)
         told = b""
@@ -209,7 +209,7 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
     """The images of a WIM, or of a split set after checking that all parts are there."""
     header, xml = _wim(medium, container)
     parts = int(header["Total Parts"])
-    within = f"{medium.doing}: its '{container}'"
+    within = f"{medium.action}: its '{container}'"
     if header["Part Number"] != "1":
         difference = (
             f"it is part {header['Part Number']} of {parts}, and only part 1 lists the images"
@@ -243,7 +243,7 @@ def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
     wimlib-imagex needs a file name and the medium is not mounted, so a sparse file is made from the
     WIM's beginning and end. A shell creates the file and removes it even if this process is killed.
     """
-    action = f"{medium.doing}: its '{path}'"
+    action = f"{medium.action}: its '{path}'"
     programs.need(action, "wimlib-imagex", "setpriv")
     where = medium.extent(path)
     ending = max(where.length - _TAIL, 0)
@@ -307,7 +307,7 @@ def _boots(medium: Medium) -> Iterator[BootEntry]:
             happened = (
                 f"its {boot.kind} loader ends at byte {end:,}, but the medium has {medium.size:,}"
             )
-            raise PreflightError(medium.doing, happened, _AGAIN)
+            raise PreflightError(medium.action, happened, _AGAIN)
         yield boot
 
 
@@ -426,7 +426,7 @@ def check_drivers(path: Path, release: Release) -> None:
             folder = f"/{driver}/{release.drivers}/amd64"
             if not any(name.lower().endswith(".inf") for name in medium.names(folder)):
                 raise PreflightError(
-                    medium.doing, _missing_driver(medium, driver, folder), _DRIVERS_HINT
+                    medium.action, _missing_driver(medium, driver, folder), _DRIVERS_HINT
                 )
 
 

@@ -124,7 +124,7 @@ class Observation:
 
     at: float
     """Seconds of a monotonic clock."""
-    said: str = ""
+    output: str = ""
     """Output on COM1 since the last look."""
     disk_bytes: int = 0
     """Bytes that the disk takes on the hypervisor."""
@@ -188,13 +188,13 @@ def advance(before: Progress, observation: Observation) -> Progress:
         reboots=max(before.reboots, observation.reboots),
         disk_bytes=observation.disk_bytes,
         grown=observation.at if observation.disk_bytes > before.disk_bytes else before.grown,
-        tail=(before.tail + observation.said)[-KEPT:],
+        tail=(before.tail + observation.output)[-KEPT:],
     )
     if observation.reboots > before.reboots and observation.at - before.restarted > RESTART_SECONDS:
         now = replace(now, restarts=now.restarts + 1, restarted=observation.at)
     if observation.picture and observation.picture != before.picture:
         now = replace(now, picture=observation.picture, changed=observation.at)
-    *lines, rest = (before.line + observation.said.replace("\r", "\n")).split("\n")
+    *lines, rest = (before.line + observation.output.replace("\r", "\n")).split("\n")
     now = replace(now, line=rest[-KEPT:])
     for line in lines:
         message = parse_message(line)
@@ -374,12 +374,12 @@ class InstallMonitor:
             reboots=self.resets_before + state.resets,
             picture=self._screen(at) if state.runs else "",
         )
-        self._heard += len(state.said)
+        self._heard += len(state.output)
         with self.console.open("ab") as log:
-            log.write(state.said)
+            log.write(state.output)
         resets = self.progress.reboots
-        for line in state.said.decode("ascii", errors="replace").splitlines(keepends=True):
-            self._take(replace(observation, said=line))
+        for line in state.output.decode("ascii", errors="replace").splitlines(keepends=True):
+            self._take(replace(observation, output=line))
         self._take(replace(observation, runs=state.runs))
         if self.progress.reboots != resets:
             self.reset(self.progress.reboots)

@@ -54,7 +54,7 @@ class Volume:
     """An NTFS volume in a file."""
 
     path: Path
-    doing: str
+    action: str
     scratch: Path
 
     def names(self, folder: str) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Volume:
     def _run(self, *command: str) -> bytes:
         out = self.scratch / "said"
         programs.run(
-            self.doing, command, Deadline(_SECONDS), redirection=programs.Redirection(output=out)
+            self.action, command, Deadline(_SECONDS), redirection=programs.Redirection(output=out)
         )
         content = out.read_bytes()
         out.unlink()

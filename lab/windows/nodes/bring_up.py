@@ -218,17 +218,17 @@ class WindowsBringUp:
             "features": lambda: run(image_steps.Features(), restarts=True),
             "bundle": lambda: run(plan.bundle()),
             "containerd": self._containerd,
-            "images": lambda: run(plan.images(self.seen)),
+            "images": lambda: run(plan.images(self.observed)),
             "node": self._node,
             "join": self._join,
             "network": self._network,
-            "proxy": lambda: run(plan.proxy(self.seen, self._reserve())),
+            "proxy": lambda: run(plan.proxy(self.observed, self._reserve())),
             "routes": lambda: run(plan.routes()),
             "settled": self._settled,
         }
 
     @cached_property
-    def seen(self) -> WindowsObserved:
+    def observed(self) -> WindowsObserved:
         """The node's Windows version, read once."""
         facts = self._surveyed()
         action = f"reading the Windows version of '{self.plan.node.name}'"
@@ -243,7 +243,7 @@ class WindowsBringUp:
         self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
         began = time.time()
         facts, action = self._surveyed(), f"looking at Windows node '{name}'"
-        reason = unfit_windows(plan.manifest, plan.cluster.topology, self.seen)
+        reason = unfit_windows(plan.manifest, plan.cluster.topology, self.observed)
         if reason:
             raise BrokenError(
                 action, reason, "build its image from a newer ISO, or a fuller bundle"
@@ -262,7 +262,7 @@ class WindowsBringUp:
             raise BrokenError(
                 action, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
             )
-        say(f"{name}: Windows build {self.seen}")
+        say(f"{name}: Windows build {self.observed}")
         if warning := evaluation_ending(facts.get("evaluation")):
             say(f"{name}: {warning}")
 
@@ -285,13 +285,13 @@ class WindowsBringUp:
             self.runner.reboot()
 
     def _containerd(self) -> None:
-        self.runner.run(self.plan.containerd(self.seen), restarts=True)
+        self.runner.run(self.plan.containerd(self.observed), restarts=True)
         self.runner.run(image_steps.RegistryMirrors(()), restarts=True)
 
     def _node(self) -> None:
         self.runner.run(self.plan.files(self.join()))
         self.runner.run(self.plan.firewall(), restarts=True)
-        self.runner.run(self.plan.kubelet(self.seen, start=self.plan.by_hand))
+        self.runner.run(self.plan.kubelet(self.observed, start=self.plan.by_hand))
 
     def _join(self) -> None:
         """Join the cluster; errors carry the last lines of the kubelet's log."""
@@ -299,7 +299,7 @@ class WindowsBringUp:
         try:
             if not self.plan.by_hand:
                 self.runner.run(self.plan.join(self.join()))
-            self.runner.run(self.plan.kubelet(self.seen, start=True))
+            self.runner.run(self.plan.kubelet(self.observed, start=True))
         except StepError as error:
             raise explain(self.runner.shell, error, service) from error
         try:

@@ -208,7 +208,7 @@ def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold():
     assert worker.tunnel is None
     assert worker.speaker is None
     assert {pod.gateway for pod in worker.pods} == {"10.160.3.2"}, "the node, which has the route"
-    assert Route("10.160.0.0/12", "eth1", "10.160.3.1", asked=True) in worker.routes
+    assert Route("10.160.0.0/12", "eth1", "10.160.3.1", requested=True) in worker.routes
     assert learned(intent, "master2")["10.160.3.0/24"].via == "100.100.126.10"
     assert "10.160.3.0/24" not in learned(intent, "master1"), "it is the holder"
 

@@ -151,14 +151,14 @@ def with_routes(name: str, node: str, *routes: StaticRoute) -> Intent:
 
 def test_the_hard_ways_document_routes_its_windows_node_to_the_first_controller():
     built = intent_of("hard-way")
-    wanted = Route("10.240.0.4/32", "eth0", "10.240.0.1", asked=True)
+    wanted = Route("10.240.0.4/32", "eth0", "10.240.0.1", requested=True)
     assert wanted in built.machine("win-server").routes
-    assert [m.name for m in built.machines if any(r.asked for r in m.routes)] == ["win-server"]
+    assert [m.name for m in built.machines if any(r.requested for r in m.routes)] == ["win-server"]
 
 
 def test_every_node_of_a_group_has_its_routes_beside_the_topologys():
     bare, built = with_routes("host-gateway", "worker"), with_routes("host-gateway", "worker", FAR)
-    wanted = Route("172.20.0.0/16", "eth0", "10.127.132.254", asked=True)
+    wanted = Route("172.20.0.0/16", "eth0", "10.127.132.254", requested=True)
     for name in ("worker1", "worker2"):
         assert built.machine(name).routes == (*bare.machine(name).routes, wanted)
     assert built.machine("win1") == bare.machine("win1")
@@ -172,7 +172,7 @@ def test_a_route_to_anothers_pods_stands_instead_of_the_topologys():
         for route in with_routes("host-gateway", "master", detour).machine("master").routes
         if route.destination == cidr
     ]
-    assert found == [Route(cidr, "eth0", "10.127.132.129", asked=True)]
+    assert found == [Route(cidr, "eth0", "10.127.132.129", requested=True)]
 
 
 def test_namespaces_and_machines_get_them():
