@@ -152,7 +152,7 @@ def test_one_that_is_being_made_is_no_garbage(store):
     half = store._root / ".directory-0123456789ab.partial"
     half.mkdir(parents=True)
     with lab_lock(store.lock("directory-0123456789ab"), "lab bundle create"):
-        assert store.gc((), yes=True).found == ()
+        assert store.gc((), yes=True).paths == ()
     assert half.exists()
 
 

@@ -285,6 +285,6 @@ def test_what_a_killed_command_left_beside_media_is_removed_by_the_next_and_by_g
     medium.medium(store, made, "linux")
     assert not linux.exists()
     with lab_lock(store.lock(f"medium-{made.short}-windows"), "writing a medium"):
-        assert store.gc((made.digest,), yes=True).found == (str(earlier.relative_to(store._cache)),)
-    assert store.gc((made.digest,), yes=True).found == (str(windows.relative_to(store._cache)),)
+        assert store.gc((made.digest,), yes=True).paths == (str(earlier.relative_to(store._cache)),)
+    assert store.gc((made.digest,), yes=True).paths == (str(windows.relative_to(store._cache)),)
     assert [path for path in image.parent.iterdir() if path.name.startswith(".")] == []

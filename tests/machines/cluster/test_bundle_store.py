@@ -152,7 +152,7 @@ def test_a_directory_under_another_bundles_name_is_refused_and_is_garbage(store,
     with pytest.raises(PreflightError, match="is another bundle's"):
         store.get("0000")
     assert "is another bundle's" in store.list()[0].detail
-    assert store.gc((), yes=True).found == (f"bundles/{'0' * 12}",)
+    assert store.gc((), yes=True).paths == (f"bundles/{'0' * 12}",)
 
 
 def test_a_bundle_is_found_by_the_beginning_of_its_digest(store, made):
@@ -206,9 +206,9 @@ def test_garbage_is_what_a_newer_bundle_of_the_minor_stands_for(store, source, m
     other = another(store, source, "1.35.1")
     newer = another(store, source, "1.36.2")
     found = (f"bundles/{made.short}",)
-    assert store.gc((), yes=False).found == found
-    assert store.gc((made.digest,), yes=True).found == ()
-    assert store.gc((), yes=True).found == found
+    assert store.gc((), yes=False).paths == found
+    assert store.gc((made.digest,), yes=True).paths == ()
+    assert store.gc((), yes=True).paths == found
     assert {one.digest for one in store.list()} == {other.short, newer.short}
 
 
@@ -217,17 +217,17 @@ def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, 
     linux = another(store, source, "1.36.2")
     assert store.newest("1.36") == linux
     assert store.newest("1.36", {"linux", "windows"}) == both
-    assert store.gc((), yes=True).found == ()
+    assert store.gc((), yes=True).paths == ()
     store.gc((linux.digest,), yes=True)
     another(store, tmp_path / "both", "1.36.3")
-    assert {*store.gc((), yes=True).found} == {f"bundles/{one.short}" for one in (linux, both)}
+    assert {*store.gc((), yes=True).paths} == {f"bundles/{one.short}" for one in (linux, both)}
 
 
 def test_what_is_not_the_labs_beside_the_bundles_stays(store, made):
     for other in ("backup", "0123456789AB", ".snapshot", ".nfs0001"):
         (store._root / other).mkdir()
     assert [one.digest for one in store.list()] == [made.short]
-    assert store.gc((), yes=True).found == ()
+    assert store.gc((), yes=True).paths == ()
     assert len(list(store._root.iterdir())) == 5
 
 
@@ -236,7 +236,7 @@ def test_a_bundle_behind_a_link_is_read_and_its_link_is_garbage(store, source, m
     store.directory(made).symlink_to(moved)
     store.verify(store.get(made.short), print)
     another(store, source, "1.36.2")
-    assert store.gc((), yes=True).found == (f"bundles/{made.short}",)
+    assert store.gc((), yes=True).paths == (f"bundles/{made.short}",)
     assert moved.is_dir()
     assert not store.directory(made).is_symlink()
 
@@ -252,7 +252,7 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
 
     monkeypatch.setattr("lab.machines.bundle.store.size", size)
     with begun:
-        assert store.gc((), yes=True).found == (f"bundles/{half.name}",)
+        assert store.gc((), yes=True).paths == (f"bundles/{half.name}",)
         assert half.is_dir()
     assert made
 
@@ -287,7 +287,7 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for_and_is_garbage(store, made)
     os.mkfifo(path)
     with pytest.raises(PreflightError, match="not a regular file"):
         store.get(made.short)
-    assert store.gc((), yes=True).found == (f"bundles/{made.short}",)
+    assert store.gc((), yes=True).paths == (f"bundles/{made.short}",)
     assert not store.list()
 
 
@@ -295,5 +295,5 @@ def test_a_damaged_bundle_goes_where_one_was_going_already(store, made):
     half = store._root / f".{made.short}.partial"
     (half / "blobs").mkdir(parents=True)
     (store.directory(made) / FILE).unlink()
-    assert set(store.gc((), yes=True).found) == {f"bundles/{made.short}", f"bundles/{half.name}"}
+    assert set(store.gc((), yes=True).paths) == {f"bundles/{made.short}", f"bundles/{half.name}"}
     assert list(store._root.iterdir()) == []

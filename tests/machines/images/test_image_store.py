@@ -185,7 +185,7 @@ def test_image_with_a_damaged_record_is_built_anew_and_stops_no_gc(image_store, 
     whole = record.read_bytes()
     record.write_bytes(content)
     assert image_store.peek("tiny") is None
-    assert image_store.gc((), yes=False).found == ()
+    assert image_store.gc((), yes=False).paths == ()
     assert {one.state for one in image_store.list()} == {"absent"}
     assert image_store.get("tiny", print) == image
     record.write_bytes(whole.replace(b'"sizes": {', b'"sizes": {"a\\u0000": 1, '))
@@ -210,7 +210,7 @@ def test_gc_takes_links_and_what_cannot_be_read_and_follows_nothing(image_store,
         (directory / name).symlink_to("/nowhere")
     (directory / ".itself.partial").symlink_to(".itself.partial")
     found = image_store.gc((), yes=True)
-    assert len(found.found) == 5
+    assert len(found.paths) == 5
     assert found.bytes < 9000
     assert (mine / "file").exists()
     assert not [path for path in directory.iterdir() if path.name.startswith(".")]
@@ -224,7 +224,7 @@ def test_a_cache_with_other_things_in_it_is_said(image_store, tmp_path):
     (tmp_path / "cache/roots").unlink()
     os.mkfifo(tmp_path / "cache/downloads/0.pin")
     (tmp_path / "cache/downloads/1.pin").mkdir()
-    assert image_store.gc((), yes=True).found == ("downloads/0.pin", "downloads/1.pin")
+    assert image_store.gc((), yes=True).paths == ("downloads/0.pin", "downloads/1.pin")
 
 
 # SECURITY.md: What root writes is not given away.
@@ -280,14 +280,14 @@ def test_gc_takes_old_images_and_dead_builds_and_nothing_else(image_store, tmp_p
     seen = image_store.gc((), yes=False)
     assert not seen.removed
     assert old.disk.exists()
-    assert set(seen.found) == {
+    assert set(seen.paths) == {
         f"images/{old.disk.parent.name}",
         f"images/{dead.name}",
         f"downloads/{stray.name}",
     }
-    assert f"images/{old.disk.parent.name}" not in image_store.gc((old.digest,), yes=False).found
+    assert f"images/{old.disk.parent.name}" not in image_store.gc((old.digest,), yes=False).paths
 
-    assert image_store.gc((), yes=True).found == seen.found
+    assert image_store.gc((), yes=True).paths == seen.paths
     assert not old.disk.exists()
     assert not dead.exists()
     assert not stray.exists()
@@ -297,7 +297,7 @@ def test_gc_takes_old_images_and_dead_builds_and_nothing_else(image_store, tmp_p
 def test_gc_leaves_what_is_being_built(image_store, tmp_path):
     builds = asked(tmp_path)
     Deadline(SECONDS).wait("the build", (tmp_path / "building").exists)
-    assert image_store.gc((), yes=True).found == ()
+    assert image_store.gc((), yes=True).paths == ()
     (tmp_path / "go").touch()
     assert builds.wait(SECONDS) == 0
     builds.communicate()
@@ -338,4 +338,4 @@ def test_root_file_system_of_an_image_without_a_disk_is_kept(image_store, tmp_pa
     place = image_store.get("tiny", print).disk.parent
     (tmp_path / "cache/roots").mkdir()
     place.rename(tmp_path / "cache/roots" / place.name)
-    assert image_store.gc((), yes=True).found == ()
+    assert image_store.gc((), yes=True).paths == ()
