@@ -200,17 +200,6 @@ def test_packets_of_others_change_nothing(path):
     assert [row.question for row in after[0].rows] == [row.question for row in before[0].rows]
 
 
-def test_the_cases_have_every_kind_of_end_that_a_lab_can_be_brought_to():
-    kinds = {read(path)["expected"]["kind"] for path in CASES}
-    assert kinds >= {
-        "answered",
-        "question-lost",
-        "question-cut",
-        "refused",
-        "answer-lost",
-    }
-
-
 def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend():
     where = listening(
         intent_of("overlay"), cell_of("overlay", "pod-service/master-p1/everyone/udp-small")
