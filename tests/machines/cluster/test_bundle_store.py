@@ -2,18 +2,28 @@
 
 import json
 import os
+import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import bundle_parts as parts
 import pytest
+from broken_json import COUNT, SEED, broken
 
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.machines.bundle import directory
-from lab.machines.bundle.manifest import FILE, Manifest, decode
+from lab.machines.bundle.manifest import (
+    FILE,
+    Blob,
+    ContainerImage,
+    Layer,
+    Manifest,
+    Program,
+    decode,
+)
 from lab.machines.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
 
@@ -297,3 +307,31 @@ def test_a_damaged_bundle_goes_where_one_was_going_already(store, made):
     (store.directory(made) / FILE).unlink()
     assert set(store.gc((), yes=True).paths) == {f"bundles/{made.short}", f"bundles/{half.name}"}
     assert list(store._root.iterdir()) == []
+
+
+def test_a_broken_manifest_of_a_bundle_is_refused():
+    blob = Blob("a" * 64, 7)
+    whole = Manifest(
+        (("containerd", "2.3.7"), ("kubernetes", "1.36.1")),
+        (Program("kubelet", "kubernetes", "linux", blob, "upstream"),),
+        (
+            ContainerImage(
+                "registry.k8s.io/pause:3.10", "linux", None, blob, blob, (Layer("x", blob),), "y"
+            ),
+        ),
+    )
+    text = whole.encoded()
+    assert decode(text, "it") == whole
+    mutations = broken(json.loads(text), random.Random(SEED))
+    refused = 0
+    for _ in range(COUNT):
+        made = next(mutations)
+        with suppress(ValueError):  # written as the lab writes it, or it is refused for that
+            made = json.dumps(json.loads(made), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        content = made.encode(errors="surrogatepass")
+        try:
+            assert decode(content, "it").encoded() == content
+        except PreflightError as error:
+            assert error.doing == "reading the bundle's 'it'"  # noqa: PT017  some are harmless
+            refused += 1
+    assert refused > COUNT // 2

@@ -1,14 +1,16 @@
 """Where the user's media are: given once, remembered, the inventory counting more."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from lab._errors import PreflightError, UsageError
+from lab._errors import LabError, PreflightError, UsageError
 from lab.inventory.inventory import ImageSource, Inventory
 from lab.machines.images import image_store, inputs, recipes
+from lab.machines.images.golden import make_own
 from lab.machines.images.image_store import ImageStore
 from lab.machines.images.inputs import ImageInputs
 
@@ -148,3 +150,11 @@ def test_only_images_of_windows_let_their_firmware_be_chosen(tmp_path):
     )
     assert ImageStore(tmp_path, NOTHING).recipe("debian-12").firmware == "kernel"
     assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="a user's cache is the user's affair")
+def test_a_cache_that_somebody_removes_at_once_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "mkdir", lambda *_: None)
+    with pytest.raises(LabError, match=f"'{tmp_path / 'new'}' is not there any more"):
+        make_own(tmp_path / "new")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab._errors import LabError, PreflightError
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.machines.libvirt.placement import Capacity, fitting_mtu, place
+from lab.machines.libvirt.placement import Capacity, fitting_mtu, labs_at_once, place
 from lab.topology.intent import Hardware, MachineIntent
 
 CASES = sorted((Path(__file__).parents[2] / "cases/placement").glob("*.json"))
@@ -123,3 +123,26 @@ def test_an_uplink_too_narrow_for_the_lab_is_refused_by_name():
     with pytest.raises(PreflightError, match="hypervisor 'h1' has an uplink of 675 bytes") as told:
         fitting_mtu(inventory(1500, 675), ("h0", "h1"), 1500)
     assert "'mtu' of 'h1'" in told.value.hint
+
+
+HOSTS = (
+    Hypervisor(name="big", uri="qemu+ssh://h1/system", memory=65_536),
+    Hypervisor(name="unknown", uri="qemu+ssh://h2/system"),
+    Hypervisor(name="here", uri="qemu:///system"),
+)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lab_mib", "jobs"),
+    [
+        (HOSTS[:1], 16_384, 4),
+        (HOSTS[:1], 30_000, 2),
+        (HOSTS[:1], 100_000, 1),
+        (HOSTS[1:2], 16_384, 1),
+        (HOSTS[:2], 16_384, 5),
+        (HOSTS[2:], 16_384, 3),
+        ((), 16_384, 1),
+    ],
+)
+def test_labs_at_once_are_bounded_by_memory(hosts, lab_mib, jobs):
+    assert labs_at_once(hosts, lab_mib, own_mib=65_536) == jobs

@@ -15,6 +15,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.compilation import compile_scenario
+from lab.lifecycle.nightly import jobs_of, select_jobs
+from lab.lifecycle.providers import Providers, choose
+from lab.machines import keyring
+from lab.machines.libvirt import placement
 from lab.machines.nspawn import bring_up, containers, holder, layout, networks, preflight
 from lab.machines.nspawn.containers import require_own_disks
 from lab.machines.nspawn.guests import PROBES_A_PROCESSOR, ContainerGuests
@@ -25,6 +29,7 @@ from lab.plan.planner import make_plan
 from lab.providers.netns.holders import HolderProcess, start_time
 from lab.providers.provider import LabHandle, ProbeSettings
 from lab.scenario.loader import find, load
+from lab.state import lock
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -190,3 +195,40 @@ def test_a_warning_of_the_oom_killer_says_what_to_try(tmp_path, monkeypatch):
     found = [one for one in preflight.examine(tmp_path) if one.check == "OOM scores"]
     assert all("CAP_SYS_RESOURCE" in one.hint for one in found)
     assert len(found) == (os.geteuid() == 0)
+
+
+def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(monkeypatch):
+    room = preflight.NspawnRoom(inotify_limit=1024, inotify_used=24, memory_mib=1 << 20)
+    monkeypatch.setattr(preflight, "room", lambda: room)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    jobs = jobs_of(("overlay", "services"), ())
+    nspawn = choose(Providers(), "nspawn")
+    whole, _ = select_jobs(jobs, nspawn, None, None)
+    assert "cannot be system containers" in whole[0].unfit
+    judged, fitting = select_jobs(jobs, nspawn, "linux", None)
+    assert [job.unfit for job in judged] == ["", ""]
+    assert fitting == 1000 // (27 + 2 * 13 + 2 * 4)
+
+
+@pytest.mark.parametrize(
+    ("free_inotify", "memory_mib", "jobs"),
+    [(122, 9_000, 2), (121, 9_000, 1), (0, 9_000, 1), (1_000, 899, 1), (1_000, 2_700, 3)],
+)
+def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
+    free_inotify, memory_mib, jobs
+):
+    needs = (preflight.NspawnNeed(20, 900), preflight.NspawnNeed(61, 300))
+    there = preflight.NspawnRoom(128 + free_inotify, 128, memory_mib)
+    assert preflight.labs_at_once(needs, there) == jobs
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_a_labs_directory_holds_nobody_up(tmp_path):
+    lab = LabHandle("a", tmp_path, "11")
+    for name in ("layout.json", "lock", "pins/win1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(tmp_path / name)
+    assert placement.load_layout(lab) is None
+    assert layout.load(lab) is None
+    assert keyring.pins(lab, "win1") is None
+    assert lock.holder(tmp_path) is None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path as FilePath
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from made_differences import at_place, of_state
 from seen_machines import lab, whole
 from shipped import plan_of
 
-from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.capture.trace import Point
@@ -25,13 +21,11 @@ from lab.facts.difference import OBJECT, Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
-from lab.machines import base
 from lab.matrix.cells import product
 from lab.matrix.judge import expect
 from lab.matrix.verdict import CellResult
 from lab.providers.capture import Tap
-from lab.providers.provider import LabHandle, Outcome
-from lab.shells.shell import Completed
+from lab.providers.provider import Outcome
 from lab.topology import registry
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Path
@@ -449,6 +443,7 @@ def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult
     return intent, seen, failed
 
 
+@pytest.mark.room
 def test_in_a_run_a_changed_node_object_is_the_cause_and_not_the_neighbours_that_follow() -> None:
     intent, seen, failed = failed_on_a_cluster()
     observed, intended = (f'{{"VNI":4096,"VtepMAC":"{mac}"}}' for mac in (NEW, OLD))
@@ -462,36 +457,3 @@ def test_in_a_run_a_changed_node_object_is_the_cause_and_not_the_neighbours_that
     assert {one.finding and one.finding.object for one in found} == {"Node worker1"}
     silent = with_causes(failed, intent, lambda _: seen, lambda _: {"": LabError("a", "b")})
     assert {one.finding and one.finding.kind for one in silent} == {"stale-neighbour"}
-
-
-@pytest.mark.parametrize(
-    ("stdout", "trouble"),
-    [
-        (f"\n{MARK} kubernetes\n\n{MARK}= 1\n\n{MARK} end\n", "exit code 1"),
-        (f"\n{MARK} kubernetes\n{{", "cut off"),
-        ("", "cut off"),
-        (None, "the connection was lost"),
-    ],
-)
-def test_an_api_server_that_does_not_answer_is_not_taken_for_one_without_changes(
-    stdout: str | None, trouble: str, tmp_path: FilePath
-) -> None:
-    def run(*_: object) -> Completed:
-        if stdout is None:
-            raise LabError("asking", trouble)
-        return Completed(0, stdout, "")
-
-    text = json.dumps({"items": CLUSTER})
-    state = f"\n{MARK} kubernetes\n{text}\n{MARK}= 0\n\n{MARK} end\n"
-    recorded = {"": {"made_by": "", "state": state, "asked": base._ASKED}}
-    (tmp_path / "states.json").write_text(json.dumps(recorded))
-    guests = SimpleNamespace(
-        fleet=SimpleNamespace(run_everywhere=lambda *_: {}),
-        shell=lambda _: SimpleNamespace(run=run),
-    )
-    provider = cast("base.MachinesProvider", SimpleNamespace(_guests=lambda _: nullcontext(guests)))
-    intent = registry.intent(plan_of("overlay"))
-    lab_handle = LabHandle("overlay", tmp_path, "t")
-    found = base.MachinesProvider.deviations(provider, lab_handle, intent, [""], Deadline(1))
-    assert isinstance(found[""], LabError)
-    assert trouble in found[""].happened

@@ -15,7 +15,6 @@ from lab.explain.capture.files import Captured
 from lab.lifecycle import capture, night_report
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
-from lab.machines.images import golden
 from lab.matrix.cells import every_pair, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -167,14 +166,8 @@ def test_packets_are_led_nowhere_by_another_user_who_is_quick(tmp_path, monkeypa
     [
         lambda path: made_empty(path).__enter__(),
         lambda path: night_report.make_output(path, path, datetime.now(UTC)),
-        pytest.param(
-            golden.make_own,
-            marks=pytest.mark.skipif(
-                os.geteuid() != 0, reason="a user's cache is the user's affair"
-            ),
-        ),
     ],
-    ids=["capture", "night", "cache"],
+    ids=["capture", "night"],
 )
 def test_a_directory_that_somebody_removes_at_once_is_not_used(tmp_path, monkeypatch, make):
     monkeypatch.setattr(os, "mkdir", lambda *_: None)

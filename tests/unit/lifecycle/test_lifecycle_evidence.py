@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import os
+import random
 import stat
 import tarfile
 import threading
@@ -33,7 +34,6 @@ from lab.lifecycle.evidence import (
     subject_of,
     write_archive,
 )
-from lab.machines.ssh.keys import make_key_pair
 from lab.providers.fake.provider import FakeProvider, Faults
 from lab.providers.provider import Evidence, LabHandle
 from lab.state.rows import RunRow
@@ -173,13 +173,20 @@ def test_the_results_of_the_last_run_are_in_it(desk, tmp_path):
     assert [name for name in found if name.startswith("runs/")] == ["runs/2026-2/result.json"]
 
 
+def private_key() -> str:
+    """As ssh-keygen writes one; of nobody."""
+    body = base64.encodebytes(random.Random(1).randbytes(300)).decode()
+    name = "OPENSSH PRIVATE KEY"
+    return f"-----BEGIN {name}-----\n{body}-----END {name}-----\n"
+
+
 # SECURITY.md: An archive of `lab gather` holds no secret.
 def test_no_secret_of_the_lab_or_the_inventory_is_in_any_member(
     desk, told_of, tmp_path, monkeypatch
 ):
     desk.up()
     directory = desk.store.lab_directory("overlay")
-    private = make_key_pair("x").private
+    private = private_key()
     (directory / "ssh").mkdir()
     (directory / "ssh" / "client").write_text(private)
     (directory / "secrets").mkdir()
@@ -407,7 +414,7 @@ def test_what_is_too_short_for_a_secret_tears_no_holes():
 
 
 def test_of_a_key_file_no_line_is_left():
-    private = make_key_pair("x").private
+    private = private_key()
     values = list(secret_values(private.encode()))
     for line in private.splitlines()[1:-1]:
         assert line.encode() not in scrub(f"log: {line} end".encode(), values)

@@ -34,8 +34,6 @@ from lab.lifecycle.nightly import (
 )
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
-from lab.machines.libvirt import placement
-from lab.machines.nspawn import preflight
 from lab.providers.netns import preflight as netns_capacity
 from lab.reports.night import FORMAT, Night, plain_lines
 from lab.reports.result import to_json
@@ -231,6 +229,7 @@ def no_inventory(tmp_path, monkeypatch):
     monkeypatch.delenv("HYBRIDLAB_INVENTORY", raising=False)
 
 
+@pytest.mark.room
 @pytest.mark.usefixtures("no_inventory")
 def test_the_embedded_provider_is_refused_unless_it_is_told():
     with pytest.raises(PreflightError, match="says nothing about real machines") as raised:
@@ -239,27 +238,16 @@ def test_the_embedded_provider_is_refused_unless_it_is_told():
     assert "--provider netns" in raised.value.hint
     assert nightly.choose_provider("netns").name == "netns"
     assert nightly.choose_provider("nspawn").name == "nspawn"
-    assert chosen(None, Inventory(hypervisors={host.name: host for host in HOSTS})) == "libvirt"
+    host = Hypervisor(name="here", uri="qemu:///system")
+    assert chosen(None, Inventory(hypervisors={host.name: host})) == "libvirt"
     assert chosen(None, Inventory()) == "netns"
 
 
+@pytest.mark.room
 @pytest.mark.usefixtures("no_inventory")
 def test_real_machines_have_more_time_than_emulated_ones():
     found = {name: nightly.deadline(choose(Providers(), name)) for name in ("netns", "nspawn")}
     assert found == {"netns": EMULATED_SECONDS, "nspawn": REAL_SECONDS}
-
-
-def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(monkeypatch):
-    room = preflight.NspawnRoom(inotify_limit=1024, inotify_used=24, memory_mib=1 << 20)
-    monkeypatch.setattr(preflight, "room", lambda: room)
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    jobs = jobs_of(("overlay", "services"), ())
-    nspawn = choose(Providers(), "nspawn")
-    whole, _ = nightly.select_jobs(jobs, nspawn, None, None)
-    assert "cannot be system containers" in whole[0].unfit
-    judged, fitting = nightly.select_jobs(jobs, nspawn, "linux", None)
-    assert [job.unfit for job in judged] == ["", ""]
-    assert fitting == 1000 // (27 + 2 * 13 + 2 * 4)
 
 
 def test_a_job_is_named_by_its_scenario_or_its_file():
@@ -281,44 +269,9 @@ def test_the_lab_of_a_long_spec_string_has_a_name_that_labs_can_have():
     check_name(job.lab)
 
 
-HOSTS = (
-    Hypervisor(name="big", uri="qemu+ssh://h1/system", memory=65_536),
-    Hypervisor(name="unknown", uri="qemu+ssh://h2/system"),
-    Hypervisor(name="here", uri="qemu:///system"),
-)
-
-
-@pytest.mark.parametrize(
-    ("hosts", "lab_mib", "jobs"),
-    [
-        (HOSTS[:1], 16_384, 4),
-        (HOSTS[:1], 30_000, 2),
-        (HOSTS[:1], 100_000, 1),
-        (HOSTS[1:2], 16_384, 1),
-        (HOSTS[:2], 16_384, 5),
-        (HOSTS[2:], 16_384, 3),
-        ((), 16_384, 1),
-    ],
-)
-def test_labs_at_once_are_bounded_by_memory(hosts, lab_mib, jobs):
-    assert placement.labs_at_once(hosts, lab_mib, own_mib=65_536) == jobs
-
-
 @pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 1), (8, 4)])
 def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores, jobs):
     assert netns_capacity.labs_at_once(cores) == jobs
-
-
-@pytest.mark.parametrize(
-    ("free_inotify", "memory_mib", "jobs"),
-    [(122, 9_000, 2), (121, 9_000, 1), (0, 9_000, 1), (1_000, 899, 1), (1_000, 2_700, 3)],
-)
-def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
-    free_inotify, memory_mib, jobs
-):
-    needs = (preflight.NspawnNeed(20, 900), preflight.NspawnNeed(61, 300))
-    there = preflight.NspawnRoom(128 + free_inotify, 128, memory_mib)
-    assert preflight.labs_at_once(needs, there) == jobs
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from unit.reports.made_runs import intent_of, made_run
 
 from lab.facts.command_lines import by_hand
 from lab.facts.difference import Difference, in_cluster
-from lab.facts.questions import WITH_PROXY
-from lab.machines.agents import files
+from lab.facts.questions import ENTER_POD, WITH_PROXY
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import CellResult, RunResult
 from lab.reports.explanation import red_causes
@@ -342,7 +341,7 @@ def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
 @pytest.mark.parametrize(
     ("advised", "on_a_node"),
     [
-        ("in the pod: ip route", f"{files.ENTER} p1 sh -c 'ip route'"),
+        ("in the pod: ip route", f"{ENTER_POD} p1 sh -c 'ip route'"),
         ("in the pod: give eth0 of p1 its own MAC", "give eth0 of p1 its own MAC"),
         ("iptables -t nat -F", f"{WITH_PROXY} iptables -t nat -F"),
         ("nft list tables; iptables-save", f"nft list tables; {WITH_PROXY} iptables-save"),
@@ -355,7 +354,7 @@ def test_what_is_advised_on_a_cluster_are_programs_that_its_nodes_have(advised, 
 
 
 def test_a_command_in_a_pod_of_a_cluster_is_typed_for_its_node():
-    command = f"{files.ENTER} p1 sh -c 'nft delete table ip x'"
+    command = f"{ENTER_POD} p1 sh -c 'nft delete table ip x'"
     found = replace(DOWN, place="p1", mends=command)
     assert shlex.split(found.fixed_by("mine")) == [
         "lab", "exec", "mine", "worker2", "--", "sh", "-c", command,

@@ -9,8 +9,8 @@ from rich.console import Console
 from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
 from lab.facts.difference import OBJECT, Difference
-from lab.machines.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import RunResult
+from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.terminal import plain_lines, renderable, show

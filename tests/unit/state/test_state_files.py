@@ -12,12 +12,7 @@ import pytest
 from processes import run_program
 
 from lab._errors import UsageError
-from lab.machines import keyring
-from lab.machines.libvirt import placement
-from lab.machines.nspawn import layout as of_containers
-from lab.providers.provider import LabHandle
 from lab.state.files import open_output, read_private, remove_tree, replacing
-from lab.state.lock import holder
 from lab.state.stamps import in_order, is_stamp, stamp
 
 STRANGER = 65534
@@ -165,18 +160,6 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
                 file.truncate(1 << 40)
     with pytest.raises(OSError, match=r"file|directory"):
         read_private(path)
-
-
-@pytest.mark.timeout(20)
-def test_a_pipe_in_a_labs_directory_holds_nobody_up(tmp_path):
-    lab = LabHandle("a", tmp_path, "11")
-    for name in ("layout.json", "lock", "pins/win1"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        os.mkfifo(tmp_path / name)
-    assert placement.load_layout(lab) is None
-    assert of_containers.load(lab) is None
-    assert keyring.pins(lab, "win1") is None
-    assert holder(tmp_path) is None
 
 
 DIE_WHILE_WRITING = """

@@ -7,9 +7,6 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 from shipped import intent_of, plan_of
 
-from lab._errors import PreflightError
-from lab.machines.base import require_fit
-from lab.machines.cluster.cluster import underlay
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.netns.compile import compile_intent
@@ -19,7 +16,6 @@ from lab.scenario.scenario import Scenario, StaticRoute
 from lab.scenario.shape import schema
 from lab.topology import registry
 from lab.topology.cost import cost
-from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent, Route
 from lab.topology.registry import intent
 
@@ -175,19 +171,8 @@ def test_a_route_to_anothers_pods_stands_instead_of_the_topologys():
     assert found == [Route(cidr, "eth0", "10.127.132.129", requested=True)]
 
 
-def test_namespaces_and_machines_get_them():
+def test_namespaces_get_them():
     built = with_routes("host-gateway", "worker", FAR)
     made = {one.namespace: one.operations for one in compile_intent(built)}
     wanted = RouteSet("172.20.0.0/16", "eth0", "10.127.132.254", onlink=False)
     assert wanted in made["worker1"]
-    own = underlay(built).machine("worker1")
-    assert [route.destination for route in own.routes] == ["default", "172.20.0.0/16"]
-
-
-def test_flannel_would_undo_a_route_to_pods_and_so_the_cluster_is_refused():
-    require_fit(on_real_ones(with_routes("host-gateway", "worker", FAR)))
-    detour = StaticRoute(to=IPv4Network("10.10.187.64/26"), via=IPv4Address("10.127.132.129"))
-    built = with_routes("host-gateway", "worker", detour)
-    require_fit(on_real_ones(replace(built, kubernetes=None)))
-    with pytest.raises(PreflightError, match=r"'worker1' asks for a route to 10\.10\.187\.64/26"):
-        require_fit(on_real_ones(built))

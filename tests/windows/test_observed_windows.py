@@ -177,7 +177,7 @@ def test_the_second_schema_of_policies_is_read_too() -> None:
     assert told(machine, v2) == []
 
 
-RECORDED = json.loads((Path(__file__).parents[2] / "cases/windows/recorded.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[1] / "cases/windows/recorded.json").read_text())
 
 
 def recorded(when: str) -> Said:

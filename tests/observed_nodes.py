@@ -14,7 +14,7 @@ from typing import Any
 
 from lab.topology.intent import Intent, MachineIntent, Pod, ProxiedService
 
-CASES = Path(__file__).parents[2] / "cases/observers"
+CASES = Path(__file__).parents[0] / "cases/observers"
 WORKER1 = (CASES / "worker1.txt").read_text()
 Said = dict[str, Any]
 
