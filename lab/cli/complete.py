@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lab.explain.faults.registry import FaultSite
     from lab.lifecycle.session import OpenLab
     from lab.matrix.cell import Grid
+    from lab.matrix.pairs import EveryEndpoint
 
 
 MOST_CELLS = 20_000
@@ -126,25 +127,17 @@ def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
 
 
 def sources(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Sources of the lab's matrix; cell ids once a slash is typed."""
+    """Endpoints of the lab that send probes; cell ids once a slash is typed."""
     if "/" in begun:
         return cells(ctx, param, begun)
-    return _keep_beginning((end.name for grid in _list_grids(ctx) for end in grid.sources), begun)
+    ends = _list_endpoints(ctx)
+    return _keep_beginning(ends.senders, begun) if ends else []
 
 
 def targets(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Targets that the typed source has in the lab's matrix."""
-    return _keep_beginning(
-        (
-            target.path(end).target.name
-            for grid in _list_grids(ctx)
-            for end in grid.sources
-            if end.name == _typed_value(ctx, "source")
-            for target in grid.targets
-            if end.name not in target.never
-        ),
-        begun,
-    )
+    """Endpoints of the lab that answer."""
+    ends = _list_endpoints(ctx)
+    return _keep_beginning(ends.targets, begun) if ends else []
 
 
 def selections(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
@@ -221,6 +214,17 @@ def _list_grids(ctx: click.Context) -> tuple[Grid, ...]:
         return product(opened.plan, opened.intent).grids
     except LabError:
         return ()
+
+
+def _list_endpoints(ctx: click.Context) -> EveryEndpoint | None:
+    opened = _opened(ctx)
+    if opened is None:
+        return None
+    from lab.matrix.cells import every_pair
+    from lab.matrix.pairs import EveryEndpoint
+
+    families = every_pair(opened.plan, opened.intent)
+    return EveryEndpoint.of(opened.plan, opened.intent, families)
 
 
 def _list_sites(ctx: click.Context) -> tuple[FaultSite, ...]:

@@ -20,12 +20,14 @@ from lab.cli.output import echo, echo_json
 def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
     """Probe DST from SRC again, and name the first thing on the path that is wrong.
 
-    SRC and DST are names as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
-    (NODE:to-POD), a DNS name as queried; a single argument is the id of a cell:
+    SRC and DST are any two endpoints, with their names in the matrix: a pod, a node, client, a
+    Service (to-POD), a NodePort (NODE:to-POD), a DNS name as queried; a single argument is the id
+    of a cell:
 
     \b
       lab explain overlay worker1-p1 win1-p1          # pod to pod
       lab explain overlay client worker1:to-win1-p1   # a NodePort, from outside
+      lab explain overlay worker1 worker2             # two nodes, which no family has
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 

@@ -79,7 +79,7 @@ def scenario_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def cell_options(command: _Command) -> _Command:
-    """Give a command SRC, DST, --protocol and --size, which name a cell of LAB's matrix."""
+    """Give a command SRC, DST, --protocol and --size, two of LAB's endpoints."""
     options = (
         click.argument("source", metavar="SRC", shell_complete=sources),
         click.argument("target", metavar="[DST]", required=False, shell_complete=targets),

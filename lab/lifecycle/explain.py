@@ -26,6 +26,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, every_pair, product
 from lab.matrix.choose import choose_cells
 from lab.matrix.obstructed import Obstructions
+from lab.matrix.pairs import EveryEndpoint, ends_of
 from lab.plan.plan import Plan
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.shells.parallel import run_jobs
@@ -61,7 +62,16 @@ class ExplainQuestion:
         try:
             return self._of(product(plan, intent), action)
         except UsageError:
-            return self._of(every_pair(plan, intent), action)
+            return self._of(self._whole(plan, intent, action), action)
+
+    def _whole(self, plan: Plan, intent: Intent, action: str) -> Product:
+        """Every pair that a family can have, and this one if none can."""
+        every = every_pair(plan, intent)
+        named = ends_of(self.source) if self.target is None else (self.source, self.target)
+        if named is None or every.joins(*named):
+            return every
+        grid = EveryEndpoint.of(plan, intent, every).grid(*named, action)
+        return Product((*every.grids, grid))
 
     def _of(self, matrix: Product, action: str) -> tuple[Cell, ...]:
         return choose_cells(

@@ -69,6 +69,8 @@ class Cell:
     """For NodePorts: operating system of the node that is probed."""
     min_throughput: int | None = None
     """Bits a second that the stream must carry; None where any rate will do."""
+    unreachable: str = ""
+    """Why, by the Intent, no answer comes; empty for cells of families, which have rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class GridPath:
     refusal: Refusal | None = None
     sticky: bool = False
     min_throughput: int | None = None
+    unreachable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,4 +246,5 @@ class Grid:
             path.sticky,
             path.entry_os,
             path.min_throughput,
+            path.unreachable,
         )

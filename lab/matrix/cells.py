@@ -28,6 +28,7 @@ MODEL = 'Kubernetes documentation, "The Kubernetes network model"'
 SERVICES = 'Kubernetes documentation, "Service"'
 DNS = 'Kubernetes documentation, "DNS for Services and Pods"'
 PROXY = 'Kubernetes documentation, "Virtual IPs and Service Proxies"'
+_INTENT = "the lab's Intent, which 'lab show' prints"
 SOURCE_IP = 'Kubernetes documentation, "Using Source IP"'
 
 
@@ -56,6 +57,11 @@ def families() -> Mapping[Family, CellFamily]:
     return cast("Mapping[Family, CellFamily]", terms())
 
 
+def family_of(cell: Cell) -> CellFamily:
+    """The family of a cell, or :data:`PAIR`."""
+    return PAIR if cell.family == PAIR.name else families()[cell.family]
+
+
 def family_grid(lab: LabEndpoints, name: Family, *, every: bool = False) -> Grid:
     """The cells of one family, or with ``every`` those of every pair that exists."""
     family = families()[name]
@@ -76,6 +82,24 @@ def refusal(name: str, reason: str, how: Refusal, source: str) -> Mapping[Refusa
         works=False, rule=name, reason=reason, source=source, refusal=how, promised=True
     )
     return {how: expectation}
+
+
+PAIR = CellFamily(
+    name="pair",
+    order=0,
+    ends=lambda _: ((), ()),
+    works=rule(
+        "ROUTED", "by the routes of the machines between them, packets pass there and back", _INTENT
+    ),
+)
+"""Two endpoints that are in no family together: only explained and captured, never tested."""
+
+
+def unreachable(reason: str) -> Expectation:
+    """The expectation that by the Intent no answer comes; how the probe fails does not matter."""
+    return Expectation(
+        works=False, rule="UNREACHABLE", reason=reason, source=_INTENT, refusal=None, promised=True
+    )
 
 
 _PARTS_OF_AN_ID = 4
@@ -112,6 +136,17 @@ class Product:
             grid.find(source, target, suffix) for grid in self.grids if grid.family == family
         )
         return next(matches, None)
+
+    def joins(self, source: str, target: str) -> bool:
+        """Whether it has cells with this source and this target."""
+        return any(
+            end.name == source
+            and source not in grid_target.never
+            and grid_target.path(end).target.name == target
+            for grid in self.grids
+            for end in grid.sources
+            for grid_target in grid.targets
+        )
 
 
 def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Product:

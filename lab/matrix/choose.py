@@ -49,14 +49,14 @@ def choose_cells(  # noqa: PLR0913  a question has as many parts
             raise UsageError(action, why, f"name the target after '{source}'")
         return (_by_id(matrix, source, action),)
     if source not in asking:
-        raise _no_such_endpoint(
+        raise no_such_endpoint(
             action, source, f"no cell has the source '{source}'", asking.values()
         )
     from_source = list(_cells_from(matrix, source))
     of_pair = [cell for cell in from_source if cell.target.name == target]
     if not of_pair:
         why = f"no cell is from '{source}' to '{target}'"
-        raise _no_such_endpoint(action, target, why, [cell.target for cell in from_source], source)
+        raise no_such_endpoint(action, target, why, [cell.target for cell in from_source], source)
     wanted = tuple(
         cell for cell in of_pair if protocol in {None, cell.protocol} and size in {None, cell.size}
     )
@@ -87,7 +87,7 @@ def _cells_from(matrix: Product, source: str) -> Iterator[Cell]:
                     yield from (grid.cell(path, variant) for variant in grid.variants_of(asked_for))
 
 
-def _no_such_endpoint(
+def no_such_endpoint(
     action: str, name: str, why: str, endpoints: Iterable[Endpoint], source: str = ""
 ) -> UsageError:
     """The error for an unknown name; an address or an extended name is resolved."""

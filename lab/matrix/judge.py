@@ -7,18 +7,23 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.cells import families
+from lab.matrix.cells import family_of, unreachable
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit, Match
 
 
 def expect(cell: Cell, limits: Sequence[Limit]) -> Expectation:
-    """The expectation by the first limit that matches the cell; else what Kubernetes specifies."""
+    """The expectation by the first limit that matches the cell; else what Kubernetes specifies.
+
+    Of two endpoints that are in no family together, by the Intent.
+    """
     for limit in limits:
         if speaks_of(limit.when, cell):
             return Expectation.of_limit(limit)
-    family = families()[cell.family]
+    if cell.unreachable:
+        return unreachable(cell.unreachable)
+    family = family_of(cell)
     return family.works if cell.refusal is None else family.promised[cell.refusal]
 
 
@@ -67,7 +72,9 @@ STICKY_TRIES = 16
 """Connections of one client that must all reach the same backend; with two backends chosen at
 random, 32,767 of 32,768 runs see both."""
 
+_UNREACHED = frozenset({"timeout", "refused", "no-route"})
 _EXPECTED = {
+    None: "to get no answer",
     "timeout": "to time out",
     "refused": "to be refused",
     "no-route": "to find no route",
@@ -138,25 +145,27 @@ def _without_limit(judged: Judgement) -> Judgement:
 
 
 def _is_refusal(expectation: Expectation, outcome: Outcome) -> bool:
+    if expectation.refusal is None:
+        return outcome.status in _UNREACHED
     if expectation.refusal == "several-backends":
         return outcome.status == "ok" and len(outcome.backends) > 1
     return outcome.status == expectation.refusal
 
 
 def _judge_refusal(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
-    refusal = str(expectation.refusal)
+    expected = _EXPECTED[expectation.refusal]
     if _is_refusal(expectation, outcome):
         return Judgement("known-limit", expectation.reason)
     if outcome.status == cell.refusal:
         happened = f"it {_HAPPENED[outcome.status]}, as Kubernetes specifies"
         return Judgement(
-            "unexpected-pass", f"expected {_EXPECTED[refusal]} ({expectation.rule}), but {happened}"
+            "unexpected-pass", f"expected {expected} ({expectation.rule}), but {happened}"
         )
     if outcome.status == "ok":
-        amiss = _describe_deviation(cell, outcome)
-        happened = f"expected {_EXPECTED[refusal]} ({expectation.rule}), but it works"
+        amiss = "" if cell.unreachable else _describe_deviation(cell, outcome)
+        happened = f"expected {expected} ({expectation.rule}), but it works"
         return Judgement("unexpected-pass", f"{happened}, though {amiss}" if amiss else happened)
-    happened = f"expected {_EXPECTED[refusal]}, but {_HAPPENED[outcome.status]}"
+    happened = f"expected {expected}, but {_HAPPENED[outcome.status]}"
     return Judgement("fail", _join_detail(happened, outcome.detail))
 
 

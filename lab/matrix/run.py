@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.cells import families
+from lab.matrix.cells import family_of
 from lab.matrix.judge import SHARED_TRIES, STICKY_TRIES, Judgement, expect, judge
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrupted
@@ -314,7 +314,7 @@ class _Engine:
 
 def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
     """The probe of a cell."""
-    family = families()[cell.family]
+    family = family_of(cell)
     return Probe(
         key=key,
         source=cell.source.name,

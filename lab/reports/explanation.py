@@ -134,8 +134,9 @@ def _answer(explanation: Explanation) -> str:
     times = f"{_times(explanation)} of {explanation.times} times" if explanation.times > 1 else ""
     if explanation.verdict not in GREEN:
         return f"{explanation.verdict}{f' {times}' if times else ''}: {explanation.detail}"
-    refusal = explanation.expectation.refusal
-    done = f"{_REFUSED.get(refusal, refusal)}, as expected" if refusal else "works"
+    expectation = explanation.expectation
+    refused = _REFUSED.get(expectation.refusal or "", "gets no answer")
+    done = "works" if expectation.works else f"{refused}, as expected"
     return f"{done} ({times})" if times else done
 
 
@@ -149,8 +150,12 @@ def _rule(expectation: Expectation) -> Iterator[str]:
     """The rule by which the cell is expected to fail, if it is."""
     if expectation.works:
         return
+    if expectation.refusal is None:
+        yield f"  not expected to be reachable, because {expectation.reason}"
+        yield f"    from:   {expectation.source}"
+        return
     kind = "Kubernetes promises it" if expectation.promised else "a known limit"
-    yield f"  expected: {REFUSALS.get(expectation.refusal or '', 'a refusal')}; {kind}"
+    yield f"  expected: {REFUSALS.get(expectation.refusal, 'a refusal')}; {kind}"
     yield f"    rule:   {expectation.rule}: {expectation.reason}"
     yield f"    from:   {expectation.source}"
 

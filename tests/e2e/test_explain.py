@@ -134,3 +134,41 @@ def test_a_state_that_cannot_be_read_is_no_difference(lab, tmp_path, script):
     assert {"master", "worker1"} <= {
         place for silence in document["silences"] for place in silence["places"]
     }
+
+
+DROP = (
+    "table ip mine { chain c { type filter hook input priority 0; ip saddr 10.9.176.11 drop; }; }"
+)
+
+
+def test_any_two_endpoints_are_explained_in_a_healthy_lab_and_in_a_broken_one(lab):
+    lab.run("up", "overlay")
+    for source, target in (("worker1", "worker2"), ("win1", "client"), ("client", "worker1")):
+        answer = lab.run("explain", "overlay", source, target).stdout
+        assert f"pair: {source} to {target}, TCP small: works (6 of 6 times)" in answer
+        assert "nothing is wrong on its path" in answer
+    answer = lab.run("explain", "overlay", "client", "win1-p1").stdout
+    assert "pair: client to win1-p1, TCP small: gets no answer, as expected" in answer
+    assert "not expected to be reachable, because router has no route to 10.244.3.4" in answer
+    captured = lab.run("capture", "overlay", "client", "win1-p1").stdout
+    assert "not expected to work: router has no route to 10.244.3.4" in captured
+    assert "client eth0" in lab.run("capture", "overlay", "worker1", "client").stdout
+
+    lab.run("exec", "overlay", "worker2", "--", "nft", DROP)
+    answer = lab.run("explain", "overlay", "worker1", "worker2", code=1).stdout
+    assert "on worker2, table ip mine, chain c: ip saddr 10.9.176.11 drop" in answer
+    lab.run("exec", "overlay", "client", "--", "ip", "route", "delete", "default")
+    words = ("explain", "overlay", "client", "worker1", "--json")
+    finding = json.loads(lab.run(*words, code=1).stdout)["finding"]
+    assert (finding["node"], finding["object"]) == ("client", "route to default")
+
+
+def test_an_endpoint_that_answers_although_no_route_leads_there_is_a_failure_with_its_cause(lab):
+    lab.run("up", "overlay")
+    route = ("ip", "route", "add", "10.244.1.0/24", "via", "10.9.176.11")
+    lab.run("exec", "overlay", "router", "--", *route)
+    answer = lab.run("explain", "overlay", "client", "worker1-p1", code=1).stdout
+    assert "expected to get no answer (UNREACHABLE), but it works" in answer
+    assert "on router, route to 10.244.1.0/24: 10.244.1.0/24 via 10.9.176.11 dev eth0" in answer
+    captured = lab.run("capture", "overlay", "client", "worker1-p1", code=1).stdout
+    assert "where the Intent ends; it went on, and was answered" in captured

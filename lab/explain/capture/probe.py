@@ -232,6 +232,9 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it
     matched, packet_trace, conclusion = _seen(
         where, taken, answered=answered, heard=heard, refusal=cell.refusal is not None
     )
+    if cell.unreachable and outcomes[0].status == "ok":
+        ends = f"last seen {conclusion.last}, where the Intent ends; it went on, and was answered"
+        conclusion = replace(conclusion, sentence=ends)
     return Captured(
         cell=cell,
         expectation=expectation,

@@ -177,9 +177,12 @@ def _client(lab: LabEndpoints) -> frozenset[str]:
     return frozenset({lab.client.name})
 
 
-def _affinity(lab: LabEndpoints) -> Ends:
-    """Probe pods by the Service address, the client by every node: always the same backend."""
-    pods = _names(lab.pods)
+def _affinity(lab: LabEndpoints, *, every: bool = False) -> Ends:
+    """Probe pods by the Service address, the client by every node: always the same backend.
+
+    With ``every``, pods and nodes with a kubelet probe both.
+    """
+    pods = frozenset[str]() if every else _names(lab.pods)
 
     def targets() -> Iterator[GridTarget]:
         for service, port in _choose_ports(
@@ -189,7 +192,7 @@ def _affinity(lab: LabEndpoints) -> Ends:
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry, never=pods)
 
-    return (*lab.pods, lab.client), targets()
+    return (*lab.pods, *(lab.hosts if every else ()), lab.client), targets()
 
 
 def _nodeport_local(lab: LabEndpoints) -> Ends:
@@ -223,8 +226,10 @@ def _cluster_ip_local(lab: LabEndpoints) -> Ends:
     )
 
 
-def _ports(lab: LabEndpoints) -> Ends:
+def _ports(lab: LabEndpoints, *, every: bool = False) -> Ends:
     """Every pod probes every port over both protocols, the client every NodePort over its own.
+
+    With ``every``, pods and nodes with a kubelet probe both.
 
     Ports and protocols that a Service does not have are probed only if kube-proxy is in mode
     nftables: in mode iptables it has no rule for them, and the packets leave the cluster.
@@ -233,7 +238,8 @@ def _ports(lab: LabEndpoints) -> Ends:
         service for service in lab.special if service.backends and has_own_ports(service.ports)
     ]
     rejects = lab.plan.proxy_mode == "nftables"
-    pods, client = _names(lab.pods), _client(lab)
+    pods = frozenset[str]() if every else _names(lab.pods)
+    client = _client(lab)
 
     def targets() -> Iterator[GridTarget]:
         for service in services:
@@ -246,7 +252,7 @@ def _ports(lab: LabEndpoints) -> Ends:
                 for entry in lab.hosts:
                     yield from _by_node(lab, service, port, entry, never=pods)
 
-    return (*lab.pods, lab.client), targets()
+    return (*lab.pods, *(lab.hosts if every else ()), lab.client), targets()
 
 
 def _other_protocols(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
@@ -273,11 +279,15 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
     return (*lab.pods, *lab.hosts, lab.client), targets()
 
 
-def _health_check(lab: LabEndpoints) -> Ends:
-    """Like a load balancer, the client asks every node for its number of backends."""
+def _health_check(lab: LabEndpoints, *, every: bool = False) -> Ends:
+    """Like a load balancer, the client asks every node for its number of backends.
 
-    def path(checked: Endpoint, number: int, client: Endpoint) -> GridPath:
-        return GridPath(client, checked, "outside", (), entry=checked.node, answer=str(number))
+    With ``every``, pods and nodes with a kubelet ask, too.
+    """
+
+    def path(checked: Endpoint, number: int, source: Endpoint) -> GridPath:
+        relation = between(source, checked)
+        return GridPath(source, checked, relation, (), entry=checked.node, answer=str(number))
 
     def target(service: ProxiedService, node: Endpoint, port: int) -> GridTarget:
         name = f"{node.name}:{service.name}:health"
@@ -285,7 +295,7 @@ def _health_check(lab: LabEndpoints) -> Ends:
         to = partial(path, checked, len(proxying.local(service, node.name)))
         return GridTarget(node.name, True, to, service.name, only_small=True, protocol="tcp")
 
-    return (lab.client,), (
+    return (*((*lab.pods, *lab.hosts) if every else ()), lab.client), (
         target(service, node, service.health_port)
         for service in lab.special
         if service.health_port is not None and "tcp" in lab.plan.protocols
@@ -299,6 +309,7 @@ AFFINITY = CellFamily(
     special=lambda service: service.serves and service.affinity is not None,
     needs='"affinity: 10800"',
     ends=_affinity,
+    pairs=partial(_affinity, every=True),
     works=rule(
         "K8S-AFFINITY",
         "with session affinity a client always reaches the same backend",
@@ -352,6 +363,7 @@ PORTS = CellFamily(
     special=lambda service: service.serves and has_own_ports(service.ports),
     needs='"ports"',
     ends=_ports,
+    pairs=partial(_ports, every=True),
     works=rule(
         "K8S-PORTS", "each port of a Service leads to the pods' port that it names", SERVICES
     ),
@@ -384,6 +396,7 @@ HEALTH_CHECK = CellFamily(
     needs='"health_check: true"',
     dialect="health",
     ends=_health_check,
+    pairs=partial(_health_check, every=True),
     works=rule(
         "K8S-HEALTH-CHECK",
         "on its health check port each node says how many ready backends it has itself",
