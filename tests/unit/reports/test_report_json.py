@@ -133,8 +133,8 @@ def test_the_keys_of_format_3_are_these_in_this_order():
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",
         "entry", "name_form", "backends", "sources", "answer", "mtu", "refusal",
-        "sticky", "entry_os", "min_throughput", "expectation", "attempts", "retried", "repeat",
-        "finding", "searched",
+        "sticky", "entry_os", "min_throughput", "unreachable", "expectation", "attempts", "retried",
+        "repeat", "finding", "searched",
     ]  # fmt: skip
     assert list(cell["source"]) == ["name", "kind", "os", "node", "address", "port"]
     assert list(cell["expectation"]) == [
