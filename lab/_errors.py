@@ -18,6 +18,7 @@ Any other exception is a bug in lab itself: exit code 70, and a log with the tra
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
@@ -150,17 +151,44 @@ def first_line(text: str) -> str:
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'overlay'?``, with the known name that is nearest; empty if none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+_NEAR = 3
 
-    near = get_close_matches(name, list(known), n=1)
-    return f"did you mean '{near[0]}'?" if near else ""
+
+def nearest_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The known name that is nearest, or the first three of those that are equally near.
+
+    Of equally similar names, those with the longest common beginning are nearest. ``cutoff``: the
+    least similarity, 0 to 1, as of :func:`difflib.get_close_matches`.
+    """
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415  only for a wrong name
+
+    names = list(known)
+    ranks = {
+        near: (
+            SequenceMatcher(None, near, name).ratio(),
+            len(os.path.commonprefix((near, name))),  # noqa: RUF071  names, no paths
+        )
+        for near in get_close_matches(name, names, n=len(names) or 1, cutoff=cutoff)
+    }
+    nearest = sorted(near for near, rank in ranks.items() if rank == max(ranks.values()))
+    return nearest[:_NEAR]
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """``did you mean 'overlay'?``, with the nearest known names; empty if none is near."""
+    near = " or ".join(f"'{each}'" for each in nearest_names(name, known, cutoff))
+    return f"did you mean {near}?" if near else ""
 
 
 def os_words(error: OSError) -> str:
     """What the system says happened, as a clause."""
     return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def os_failure(error: OSError) -> str:
+    """The same after the file or call that the system names, if it names one."""
+    named = f"'{error.filename}': " if error.filename else ""
+    return f"{named}{os_words(error)}"
 
 
 def readable(text: str) -> str:

@@ -68,7 +68,8 @@ def command(
     echo(f"Report: {directory / 'report.html'}")
     if code:
         say(f"the lab '{small.lab}' is up: {now.repeat}")
-        say(f"  '{explain_command(small.lab, now)}' says why, 'lab down {small.lab}' takes it down")
+        explain = explain_command(small.lab, now.cell)
+        say(f"  '{explain}' says why, 'lab down {small.lab}' takes it down")
     else:
         api.take_down(small.lab, say)
         say(f"the lab '{small.lab}' is down again")

@@ -133,7 +133,7 @@ def _sample_options(command: Callable[..., object]) -> Callable[..., object]:
     "--repeat-with",
     default="",
     hidden=True,
-    help="Command that repeats a cell, without the cell's id.",
+    help="Command that repeats a cell, without the cell's id; the lab is taken down afterwards.",
 )
 @json_option("Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")

@@ -49,7 +49,10 @@ class OpenLab:
     held_alone: bool = False
     """True if this process already holds the lab exclusively."""
     repeat_with: str = ""
-    """The command that repeats a cell, without the cell's id; empty for 'lab test'."""
+    """The command that repeats a cell, without its id, of a lab that is taken down afterwards.
+
+    Empty for ``lab test NAME -k``.
+    """
 
     @property
     def windows_rules_off(self) -> tuple[str, ...]:

@@ -112,6 +112,8 @@ class RunResult:
     """The failover of its gateways; None if it was not tested."""
     interrupted: bool = False
     """Whether Ctrl-C or SIGTERM ended it; then not every chosen cell need be judged."""
+    temporary: bool = False
+    """Whether its lab is taken down afterwards; then 'lab repro' repeats a cell, in another lab."""
 
     def count(self, verdict: Verdict) -> int:
         """The number of cells with the verdict."""

@@ -232,6 +232,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Difference]) -> dic
         "seconds": run.seconds,
         "green": run.green(),
         "interrupted": run.interrupted,
+        "temporary": run.temporary,
         "counts": counts(run),
         "coverage": asdict(run.coverage) if run.coverage else None,
         "nodes": [asdict(node) for node in run.nodes],

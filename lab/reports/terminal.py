@@ -128,7 +128,7 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
     if causes := red_causes(run.results, hosts):
         every = in_common(run.results, hosts) if len(causes) > 1 else ""
         common = [f"  all of them: {every}"] if every else []
-        yield [_red_heading(causes), *common, *_red_lines(run.lab, causes)]
+        yield [_red_heading(causes), *common, *_red_lines(run, causes)]
     if marginal := Counter(
         result.finding.line for result in run.results if result.finding and result.verdict == "pass"
     ):
@@ -182,7 +182,7 @@ def _red_heading(causes: Sequence[Cause]) -> str:
     return text
 
 
-def _red_lines(lab: str, causes: Sequence[Cause]) -> Iterator[str]:
+def _red_lines(run: RunResult, causes: Sequence[Cause]) -> Iterator[str]:
     named = [cause for cause in causes if cause.line]
     for cause in named[:MOST_PLACED]:
         yield f"  * {cause.sentence}"
@@ -190,36 +190,36 @@ def _red_lines(lab: str, causes: Sequence[Cause]) -> Iterator[str]:
             if where:
                 yield f"    {label:<9} {where}"
         yield f"    example:  {cause.example.cell.family}: {path_words(cause.example.cell)}"
-        yield from _particulars(lab, cause.example)
+        yield from _particulars(run, cause.example)
     if rest := named[MOST_PLACED:]:
         cells = quantity(sum(len(cause.cells) for cause in rest), "cell")
         yield f"  and {quantity(len(rest), 'cause')} more, of {cells}"
     for cause in causes:
         if not cause.line:
-            yield from _unexplained_lines(lab, cause)
+            yield from _unexplained_lines(run, cause)
 
 
-def _unexplained_lines(lab: str, cause: Cause) -> Iterator[str]:
+def _unexplained_lines(run: RunResult, cause: Cause) -> Iterator[str]:
     """Lines for cells without a cause: each group, and each cell that is in none."""
     for group in cause.groups:
         yield f"  * {group.sentence}"
         yield f"    cause:    {group.example.cause}"
         yield f"    example:  {group.example.cell.family}: {path_words(group.example.cell)}"
-        yield from _particulars(lab, group.example)
+        yield from _particulars(run, group.example)
     for result in cause.singles[:SINGLES]:
         yield f"  * {single_sentence(result)}"
         yield f"    cause:    {result.cause}"
-        yield from _particulars(lab, result)
+        yield from _particulars(run, result)
     if len(cause.singles) > SINGLES:
         yield f"  and {len(cause.singles) - SINGLES:,} more"
 
 
-def _particulars(lab: str, result: CellResult) -> Iterator[str]:
+def _particulars(run: RunResult, result: CellResult) -> Iterator[str]:
     yield f"    expected: {expected(result)}"
     yield f"    actual:   {actual(result)}"
-    if explain := explain_command(lab, result):
-        yield f"    explain:  {explain}"
-    if fix := fix_command(lab, result):
+    if not run.temporary:
+        yield f"    explain:  {explain_command(run.lab, result.cell)}"
+    if fix := fix_command(run.lab, result):
         yield f"    fix:      {fix}"
     yield f"    repeat:   {result.repeat}"
 

@@ -147,15 +147,8 @@ def path_words(cell: Cell) -> str:
     return f"{cell.source.name} to {cell.target.name}, {cell.protocol.upper()} {sent}"
 
 
-def explain_command(lab: str, result: CellResult) -> str:
-    """The command that explains the cell: ``lab explain overlay worker1-p1 win1-p1 ...``.
-
-    Empty if the lab is taken down after the run: the command that repeats the cell then brings up
-    another lab, and prints how to explain it there.
-    """
-    if result.repeat.startswith("lab repro "):
-        return ""
-    cell = result.cell
+def explain_command(lab: str, cell: Cell) -> str:
+    """The command that explains the cell: ``lab explain overlay worker1-p1 win1-p1 ...``."""
     ends = shlex.join((cell.source.name, cell.target.name))
     return f"lab explain {lab} {ends} --protocol {cell.protocol} --size {cell.size}"
 

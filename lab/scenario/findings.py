@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lab._errors import nearest_names
 from lab.scenario.topics import topic_of
 
 Key = tuple[str | int, ...]
@@ -84,13 +84,12 @@ def alternatives(values: Iterable[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word most similar to ``word``; None if none is similar."""
+def nearest(word: str, words: Iterable[str]) -> list[str]:
+    """The words most similar to ``word``; empty if none is similar."""
     folded = {candidate.lower(): candidate for candidate in words}
     meant = word[:QUOTED].lower()
-    close = difflib.get_close_matches(meant, folded, n=1)
-    close = close or difflib.get_close_matches(meant.replace("-", "_"), folded, n=1)
-    return folded[close[0]] if close else None
+    close = nearest_names(meant, folded) or nearest_names(meant.replace("-", "_"), folded)
+    return [folded[name] for name in close]
 
 
 def did_you_mean(word: str, words: Iterable[str], otherwise: str, value: str = "") -> str:
@@ -103,7 +102,7 @@ def did_you_mean(word: str, words: Iterable[str], otherwise: str, value: str = "
     if topic:
         return topic.answer
     near = nearest(word, words)
-    return f"did you mean {quoted(near)}?" if near else otherwise
+    return f"did you mean {alternatives(near)}?" if near else otherwise
 
 
 @dataclass(frozen=True, slots=True)

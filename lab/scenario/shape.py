@@ -199,9 +199,10 @@ class Words:
     def problems(self, errors: list[ErrorDetails]) -> Iterator[Problem]:
         """One problem per error; a misspelt key is not also reported as missing."""
         meant = {
-            (*error["loc"][:-1], self._near(error["loc"]))
+            (*error["loc"][:-1], name)
             for error in errors
             if error["type"] == "extra_forbidden"
+            for name in self._near(error["loc"])
         }
         for error in errors:
             if error["type"] != "missing" or error["loc"] not in meant:
@@ -308,8 +309,8 @@ class Words:
             return f"write it like {example}"
         return f"write it like {key[-1]}{self._language.assign}{example}"
 
-    def _near(self, key: Key) -> str | None:
-        """The known key most similar to an unknown one."""
+    def _near(self, key: Key) -> list[str]:
+        """The known keys most similar to an unknown one."""
         return nearest(str(key[-1]), keys(self._published, key[:-1]))
 
     def _name(self, key: Key) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, os_words
+from lab._errors import BrokenError, os_failure
 from lab.shells.shell import Input, Shell, as_root, command_words, communicate, killable
+from lab.state.failure import exhausted
 
 _PIECE = 1 << 16
 _END_SECONDS = 5.0
@@ -89,8 +90,9 @@ class LocalShell(Shell):
                 killable((*self._inside(), *command), len(stdin), become=self._become)
             )
         except OSError as error:
-            words = f"'{error.filename}': {os_words(error)}"
-            raise BrokenError(action, words, "run as root, or install sudo") from error
+            hint = "run as root, or install sudo"
+            refused = BrokenError(action, os_failure(error), hint)
+            raise exhausted(error, action) or refused from error
         try:
             return communicate(action, streams, stdin, deadline, out)
         finally:

@@ -92,7 +92,10 @@ class SuiteLab(Protocol):
 
     @property
     def repeat_with(self) -> str:
-        """The command that repeats a cell, without its id; empty for ``lab test NAME -k``."""
+        """The command that repeats a cell, without its id, of a lab that is taken down afterwards.
+
+        Empty for ``lab test NAME -k``.
+        """
 
     def require_running(self) -> None:
         """Check that the machines run.
@@ -473,6 +476,7 @@ class LabSession:
             coverage=coverage(self.product, self.choice, [result.cell for result in results]),
             windows_rules_off=tuple(self.lab.windows_rules_off),
             hosts=self.lab.intent.hosts(),
+            temporary=bool(self.lab.repeat_with),
         )
 
 

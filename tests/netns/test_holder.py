@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -175,15 +176,35 @@ def test_what_the_host_unmounts_disappears_in_the_lab(kind, tmp_path):
     assert done.stdout == "['daemon', 'holder', 'host'] []\n", done.stderr
 
 
-def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(lab, tmp_path):
+@pytest.mark.parametrize(
+    ("refusal", "happened", "hint"),
+    [
+        ({"call": "unshare", "errno": 28}, "'unshare': No space", "user.max_user_namespaces"),
+        ({"call": "", "errno": 11}, "'fork': Resource temporarily unavailable", "ulimit -u"),
+    ],
+)
+def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(
+    lab, tmp_path, refusal, happened, hint
+):
     liar = tmp_path / "refused.py"
-    liar.write_text(
-        f"print({json.dumps({'ready': False, 'call': 'unshare', 'errno': 28})!r})", encoding="utf-8"
-    )
+    line = json.dumps({"ready": False, **refusal})
+    liar.write_text(f"print({line!r})", encoding="utf-8")
     kind = replace(LAB_HOLDER, program=liar)
-    with pytest.raises(PreflightError, match="refused 'unshare': No space left") as raised:
+    with pytest.raises(PreflightError, match=f"the kernel refused {happened}") as raised:
         holders.start_holder(lab, sys.executable, kind)
-    assert "sysctl -w user.max_user_namespaces" in raised.value.hint
+    assert hint in raised.value.hint
+
+
+def test_a_process_that_cannot_be_started_is_named_where_namespaces_are_compared(lab, monkeypatch):
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(PreflightError, match="'fork': Resource temporarily unavailable") as raised:
+        NetnsProvider().deviations(lab, cluster(linux=1, windows=0, pods=1), ["n1"], Deadline(9))
+    assert "ulimit -u" in raised.value.hint
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
 
 
 def test_a_later_holder_of_the_same_lab_replaces_the_first(lab, new_lab):

@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Literal
 
-from lab._errors import UsageError
+from lab._errors import UsageError, did_you_mean
 from lab._plugins import objects
 from lab.topology.intent import NODE_SEGMENT, Intent, Interface, MachineIntent, Pod
 
@@ -299,7 +299,9 @@ def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str 
             else f"there is no machine '{node}'"
         )
         known = [site.node for site in possible]
-        raise UsageError(action, why, f"{_meant(node, known)}--node {_either(known)}")
+        raise UsageError(
+            action, why, f"{did_you_mean(node, known)} --node {_either(known)}".strip()
+        )
     return _with_peer(fault, intent, chosen, action, peer)
 
 
@@ -321,7 +323,9 @@ def _with_peer(
         why = f"'{peer}' can be no peer{where} in it"
         if peer not in _named(intent):
             why = f"there is no {fault.peer} '{peer}'"
-        raise UsageError(action, why, f"{_meant(peer, known)}--peer {_either(known)}")
+        raise UsageError(
+            action, why, f"{did_you_mean(peer, known)} --peer {_either(known)}".strip()
+        )
     return FaultSite(fitting[0].node, (peer or fitting[0].peers[0],))
 
 
@@ -331,13 +335,6 @@ def _named(intent: Intent) -> set[str]:
     return {machine.name for machine in machines} | {
         pod.name for machine in machines for pod in machine.pods
     }
-
-
-def _meant(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
-
-    near = get_close_matches(name, known, n=1) if name not in known else []
-    return f"did you mean '{near[0]}'? " if near else ""
 
 
 def _either(names: list[str]) -> str:

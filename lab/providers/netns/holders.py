@@ -358,7 +358,13 @@ def _call(
     caller = os.getpid()
     # A signal between fork and _descend would make the child continue as a second caller.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(reader)
+        os.close(writer)
+        raise
     if not child:
         os.close(reader)
         answering = function if listener.answer else _without_answer(function)
@@ -529,11 +535,7 @@ def start_holder(
     ) as process:
         started = _first_line(action, process, seconds)
     if isinstance(started, _Refused):
-        raise PreflightError(
-            action,
-            f"the kernel refused '{started.call}': {os.strerror(started.errno)}",
-            isolation.namespaces_hint(started.call, started.errno),
-        )
+        raise refused_namespaces(action, started.error())
     since = start_time(started.pid)
     if since is None:
         raise BrokenError(action, f"process {started.pid} ended at once", "run 'lab up' again")
@@ -551,6 +553,23 @@ class _Refused:
     ready: Literal[False]
     call: str
     errno: int
+
+    def error(self) -> OSError:
+        """The kernel's refusal, with the call as its file name."""
+        return OSError(self.errno, os.strerror(self.errno), self.call or None)
+
+
+def refused_namespaces(action: str, error: OSError) -> PreflightError:
+    """The error to report if the kernel refuses namespaces, with its fix.
+
+    ``error``: its file name is the refused call; without one, no process could be started.
+    """
+    call = error.filename or "fork"
+    return PreflightError(
+        action,
+        f"the kernel refused '{call}': {error.strerror}",
+        isolation.namespaces_hint(call, error.errno or 0),
+    )
 
 
 def _first_line(action: str, process: subprocess.Popen[bytes], seconds: float) -> _Ready | _Refused:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from lab._errors import BrokenError, PreflightError, UsageError
+from lab._errors import BrokenError, PreflightError, UsageError, os_failure
 from lab.providers.netns import isolation
 from lab.providers.netns.isolation import (
     MACHINES_DIRECTORY,
@@ -256,6 +256,6 @@ def _bind_resolver(name: str) -> None:
     except OSError as error:
         raise BrokenError(
             f"giving '{name}' its resolver file",
-            f"{error.filename}: {error.strerror}",
+            os_failure(error),
             f"check that '{RESOLVER_FILE}' is a file on this machine",
         ) from error

@@ -22,7 +22,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from shlex import quote
 from typing import ClassVar
 
-from lab._errors import BrokenError
+from lab._errors import BrokenError, os_failure
 from lab.topology.commands import way
 from lab.topology.intent import BLACKHOLE, Route
 
@@ -109,9 +109,8 @@ class Request(Operation, ABC):
         try:
             self._do()
         except OSError as error:
-            file = f"{error.filename}: " if error.filename else ""
             action = f"{self.describe()} in namespace '{namespace}'"
-            raise BrokenError(action, f"{file}{error.strerror}") from error
+            raise BrokenError(action, os_failure(error)) from error
 
     @abstractmethod
     def _do(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._errors import LabError, PreflightError, UsageError, did_you_mean
 from lab._log import listed, quantity
 from lab.plan.step import Step
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
@@ -223,7 +223,7 @@ class NetnsProvider(Provider):
             raise UsageError(
                 f"looking for '{name}' in lab '{lab.name}'",
                 "there is no pod or machine of that name",
-                _suggest_nearest(name, known),
+                f"{did_you_mean(name, known, 0.4)} there are {listed(known)}".strip(),
             )
         return NetnsMachine(name, holders.enter_holder(lab), name in pods)
 
@@ -305,10 +305,8 @@ class NetnsProvider(Provider):
         try:
             return self._bring_up(lab, intent).deviations(places, deadline)
         except OSError as error:
-            raise BrokenError(
-                f"making the namespaces of lab '{lab.name}' again",
-                f"{error.filename}: {error.strerror}",
-            ) from error
+            action = f"making the namespaces of lab '{lab.name}' again"
+            raise holders.refused_namespaces(action, error) from error
 
     def capture(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
@@ -449,14 +447,6 @@ def _list_emulated(intent: Intent) -> tuple[list[str], bool]:
     if windows:
         parts.append(f"Windows {'node' if len(windows) == 1 else 'nodes'} {', '.join(windows)}")
     return parts, len(parts) > 1 or len(windows) > 1 or len(intent.hypervisors) > 1
-
-
-def _suggest_nearest(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
-
-    near = get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"{hint}there are {listed(known)}"
 
 
 def make(setup: ProviderSetup) -> Provider:

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,7 +14,7 @@ from processes import run_program
 from shell_contract import ShellContract
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, PreflightError, UsageError
 from lab.facts.objects import OBJECTS_COMMAND
 from lab.facts.questions import command as question
 from lab.facts.state import STATE_COMMAND
@@ -41,6 +42,26 @@ SHELL = LocalShell(become=False)
 )
 def test_a_command_in_an_error_is_its_first_words_and_where_it_is_whole(command, words):
     assert command_words(command) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "happened", "hint"),
+    [
+        (BlockingIOError(11, "No"), PreflightError, "no more processes", "raise the limit"),
+        (FileNotFoundError(2, "No such file", "sudo"), BrokenError, "'sudo': no such", "sudo"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_named_and_a_used_up_limit_is(
+    error, kind, happened, hint, monkeypatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(kind) as raised:
+        SHELL.run(["id"], Deadline(9))
+    assert happened in raised.value.happened
+    assert hint in raised.value.hint
 
 
 class TestLocalShell(ShellContract):

@@ -126,8 +126,8 @@ def test_the_keys_of_format_3_are_these_in_this_order():
     assert list(document) == [
         "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
-        "seconds", "green", "interrupted", "counts", "coverage", "nodes", "workloads", "failover",
-        "hosts", "picture", "findings",
+        "seconds", "green", "interrupted", "temporary", "counts", "coverage", "nodes", "workloads",
+        "failover", "hosts", "picture", "findings",
         "cells",
     ]  # fmt: skip
     assert list(cell) == [

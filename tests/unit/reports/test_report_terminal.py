@@ -97,13 +97,13 @@ def test_every_red_cell_has_the_command_that_explains_it():
 def test_of_a_lab_that_is_down_by_then_no_command_names_it():
     run = made_run("mixed")
     results = tuple(
-        replace(result, repeat=f"lab repro /nights/1/overlay {result.cell.id}")
+        replace(result, repeat=f"again {result.cell.id}")  # no decision is by its words
         for result in run.results
     )
-    night = replace(run, lab="nightly-overlay", results=results)
+    night = replace(run, lab="nightly-overlay", results=results, temporary=True)
     text = "\n".join(plain_lines(night, REPORT))
     picture = picture_of(intent_of())
-    assert "    repeat:   lab repro /nights/1/overlay " in text
+    assert "    repeat:   again " in text
     assert "explain:" not in text
     assert "lab explain" not in to_html(night, picture)
     assert "lab explain" in to_html(run, picture)

@@ -10,7 +10,7 @@ from paper_lab import PaperLabs, blueprint
 from simulation import Network, silent
 
 from lab._deadline import Deadline
-from lab._errors import DeadlineError
+from lab._errors import DeadlineError, did_you_mean
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
@@ -221,6 +221,21 @@ def test_unknown_name_is_answered_with_the_nearest(call, said, run_text, tmp_pat
     result = run_text(text, PaperLabs(tmp_path), "--lab", "paper")
     result.assert_outcomes(failed=1)
     assert said in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "near"),
+    [
+        ("wrker", ["master", "worker1", "worker2"], "did you mean 'worker1' or 'worker2'?"),
+        ("worker11", ["worker2", "worker10"], "did you mean 'worker10'?"),
+        ("node7", ["node10", "node40", "node70"], "did you mean 'node70'?"),
+        ("n", [f"n{number}" for number in range(1, 9)], "did you mean 'n1' or 'n2' or 'n3'?"),
+        ("client", ["master"], ""),
+        ("master", [], ""),
+    ],
+)
+def test_names_that_are_equally_near_are_all_offered(name, known, near):
+    assert did_you_mean(name, known) == near
 
 
 def test_test_that_asks_for_a_lab_fails_where_none_is_named(run_text, tmp_path):

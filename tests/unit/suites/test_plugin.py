@@ -107,6 +107,8 @@ def test_failure_is_told_in_clean_lines_without_a_traceback(repeat_with, outer, 
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*connectivity.py:*")
+    (run,) = labs.lab.recorded
+    assert run.temporary == bool(repeat_with)
 
 
 def test_what_is_found_on_the_path_is_told_with_the_failure(outer, pytester):
