@@ -37,7 +37,7 @@ export override PYTHONDONTWRITEBYTECODE :=
 .PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
-	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 20
 	@echo
 	@echo "variables: SCENARIO=$$SCENARIO NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 

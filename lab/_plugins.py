@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, Literal, TypeVar
@@ -53,6 +54,13 @@ class Room:
     def installed(self) -> bool:
         """Whether package and libraries can be imported."""
         return all(find_spec(name) for name in (self.package, *self.libraries))
+
+    @property
+    def command(self) -> str:
+        """The command that installs it: ``make`` in a checkout, else ``pip``."""
+        if (Path(__file__).parents[1] / "Makefile").is_file():
+            return f"make setup PROVIDER={'nspawn' if self.extra == 'nspawn' else 'libvirt'}"
+        return f'pip install "hybridlab[{self.extra}]"'
 
 
 ROOMS = (

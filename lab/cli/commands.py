@@ -30,6 +30,13 @@ class Commands(click.Group):
         begun = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
         return [name for name in begun if "." not in name]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without any argument, print the help as wrong usage."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(click.UsageError.exit_code)
+        return super().parse_args(ctx, args)
+
     def plugin(self, name: str) -> Plugin | None:
         """The plug-in that has the command of this name, even if it is not installed."""
         whole = f"{self.name}.{name}" if self.prefix is None else f"{self.prefix}{name}"

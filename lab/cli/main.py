@@ -159,11 +159,7 @@ class Lazy(Commands):
             for heading, group in GROUPS.items()
         }
         groups["Plug-ins"] = dict(self.summaries(ctx, self._others()))
-        groups["Not installed"] = {
-            room.title: f'pip install "hybridlab[{room.extra}]"'
-            for room in ROOMS
-            if not room.installed
-        }
+        groups["Not installed"] = {room.title: room.command for room in ROOMS if not room.installed}
         return {heading: group for heading, group in groups.items() if group}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

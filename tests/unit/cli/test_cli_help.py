@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 from processes import run_program
 
-from lab.cli.main import COMMANDS, ELSEWHERE, GROUPS
+from lab import _plugins
+from lab.cli.main import COMMANDS, ELSEWHERE, GROUPS, main
 from lab.cli.main import command as main_command
 
 COLUMNS = 80
@@ -103,6 +104,31 @@ def test_few_modules_are_imported_for_help_and_for_a_list_of_no_labs(tmp_path, b
         [sys.executable, "-c", code], env={"HYBRIDLAB_STATE": str(tmp_path / "state")}, cwd=tmp_path
     )
     assert int(done.stdout.split()[-1]) <= most
+
+
+@pytest.mark.parametrize("words", [(), ("inventory",)], ids=" ".join)
+def test_a_group_without_a_command_prints_its_help_and_is_wrong_usage(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == click.UsageError.exit_code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("Usage: ")
+    assert "error:" not in shown.err
+
+
+def test_what_is_missing_is_installed_from_a_checkout_by_make_and_else_by_pip(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "Makefile").touch()
+    commands = []
+    for place in (tmp_path, tmp_path / "site-packages"):
+        monkeypatch.setattr(_plugins, "__file__", str(place / "lab" / "_plugins.py"))
+        commands.append([room.command for room in _plugins.ROOMS])
+    assert commands[0] == [
+        f"make setup PROVIDER={name}" for name in ("nspawn", "libvirt", "libvirt")
+    ]
+    assert commands[1][2] == 'pip install "hybridlab[windows]"'
 
 
 def test_the_option_that_a_run_without_cells_advises_is_in_the_help():
