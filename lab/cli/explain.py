@@ -27,7 +27,7 @@ def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
     \b
       lab explain overlay worker1-p1 win1-p1          # pod to pod
       lab explain overlay client worker1:to-win1-p1   # a NodePort, from outside
-      lab explain overlay worker1 worker2             # two nodes, which no family has
+      lab explain overlay worker1 worker2             # a pair that no family has
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
