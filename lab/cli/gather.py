@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lab._log import say
 from lab.cli.options import lab_argument, output_option
 from lab.cli.output import echo
 
@@ -24,4 +25,4 @@ def command(name: str, output: Path | None) -> None:
     from lab.lifecycle.evidence import gather
 
     opened = open_any(name)
-    echo(gather(opened, output or Path()))
+    echo(gather(opened, output or Path(), say))

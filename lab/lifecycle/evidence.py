@@ -20,7 +20,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 from lab._deadline import Deadline
-from lab._errors import LabError, UsageError
+from lab._errors import LabError, UsageError, os_words
 from lab.explain.question import known
 from lab.facts.signatures import InLog
 from lab.inventory import loader
@@ -235,18 +235,18 @@ _SECRET_BYTES = 1 << 20
 """Larger files are not searched for secrets."""
 
 
-def gather(opened: OpenLab, path: Path) -> Path:
+def gather(opened: OpenLab, path: Path, say: Callable[[str], None] = lambda _: None) -> Path:
     """Write the evidence of a lab to ``path``, a file or directory; return the file.
 
     Takes at most a minute, with a cluster at most six. For evidence that is unavailable, a piece
-    says why.
+    says why, and so does ``say``.
 
     Raises UsageError when ``path`` exists and is neither. Raises StateError when the archive cannot
     be written.
     """
     subject = subject_of(opened)
     path = path / archive_name(subject, path) if path.is_dir() else path
-    write(subject, path, _USERS)
+    write(subject, path, _USERS, say)
     return path
 
 
@@ -266,19 +266,40 @@ def archive_name(subject: EvidenceSubject, directory: Path) -> str:
     return f"{begin}{in_order(stamp(subject.store.now()), others)}.tar.gz"
 
 
-def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> None:
+def write(
+    subject: EvidenceSubject,
+    path: Path,
+    elsewhere: str = ELSEWHERE,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
     """Write the archive to ``path``; see :func:`gather`, and :func:`write_archive`."""
     hidden = tuple(secrets_of(subject.handle))
     write_archive(
         path,
         f"{subject.handle.name}-evidence",
-        _gather_pieces(
-            subject, Deadline(CLUSTER_SECONDS if subject.intent.kubernetes else SECONDS)
+        _name_missing(
+            _gather_pieces(
+                subject, Deadline(CLUSTER_SECONDS if subject.intent.kubernetes else SECONDS)
+            ),
+            say,
         ),
         lambda content: scrub(content, hidden),
         subject.store.now(),
         elsewhere,
     )
+
+
+_MISSING = ".missing"
+"""Ends the path of a piece that says why there is no such evidence."""
+
+
+def _name_missing(pieces: Iterable[Evidence], say: Callable[[str], None]) -> Iterator[Evidence]:
+    """The pieces; of what is missing, its path and the reason are said."""
+    for piece in pieces:
+        if piece.path.endswith(_MISSING):
+            reason = piece.content.decode(errors="replace").strip()
+            say(f"note: not in the archive: {piece.path.removesuffix(_MISSING)}: {reason}")
+        yield piece
 
 
 def keep(subject: EvidenceSubject) -> Path:
@@ -373,8 +394,10 @@ def _own_pieces(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
 def _make_piece(path: str, make: Callable[[], str]) -> Evidence:
     try:
         return Evidence(path, make().encode(errors="replace"))
+    except OSError as error:
+        return Evidence(f"{path}{_MISSING}", f"{os_words(error)}\n".encode())
     except Exception as error:  # noqa: BLE001  one failure must not prevent the other pieces
-        return Evidence(f"{path}.missing", f"{type(error).__name__}: {error}\n".encode())
+        return Evidence(f"{path}{_MISSING}", f"{type(error).__name__}: {error}\n".encode())
 
 
 def _read_journal(subject: EvidenceSubject) -> object:
@@ -394,7 +417,7 @@ def _last_run(subject: EvidenceSubject) -> Iterator[Evidence]:
     directory = subject.store.run_directory(subject.handle.name, runs[-1].id)
     for name in _OF_A_RUN:
         path = directory / name
-        if path.exists():
+        if os.path.lexists(path):
             yield _make_piece(f"runs/{runs[-1].id}/{name}", partial(_text_of, path))
 
 

@@ -35,7 +35,7 @@ from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage
 from lab.reports.result import read_run
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
-from lab.state.files import read_regular, replacing
+from lab.state.files import open_regular, read_regular, replacing
 from lab.topology.intent import Intent
 
 DOWN_SECONDS = 600.0
@@ -274,8 +274,11 @@ class _ScenarioRun:
             return None
         with guarded_files(f"copying the run '{new[-1].name}'"):
             for name in (RESULT, REPORT, JUNIT):
-                if (new[-1] / name).is_file():
-                    with (new[-1] / name).open("rb") as kept, replacing(self.folder / name) as copy:
+                if os.path.lexists(new[-1] / name):
+                    with (
+                        open_regular(new[-1] / name) as kept,
+                        replacing(self.folder / name) as copy,
+                    ):
                         shutil.copyfileobj(kept, copy)
         return read_run(self.folder / RESULT)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab._errors import BrokenError, UsageError, did_you_mean
+from lab._errors import BrokenError, UsageError, did_you_mean, os_words
 from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
 from lab.lifecycle.names import LONGEST, check_name, is_name
@@ -23,6 +24,7 @@ from lab.scenario.scenario import Scenario
 from lab.state.directory import make_own, make_private
 from lab.state.failure import guarded_files
 from lab.state.files import open_output, read_regular
+from lab.state.lock import RUNS
 from lab.state.store import Store
 from lab.suites.session import LabSession
 from lab.topology import registry
@@ -45,13 +47,12 @@ def find_run(wanted: str, state: Path) -> RunResult:
     """
     action = f"looking for the run '{wanted}'"
     path = Path(wanted)
-    for file in (path, path / RESULT):
-        if file.is_file():
-            return _read(action, file, ("lab", "repro", str(path.absolute())))
+    file = path / RESULT if path.is_dir() else path
+    if os.path.lexists(file):
+        return _read_any(action, path, file, state)
     kept = state.glob(f"labs/*/runs/{wanted}/{RESULT}") if _is_name(wanted) else iter(())
     for file in kept:
-        if file.is_file():
-            return _read_kept(action, file, state)
+        return _read_kept(action, file, state)
     by_lab = _BACK.fullmatch(wanted)
     if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
         runs = _list_runs(state, by_lab["lab"])
@@ -124,7 +125,7 @@ def _list_runs(state: Path, lab: str) -> list[Path]:
     """Directories of a lab's runs, oldest first."""
     with Store(state) as store:
         directories = [store.run_directory(lab, run) for run in stored_runs(store, lab)]
-    return [directory for directory in directories if (directory / RESULT).is_file()]
+    return [directory for directory in directories if os.path.lexists(directory / RESULT)]
 
 
 def _suggest_nearest(wanted: str, state: Path) -> str:
@@ -133,13 +134,30 @@ def _suggest_nearest(wanted: str, state: Path) -> str:
     return did_you_mean(wanted, [*labs, *runs]) or did_you_mean(wanted.partition("~")[0], labs)
 
 
+def _read_any(action: str, path: Path, file: Path, state: Path) -> RunResult:
+    """Read a run in any file, which has a number if the file is in the state directory."""
+    run = _read(action, file, ("lab", "repro", str(path.absolute())))
+    is_kept = file.resolve().is_relative_to((state / "labs" / run.lab / RUNS).resolve())
+    return _with_number(run, state) if is_kept else replace(run, number=0)
+
+
 def _read_kept(action: str, file: Path, state: Path) -> RunResult:
     """Read a run in the state directory; its cells are repeated in its lab if that still exists."""
     lab, run = file.parents[2].name, file.parent.name
     with Store(state) as store:
         row = store.lab(lab)
     is_up = row is not None and row.status != "down"
-    return _read(action, file, ("lab", "test", lab, "-k") if is_up else ("lab", "repro", run))
+    repeat = ("lab", "test", lab, "-k") if is_up else ("lab", "repro", run)
+    return _with_number(_read(action, file, repeat), state)
+
+
+def _with_number(run: RunResult, state: Path) -> RunResult:
+    """A run of the state directory, with its number in the journal if its file has none."""
+    if run.number:
+        return run
+    with Store(state) as store:
+        numbers = {row.id: row.number for row in store.runs(run.lab)}
+    return replace(run, number=numbers.get(run.run, 0))
 
 
 def _read(action: str, file: Path, repeat: Sequence[str]) -> RunResult:
@@ -149,7 +167,9 @@ def _read(action: str, file: Path, repeat: Sequence[str]) -> RunResult:
         document = parsed(text)
     except json.JSONDecodeError as error:
         raise UsageError(action, f"'{file}' {_describe_break(text, error)}", _A_RUN) from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(action, f"'{file}' cannot be read: {os_words(error)}", _A_RUN) from error
+    except ValueError as error:
         raise UsageError(action, f"'{file}' cannot be read: {error}", _A_RUN) from error
     if not isinstance(document, dict) or "format" not in document:
         raise UsageError(action, f"'{file}' is JSON, but not the result of a run", _A_RUN)

@@ -160,7 +160,7 @@ class OpenLab:
             scenario_text=self.scenario_text,
             only=only if isinstance(only, str) else None,
         )
-        self.store.record_run(_run_row(run, self.handle.token))
+        run = replace(run, number=self.store.record_run(_run_row(run, self.handle.token)))
         directory = self.store.run_directory(self.name, run.run)
         make_private(directory.parent)
         make_private(directory)

@@ -110,6 +110,9 @@ class RunResult:
 
     failover: Failover | None = None
     """The failover of its gateways; None if it was not tested."""
+    number: int = 0
+    """Increases with the runs of labs of this name, whatever the clock says; 0 in runs of earlier
+    versions, and in files from elsewhere, where another journal counted."""
     interrupted: bool = False
     """Whether Ctrl-C or SIGTERM ended it; then not every chosen cell need be judged."""
     temporary: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from lab._errors import UsageError
@@ -345,10 +345,14 @@ def compare(before: RunResult, after: RunResult) -> RunDifference:
 
 def notes(made: RunDifference) -> Iterator[str]:
     """Notes on how the runs differ apart from their cells, or that they are the same run."""
-    if made.before == made.after:
+    numbered = made.before.number and made.after.number
+    if made.before == replace(made.after, number=made.before.number):
         yield f"both are run {made.before.run}: '{made.after.lab}~1' is the one before it"
+    elif made.before.lab == made.after.lab and numbered:
+        if made.before.number > made.after.number:
+            yield "the first run is the later one, so the changes are reversed"
     elif made.before.started > made.after.started:
-        yield "the first run is the later one, so the changes are reversed"
+        yield "by their clocks the first run is the later one, so the changes would be reversed"
     pairs = (
         ("scenarios", made.before.scenario, made.after.scenario),
         ("topologies", made.before.topology, made.after.topology),

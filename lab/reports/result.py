@@ -217,6 +217,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Difference]) -> dic
     return {
         "format": FORMAT,
         "run": run.run,
+        "number": run.number,
         "lab": run.lab,
         "scenario": run.scenario,
         "summary": run.summary,

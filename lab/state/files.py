@@ -57,8 +57,12 @@ def open_regular(path: Path, flags: int = 0) -> BufferedReader:
     if not stat.S_ISREG(mode):
         os.close(file)
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        raise OSError(code, "not a regular file", str(path))
+        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+        raise OSError(code, f"it is {kind}, not a regular file", str(path))
     return os.fdopen(file, "rb")
+
+
+_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe"}
 
 
 def remove_tree(name: str, parent: int) -> None:

@@ -213,8 +213,11 @@ class Store:
 
     # Runs
 
-    def record_run(self, run: RunRow) -> None:
-        """Write a run, and that its lab was used; a loss of power does not undo it."""
+    def record_run(self, run: RunRow) -> int:
+        """Write a run, and that its lab was used; a loss of power does not undo it.
+
+        Returns its number.
+        """
         action = f"recording the run '{run.id}'"
         with self._guarded(action):
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -228,6 +231,7 @@ class Store:
             self._write(
                 action, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
             )
+        return number
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
         """The runs of labs of this name, oldest first."""

@@ -183,10 +183,11 @@ def test_a_pipe_in_the_place_of_a_result_is_refused_and_gathered_as_missing(lab,
     option = ["--json"] if file == "result.json" else []
     done = lab.call(lab.command("report", "overlay", *option))
     assert done.returncode == 3
-    assert f"{file}' cannot be read: not a regular file" in done.stderr
+    assert f"{file}' cannot be read: it is a pipe, not a regular file" in done.stderr
     archive = lab.state.parent / "evidence.tar.gz"
     done = lab.call(lab.command("gather", "overlay", "-o", str(archive)))
     assert done.returncode == 0, done.stderr
+    assert f"{file}: it is a pipe, not a regular file" in done.stderr
     with tarfile.open(archive) as opened:
         (missing,) = [name for name in opened.getnames() if name.endswith(f"{file}.missing")]
         piece = opened.extractfile(missing)

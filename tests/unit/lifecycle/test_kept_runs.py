@@ -14,7 +14,7 @@ from lab.lifecycle.runs import cell_of, find_run, judge, make_small
 from lab.matrix.verdict import RunResult
 from lab.reports.result import to_json
 from lab.scenario.loader import find, load
-from lab.state.rows import LabRow
+from lab.state.rows import LabRow, RunRow
 from lab.state.store import Store
 
 RUN = made_run("dead-node", families=("hairpin",))
@@ -213,3 +213,34 @@ def test_what_came_of_it_is_said_and_is_the_exit_code(then, now, code, words):
     found = judge(then, now)
     assert found[0] == code
     assert words in found[1]
+
+
+def test_a_run_has_the_number_of_this_journal_and_none_from_elsewhere(state, tmp_path):
+    own = state / "labs" / "overlay" / "runs" / IDS[0]
+    elsewhere = keep(tmp_path / "elsewhere", replace(RUN, run=IDS[0], number=7))
+    row = RunRow(
+        IDS[0], "overlay", "t", "overlay", "netns", RUN.started, 1.0, green=True, counts={}
+    )
+    with Store(state) as store:
+        store.put_lab(LAB)
+        store.record_run(row)
+    assert find_run(IDS[0], state).number == 1
+    assert find_run(str(own), state).number == 1
+    assert find_run(str(elsewhere), state).number == 0
+
+
+@pytest.mark.parametrize("wanted", ["overlay", IDS[2], "labs/overlay/runs/" + IDS[2], "pipe"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["a pipe", "a directory"])
+def test_what_is_no_file_in_a_results_place_is_named_and_not_passed_over(
+    state, monkeypatch, wanted, make
+):
+    monkeypatch.chdir(state)
+    file = state / "labs" / "overlay" / "runs" / IDS[2] / "result.json"
+    file.unlink()
+    make(file)
+    kind = "a pipe" if make is os.mkfifo else "a directory"
+    if wanted == "pipe":
+        os.mkfifo("pipe")
+        kind = "a pipe"
+    with pytest.raises(UsageError, match=f"cannot be read: it is {kind}, not a regular file"):
+        find_run(wanted, state)

@@ -429,3 +429,18 @@ def test_no_known_secret_is_ever_left(secrets, parts):
     done = scrub(text, secrets)
     for secret in secrets:
         assert secret not in done.replace(GONE, b"\xff\0\xff")
+
+
+def test_a_result_that_is_a_pipe_is_said_to_be_missing(desk, tmp_path):
+    desk.up("overlay")
+    opened = desk.opened()
+    row = RunRow("r1", "overlay", "", "overlay", "fake", "", 1.0, green=True, counts={})
+    opened.store.record_run(row)
+    result = opened.store.run_directory("overlay", "r1") / "result.json"
+    result.parent.mkdir(parents=True)
+    os.mkfifo(result)
+    said: list[str] = []
+    found = members(gather(opened, tmp_path, said.append))
+    reason = "it is a pipe, not a regular file"
+    assert found["runs/r1/result.json.missing"].decode() == f"{reason}\n"
+    assert f"note: not in the archive: runs/r1/result.json: {reason}" in said

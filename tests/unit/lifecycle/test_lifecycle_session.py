@@ -103,6 +103,7 @@ def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk, later):
     assert stored_runs(desk.store, "overlay") == [run_result().run, later]
     assert find_run("overlay", desk.store.directory).run == later
     assert find_run("overlay~1", desk.store.directory).run == run_result().run
+    assert find_run("overlay", desk.store.directory).number == 2
 
 
 def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(desk):

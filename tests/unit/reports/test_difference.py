@@ -300,7 +300,7 @@ NOTES = {
     "itself": (HEALTHY, [f"both are run {HEALTHY.run}: 'overlay~1' is the one before it"]),
     "the wrong way round": (
         replace(DEAD, started="2026-11-20T10:15:00+00:00"),
-        ["the first run is the later one, so the changes are reversed"],
+        ["by their clocks the first run is the later one, so the changes would be reversed"],
     ),
     "sample": (
         replace(HEALTHY, coverage=SAMPLED),
@@ -323,3 +323,30 @@ def test_what_else_differs_is_noted(case):
     made = compare(HEALTHY, other)
     assert list(notes(made)) == expected
     assert (f"        {REACHED}" in plain_lines(made)) == (case == "sample")
+
+
+AUTUMN, SPRING = "2026-11-21T10:15:00+00:00", "2026-03-01T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "lab", "said"),
+    [
+        ((1, AUTUMN), (2, SPRING), "overlay", ""),
+        ((2, SPRING), (1, AUTUMN), "overlay", "the first run is the later one"),
+        ((1, AUTUMN), (2, SPRING), "other", "by their clocks the first run is the later one"),
+        ((0, AUTUMN), (2, SPRING), "overlay", "by their clocks the first run is the later one"),
+        ((0, SPRING), (0, AUTUMN), "overlay", ""),
+    ],
+    ids=["clock set back", "reversed", "other labs", "without a number", "by the clock"],
+)
+def test_which_run_is_the_later_one_is_a_matter_of_their_numbers(first, second, lab, said):
+    before, after = (
+        replace(HEALTHY, run=f"run-{number}", number=number, started=started)
+        for number, started in (first, second)
+    )
+    found = " ".join(notes(difference(replace(before, lab="overlay"), replace(after, lab=lab))))
+    assert (said in found) if said else ("later" not in found)
+
+
+def test_a_copy_of_a_run_is_the_same_run_though_no_number_is_known_of_it():
+    assert "both are run" in " ".join(notes(difference(replace(HEALTHY, number=3), HEALTHY)))

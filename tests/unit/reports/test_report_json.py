@@ -124,7 +124,7 @@ def test_the_keys_of_format_3_are_these_in_this_order():
     cell = document["cells"][0]
     assert document["format"] == 3
     assert list(document) == [
-        "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
+        "format", "run", "number", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
         "seconds", "green", "interrupted", "temporary", "counts", "coverage", "nodes", "workloads",
         "failover", "hosts", "picture", "findings",
