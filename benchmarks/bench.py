@@ -83,8 +83,8 @@ def run(command: list[str], state: Path, *, check: bool = True) -> float:
     return seconds
 
 
-def line(what: str, figure: str, remark: str = "") -> None:
-    print(f"{what:<52} {figure:>14}  {remark}", flush=True)
+def line(subject: str, figure: str, remark: str = "") -> None:
+    print(f"{subject:<52} {figure:>14}  {remark}", flush=True)
 
 
 @contextmanager

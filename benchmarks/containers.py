@@ -49,7 +49,7 @@ class Took:
     seconds: float
     processors: float
     """Seconds of them; without those of the lab's machines."""
-    said: str
+    output: str
 
 
 def lab(state: Path, *words: str) -> Took:
@@ -64,8 +64,8 @@ def lab(state: Path, *words: str) -> Took:
         check=False,
     )
     if done.returncode:
-        said = f"{done.stderr}{done.stdout}"
-        sys.exit(f"lab {' '.join(words)} ended with {done.returncode}:\n{said}")
+        output = f"{done.stderr}{done.stdout}"
+        sys.exit(f"lab {' '.join(words)} ended with {done.returncode}:\n{output}")
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Took(seconds, used, done.stderr + done.stdout)
@@ -84,9 +84,9 @@ def processor_seconds(token: str) -> float:
 
 def working_set_mib(token: str) -> int:
     """Memory of the machines without files that the kernel can drop, as the kubelet counts."""
-    there = cgroups.hierarchies()
+    hierarchies = cgroups.hierarchies()
     total = 0
-    for group in there.groups(token):
+    for group in hierarchies.groups(token):
         for machine in (path.parent for path in group.glob("*/memory.stat")):
             stat = dict(map(str.split, (machine / "memory.stat").read_text().splitlines()))
             v1 = machine / "memory.usage_in_bytes"
@@ -96,8 +96,8 @@ def working_set_mib(token: str) -> int:
     return total >> 20
 
 
-def line(what: str, figure: str, remark: str = "") -> None:
-    print(f"{what:<52} {figure:>14}  {remark}", flush=True)
+def line(subject: str, figure: str, remark: str = "") -> None:
+    print(f"{subject:<52} {figure:>14}  {remark}", flush=True)
 
 
 def measure(name: str, scenario: Path, state: Path) -> None:
@@ -109,7 +109,7 @@ def measure(name: str, scenario: Path, state: Path) -> None:
         "test of cells alone": ("test", "bench", "-k", "not workloads"),
         "test": ("test", "bench"),
     }
-    token, before, said = "", 0.0, dict[str, str]()
+    token, before, outputs = "", 0.0, dict[str, str]()
     figures: list[tuple[str, float, float, float]] = []
     for command, wanted in commands.items():
         took = lab(state, *wanted)
@@ -120,7 +120,7 @@ def measure(name: str, scenario: Path, state: Path) -> None:
             memory = working_set_mib(token)
         used = processor_seconds(token)
         figures.append((command, took.seconds, took.processors + used - before, os.getloadavg()[0]))
-        before, said[command] = used, took.said
+        before, outputs[command] = used, took.output
     took = lab(state, "down", "bench")
     figures.append(("down", took.seconds, took.processors, os.getloadavg()[0]))
     commands |= dict.fromkeys(("up", "up again"), (*words, "netns")) | {"down": ("down", "bench")}
@@ -132,9 +132,9 @@ def measure(name: str, scenario: Path, state: Path) -> None:
             f"{processors:.1f} s of processors, load {load:.1f}; on namespaces {beside:.2f} s"
             + (f"; wanted on two idle cores: {WANTED[name]} s" if command == "up" else ""),
         )
-    cells = re.search(r"([\d,]+) cells: .*", said["test"])
+    cells = re.search(r"([\d,]+) cells: .*", outputs["test"])
     line(f"{name}: memory", f"{memory} MiB", cells[0] if cells else "")
-    steps = re.search(r"took (.*)", said["up"])
+    steps = re.search(r"took (.*)", outputs["up"])
     print(f"  {steps[1] if steps else ''}", flush=True)
 
 

@@ -93,28 +93,28 @@ class Enter:
 def probes(pods: int, count: int, protocol: Protocol, size: Size) -> list[Probe]:
     """So many probes between different pods, sources in turn, targets by chance."""
     chance = random.Random(1)
-    found = []
+    made = []
     for key in range(count):
         source = key % pods
         target = (source + chance.randrange(1, pods)) % pods
-        found.append(Probe(key, f"p{source}", protocol, size, address(target), PROBE_PORT, 1500))
-    return found
+        made.append(Probe(key, f"p{source}", protocol, size, address(target), PROBE_PORT, 1500))
+    return made
 
 
 def engine(pods: int, count: int, protocol: Protocol, size: Size, settings: ProbeSettings) -> float:
-    asked = probes(pods, count, protocol, size)
+    sent = probes(pods, count, protocol, size)
     began = time.perf_counter()
-    outcomes = prober.probe(Enter(), asked, settings, lambda _: None)
+    outcomes = prober.probe(Enter(), sent, settings, lambda _: None)
     seconds = time.perf_counter() - began
     report(f"engine, {protocol} {size}", count, seconds, outcomes)
     return count / seconds
 
 
-def report(what: str, count: int, seconds: float, outcomes: dict[int, Outcome]) -> None:
+def report(subject: str, count: int, seconds: float, outcomes: dict[int, Outcome]) -> None:
     statuses = Counter(outcome.status for outcome in outcomes.values())
     order = sorted(outcome.latency_ms for outcome in outcomes.values())
     print(
-        f"{what:<22} {count:>7} probes {seconds:7.2f} s {count / seconds:9,.0f} a second   "
+        f"{subject:<22} {count:>7} probes {seconds:7.2f} s {count / seconds:9,.0f} a second   "
         f"p50 {order[len(order) // 2]:.2f} ms, p99 {order[len(order) * 99 // 100]:.2f} ms   "
         + ", ".join(f"{status} {number}" for status, number in statuses.items())
     )

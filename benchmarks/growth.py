@@ -29,7 +29,7 @@ SAMPLED = 2
 
 
 _TOLD = 2_000
-"""Characters of what a command that failed has said."""
+"""Characters of a failed command's output that are shown."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Done:
     """Seconds of processor that it and its children took."""
     mib: int
     """The most memory that one process of it had at once."""
-    said: str
+    output: str
 
 
 def run(words: list[str], state: Path) -> Done:
     """Run 'lab' to its end."""
-    out = state / "said"
+    out = state / "output"
     started = time.perf_counter()
     pid = os.posix_spawn(
         LAB[0],
@@ -69,26 +69,26 @@ def measure(nodes: int, pods: int, state: Path) -> dict[str, Done]:
     """One size, from nothing to nothing."""
     name = f"growth-{nodes}"
     path = large(state, nodes, pods)
-    found = {"up": run(["up", str(path), "--name", name], state)}
+    results = {"up": run(["up", str(path), "--name", name], state)}
     try:
-        found["test"] = run(["test", name], state)
+        results["test"] = run(["test", name], state)
     finally:
-        found["down"] = run(["down", name], state)
-    return found
+        results["down"] = run(["down", name], state)
+    return results
 
 
-def show(size: str, found: dict[str, Done], first: dict[str, Done]) -> None:
+def show(size: str, results: dict[str, Done], first: dict[str, Done]) -> None:
     """A line for each command, and what of the matrix was asked."""
-    for what, done in found.items():
+    for command, done in results.items():
         line(
-            f"{what}, {size}",
+            f"{command}, {size}",
             f"{done.seconds:.1f} s",
-            f"{done.seconds / first[what].seconds:.1f} times the first; {done.cpu:.1f} s of "
-            f"processor, {done.cpu / first[what].cpu:.1f} times; {done.mib:,} MiB at most",
+            f"{done.seconds / first[command].seconds:.1f} times the first; {done.cpu:.1f} s of "
+            f"processor, {done.cpu / first[command].cpu:.1f} times; {done.mib:,} MiB at most",
         )
-    for told in found["test"].said.splitlines():
-        if told[:1].isdigit() or told.startswith("Probed: "):
-            print(f"    {told}")
+    for printed in results["test"].output.splitlines():
+        if printed[:1].isdigit() or printed.startswith("Probed: "):
+            print(f"    {printed}")
 
 
 def main() -> None:

@@ -48,16 +48,16 @@ OURS = "--ours"
 TOKEN = "be2c" * 4
 
 
-def line(what: str, figure: str, remark: str = "") -> None:
-    print(f"{what:<52} {figure:>14}  {remark}", flush=True)
+def line(subject: str, figure: str, remark: str = "") -> None:
+    print(f"{subject:<52} {figure:>14}  {remark}", flush=True)
 
 
 def stock(*, accelerated: bool) -> Inventory:
     """This machine's libvirt. What is known of its acceleration is not asked again in a run, and
     other labs there do not count against the bench's."""
     known = "kvm" if accelerated else "tcg"
-    one = STOCK.hypervisors["local"].replace(acceleration=known, vcpus=MANY_VCPUS)
-    return STOCK.replace(hypervisors={one.name: one})
+    hypervisor = STOCK.hypervisors["local"].replace(acceleration=known, vcpus=MANY_VCPUS)
+    return STOCK.replace(hypervisors={hypervisor.name: hypervisor})
 
 
 def intent_of(count: int) -> Intent:

@@ -34,13 +34,13 @@ OURS = "import sys; from pathlib import Path; from lab.windows.images.medium imp
 OURS += "read(Path(sys.argv[1]))"
 
 
-def median(runs: int, what: Callable[[], object]) -> float:
+def median(runs: int, call: Callable[[], object]) -> float:
     """Seconds; the first time, which fills the caches, does not count."""
-    what()
+    call()
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
-        what()
+        call()
         taken.append(time.perf_counter() - started)
     return statistics.median(taken)
 
@@ -64,10 +64,10 @@ def made(directory: Path, mib: int) -> tuple[Path, Path]:
 
 
 def layered(medium: Path, directory: Path) -> Callable[[], object]:
-    found, out = read(medium), directory / "layer.qcow2"
+    contents, out = read(medium), directory / "layer.qcow2"
 
     def run() -> None:
-        overlay(medium, found, out)
+        overlay(medium, contents, out)
         out.unlink()
 
     return run
@@ -80,7 +80,7 @@ def others(medium: Path, wim: Path) -> dict[str, list[str]]:
         "xorriso, loaders and ISO 9660": ["xorriso", "-indev", str(medium), "-pvd_info"],
         "7z l, names": ["7z", "l", str(medium)],
     }
-    return {what: command for what, command in known.items() if shutil.which(command[0])}
+    return {name: command for name, command in known.items() if shutil.which(command[0])}
 
 
 def main() -> None:
@@ -99,13 +99,13 @@ def main() -> None:
             "a new Python alone": process(sys.executable, "-c", "pass"),
             "lab image inspect": process(*inspect),
         }
-        ways |= {what: process(*command) for what, command in others(medium, wim).items()}
+        ways |= {name: process(*command) for name, command in others(medium, wim).items()}
         if shutil.which("qemu-io"):
             ways["a layer that asks for no key"] = layered(medium, directory)
-        figures = {what: median(wanted.runs, way) for what, way in ways.items()}
+        figures = {way: median(wanted.runs, call) for way, call in ways.items()}
     ours = next(iter(figures.values()))
-    for what, seconds in figures.items():
-        print(f"{what:<52} {seconds * 1e3:>9.1f} ms  {seconds / ours:6.2f} times the first")
+    for way, seconds in figures.items():
+        print(f"{way:<52} {seconds * 1e3:>9.1f} ms  {seconds / ours:6.2f} times the first")
 
 
 if __name__ == "__main__":

@@ -65,11 +65,11 @@ class Answers(FakeProvider):
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         progress(len(probes))
-        return {asked.key: self._ready[_key(asked)] for asked in probes}
+        return {sent.key: self._ready[_key(sent)] for sent in probes}
 
 
-def _key(asked: Probe) -> tuple[str, str, int, str, str]:
-    return (asked.source, asked.address, asked.port, asked.protocol, asked.size)
+def _key(sent: Probe) -> tuple[str, str, int, str, str]:
+    return (sent.source, sent.address, sent.port, sent.protocol, sent.size)
 
 
 @dataclass

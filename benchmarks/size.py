@@ -198,8 +198,8 @@ def main() -> None:
         ),
         "kinds of plug-ins that others can add": entry_points(),
     }
-    for what, count in counts.items():
-        print(f"{count:>8,}  {what}")
+    for measure, count in counts.items():
+        print(f"{count:>8,}  {measure}")
 
 
 if __name__ == "__main__":

@@ -19,23 +19,23 @@ NOTHING_AUDITED = 3
 
 def report(audited: list[dict[str, Any]]) -> tuple[list[str], int]:
     """Lines to print of pip-audit's dependencies, and the exit code."""
-    names = {f"{one['name']} {one['version']}" for one in audited if "vulns" in one}
-    skipped = {str(one["name"]) for one in audited if "vulns" not in one}
-    found = {
-        f"{one['name']} {one['version']}: {weakness['id']}, fixed in "
+    names = {f"{package['name']} {package['version']}" for package in audited if "vulns" in package}
+    skipped = {str(package["name"]) for package in audited if "vulns" not in package}
+    weaknesses = {
+        f"{package['name']} {package['version']}: {weakness['id']}, fixed in "
         f"{', '.join(weakness['fix_versions']) or 'no version yet'}"
-        for one in audited
-        for weakness in one.get("vulns", ())
+        for package in audited
+        for weakness in package.get("vulns", ())
     }
-    lines = sorted(found)
+    lines = sorted(weaknesses)
     if not names:
         return [
             f"nothing audited: the index has no advisories for {len(skipped)} packages"
         ], NOTHING_AUDITED
     if skipped:
         lines.append(f"not audited: {', '.join(sorted(skipped))}")
-    lines.append(f"{len(names)} packages audited, {len(found)} weaknesses known")
-    return lines, 1 if found else 0
+    lines.append(f"{len(names)} packages audited, {len(weaknesses)} weaknesses known")
+    return lines, 1 if weaknesses else 0
 
 
 def main() -> int:

@@ -20,12 +20,12 @@ PAGES = Path(__file__).parents[1] / "build/man"
 def pages() -> Iterator[tuple[str, str]]:
     """Names and texts of all pages."""
     root = main.command
-    seen = [f"lab-{name}" for name in root.list_commands(click.Context(root))]
-    yield "lab", "\n".join(page("lab", root, seen)) + "\n"
+    see_also = [f"lab-{name}" for name in root.list_commands(click.Context(root))]
+    yield "lab", "\n".join(page("lab", root, see_also)) + "\n"
     for name in root.list_commands(click.Context(root)):
-        found = root.get_command(click.Context(root), name)
-        assert found is not None
-        yield from of_command(f"lab {name}", found)
+        command = root.get_command(click.Context(root), name)
+        assert command is not None
+        yield from of_command(f"lab {name}", command)
 
 
 def of_command(words: str, command: click.Command) -> Iterator[tuple[str, str]]:
@@ -33,12 +33,16 @@ def of_command(words: str, command: click.Command) -> Iterator[tuple[str, str]]:
     below: list[tuple[str, click.Command]] = []
     if isinstance(command, click.Group):
         names = command.list_commands(click.Context(command))
-        found = ((name, command.get_command(click.Context(command), name)) for name in names)
-        below = [(f"{words} {name}", one) for name, one in found if one is not None]
-    seen = ["lab", *(name.replace(" ", "-") for name, _ in below)]
-    yield words.replace(" ", "-"), "\n".join(page(words, command, seen)) + "\n"
-    for name, one in below:
-        yield from of_command(name, one)
+        subcommands = ((name, command.get_command(click.Context(command), name)) for name in names)
+        below = [
+            (f"{words} {name}", subcommand)
+            for name, subcommand in subcommands
+            if subcommand is not None
+        ]
+    see_also = ["lab", *(name.replace(" ", "-") for name, _ in below)]
+    yield words.replace(" ", "-"), "\n".join(page(words, command, see_also)) + "\n"
+    for name, subcommand in below:
+        yield from of_command(name, subcommand)
 
 
 def page(words: str, command: click.Command, see_also: list[str]) -> Iterator[str]:
@@ -74,7 +78,7 @@ def page(words: str, command: click.Command, see_also: list[str]) -> Iterator[st
         yield f".B {plain(option)}"
         yield plain(" ".join(meaning.split()))
     yield ".SH SEE ALSO"
-    yield ", ".join(f"{plain(one)}(1)" for one in see_also)
+    yield ", ".join(f"{plain(page_name)}(1)" for page_name in see_also)
 
 
 def plain(text: str) -> str:

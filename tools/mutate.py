@@ -114,11 +114,13 @@ def judge(root: Path, mutation: Mutation) -> tuple[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="all if none is named")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     mutations = [
-        mutation for mutation in read_mutations() if not asked.names or mutation.name in asked.names
+        mutation
+        for mutation in read_mutations()
+        if not options.names or mutation.name in options.names
     ]
-    if unknown := {*asked.names} - {mutation.name for mutation in mutations}:
+    if unknown := {*options.names} - {mutation.name for mutation in mutations}:
         parser.error(f"no mutation is named {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "tree"

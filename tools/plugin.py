@@ -84,15 +84,15 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the kinds and their models")
     parser.add_argument("kind", nargs="?", choices=MODELS)
     parser.add_argument("name", nargs="?")
-    asked = parser.parse_args()
-    if asked.list:
+    arguments = parser.parse_args()
+    if arguments.list:
         for kind, model in MODELS.items():
             print(f"{kind:<9} {model}")
         return 0
-    if asked.name is None:
+    if arguments.name is None:
         parser.error("name a kind, and the plug-in")
     try:
-        print(begin(asked.kind, asked.name, ROOT).relative_to(ROOT))
+        print(begin(arguments.kind, arguments.name, ROOT).relative_to(ROOT))
     except (ValueError, FileExistsError) as error:
         parser.error(str(error))
     return 0

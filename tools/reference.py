@@ -85,9 +85,9 @@ def command_pages() -> Iterator[str]:
     for group, members in main.GROUPS.items():
         yield f"## {group}\n"
         for name in members:
-            found = main.command.get_command(click.Context(main.command), name)
-            assert found is not None
-            yield from command_section(f"lab {name}", found)
+            command = main.command.get_command(click.Context(main.command), name)
+            assert command is not None
+            yield from command_section(f"lab {name}", command)
 
 
 def command_section(words: str, command: click.Command) -> Iterator[str]:
@@ -162,7 +162,7 @@ def section(part: Schema, path: str, parts: Mapping[str, Schema]) -> Iterator[st
         yield from table(("key", "meaning", "values", "default"), rows)
     for choice in part.get("oneOf", ()):
         kind = choice["properties"]["kind"]["const"]
-        others = {name: one for name, one in choice["properties"].items() if name != "kind"}
+        others = {name: variant for name, variant in choice["properties"].items() if name != "kind"}
         yield f"### kind: {kind}\n\n{literal(choice['title'])}.\n"
         if others:
             yield from section({**choice, "properties": others}, "", parts)
@@ -172,11 +172,11 @@ def section(part: Schema, path: str, parts: Mapping[str, Schema]) -> Iterator[st
 
 def referred(key: Schema, parts: Mapping[str, Schema]) -> tuple[Schema, str]:
     """The section of a key, and the brackets after its name, for a list or free names."""
-    for one in (key, *key.get("anyOf", ())):
+    for alternative in (key, *key.get("anyOf", ())):
         for brackets, inner in (
-            ("", one),
-            ("[]", one.get("items", {})),
-            (".NAME", one.get("additionalProperties") or {}),
+            ("", alternative),
+            ("[]", alternative.get("items", {})),
+            (".NAME", alternative.get("additionalProperties") or {}),
         ):
             if isinstance(inner, dict) and "$ref" in inner:
                 return parts[inner["$ref"].rpartition("/")[2]], brackets
@@ -186,13 +186,15 @@ def referred(key: Schema, parts: Mapping[str, Schema]) -> tuple[Schema, str]:
 def values(key: Schema, inner: Schema) -> str:
     """A short description of the values of a key."""
     if "anyOf" in key:
-        return ", ".join(values(one, inner) for one in key["anyOf"] if one != {"type": "null"})
+        return ", ".join(
+            values(option, inner) for option in key["anyOf"] if option != {"type": "null"}
+        )
     if inner:
         return {"array": "list of sections", "object": "sections by name"}.get(
             key.get("type", ""), "section"
         )
     if "enum" in key:
-        return ", ".join(f"`{one}`" for one in key["enum"])
+        return ", ".join(f"`{word}`" for word in key["enum"])
     if key.get("type") == "array":
         return f"list of {values(key.get('items', {}), {})}"
     kind = {"boolean": "`true`, `false`", "string": "text"}.get(key.get("type", ""), "") or key.get(
@@ -221,16 +223,16 @@ def family_page() -> Iterator[str]:
         (
             (
                 f"`{name}`",
-                literal(first_paragraph(one.ends.__doc__)),
+                literal(first_paragraph(family.ends.__doc__)),
                 "with a services node"
-                if one.services_node
-                else f"with Services that have {literal(one.needs)}"
-                if one.special
+                if family.services_node
+                else f"with Services that have {literal(family.needs)}"
+                if family.special
                 else f"where `-m {name}` or the scenario asks for it"
-                if one.on_request
+                if family.on_request
                 else "always",
             )
-            for name, one in families().items()
+            for name, family in families().items()
         ),
     )
 

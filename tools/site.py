@@ -50,10 +50,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     in_site = {(ROOT / path).resolve(): DOCS / name for name, path in PAGES.items()}
     in_site[DOCS / "README.md"] = DOCS / "index.md"
 
-    def link(found: re.Match[str]) -> str:
-        text, path, anchor = found[1], found[2], found[3] or ""
+    def link(match: re.Match[str]) -> str:
+        text, path, anchor = match[1], match[2], match[3] or ""
         if "://" in path:
-            return found[0]
+            return match[0]
         target = (source.parent / path).resolve()
         target = in_site.get(target, target)
         if target.suffix not in {".md", ".png", ".svg"} or not target.is_relative_to(DOCS):

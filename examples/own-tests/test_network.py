@@ -10,8 +10,8 @@ import pytest
 def test_every_linux_node_forwards_packets(lab, node):
     for name in lab.nodes:
         if node(name).os == "linux":
-            found = node(name).run("cat", "/proc/sys/net/ipv4/ip_forward")
-            assert found.stdout.strip() == "1", name
+            completed = node(name).run("cat", "/proc/sys/net/ipv4/ip_forward")
+            assert completed.stdout.strip() == "1", name
 
 
 def test_pod_network_leaves_room_for_the_tunnel(node):
@@ -23,13 +23,13 @@ def test_pod_network_leaves_room_for_the_tunnel(node):
 def test_pod_is_answered(lab, probe, target):
     if target.removeprefix("to-") not in lab.pods:
         pytest.skip("this lab has no Windows nodes")
-    found = probe("worker1-p1", target)
-    assert found.verdict == "pass", found.detail
+    result = probe("worker1-p1", target)
+    assert result.verdict == "pass", result.detail
 
 
 def test_pod_is_seen_by_its_own_address(pod, probe):
-    found = probe("worker1-p1", "worker2-p1", protocol="udp", size="large")
-    assert found.attempts[-1].source_seen == pod("worker1-p1").address
+    result = probe("worker1-p1", "worker2-p1", protocol="udp", size="large")
+    assert result.attempts[-1].source_seen == pod("worker1-p1").address
 
 
 def test_every_node_is_ready(kube, lab):
