@@ -115,7 +115,7 @@ class ShellContract:
         for pid in running(long_sleep(3)):
             os.kill(pid, signal.SIGKILL)
 
-    def test_lines_are_told_whole_as_they_come(self, shell: Shell, tmp_path: Path) -> None:
+    def test_lines_are_passed_on_whole_as_they_arrive(self, shell: Shell, tmp_path: Path) -> None:
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         heard: list[bytes] = []
@@ -149,7 +149,7 @@ class ShellContract:
         assert shell.get(str(path), Deadline(60)) == path.read_bytes() == content
         assert list(tmp_path.glob("*file*")) == [path]
 
-    def test_a_file_that_cannot_be_is_told_and_leaves_nothing(
+    def test_an_impossible_file_is_refused_and_leaves_nothing(
         self, shell: Shell, tmp_path: Path
     ) -> None:
         (tmp_path / "taken").mkdir()

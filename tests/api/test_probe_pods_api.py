@@ -146,7 +146,7 @@ def test_namespace_of_another_lab_is_refused(new_pods):
             act()
 
 
-def test_pods_that_do_not_start_are_named_with_what_the_kubelet_says(new_pods, kubelets):
+def test_pods_that_do_not_start_are_named_with_the_kubelets_message(new_pods, kubelets):
     kubelets.trouble = "ErrImageNeverPull"
     why = "pod 'master-p1' is Pending on 'master' (ErrImageNeverPull: as the test says)"
     said = said_at_deadline(new_pods().deploy, why)

@@ -21,7 +21,7 @@ PODS = namespaced("pods", NAMESPACE)
 PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
 
 
-def test_versions_are_what_the_nodes_say(plane, api):
+def test_versions_are_those_of_the_nodes(plane, api):
     found = {version.node: version for version in node_versions(api, Deadline(SECONDS))}
     assert found["win1"].kernel == "10.0.20348.2762"
     assert found["master"].kubelet == "v1.36.3"

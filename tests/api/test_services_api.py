@@ -176,9 +176,7 @@ def test_a_kube_proxy_that_starts_again_keeps_every_service(proxied, root, bound
     assert different(node, "worker2", bound) == []
 
 
-def test_services_that_kube_proxy_has_emptied_are_told_with_what_brings_them_back(
-    proxied, root, bound
-):
+def test_services_emptied_by_kube_proxy_are_reported_with_the_fix(proxied, root, bound):
     """It does so where it finds no names of protocols."""
     (root / "etc/protocols").unlink(missing_ok=True)
     node = proxied("worker2", root)

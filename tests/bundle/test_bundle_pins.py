@@ -6,7 +6,7 @@ from bundle_pins import read_pins
 PINS = read_pins()
 
 
-def test_versions_told_to_kubernetes_agree():
+def test_versions_passed_to_kubernetes_agree():
     minor = PINS.versions["kubernetes"].split(".")[1]
     assert PINS.versions["staging"].split(".")[1] == minor
     for build in (build for build in PINS.builds if build.module.name == "kubernetes"):

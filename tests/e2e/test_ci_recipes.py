@@ -48,7 +48,7 @@ def written_outputs(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("output", ["night", "night\njunit=/etc/passwd\nfurther<<x", "a=b<<c"])
-def test_action_says_where_its_files_are_also_when_a_lab_is_refused(output, tmp_path):
+def test_action_prints_the_path_of_its_files_also_when_a_lab_is_refused(output, tmp_path):
     code, clone = run_recipe(
         "action.yml", tmp_path, "no-such-scenario", skip=["pip"], output=output
     )

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab):
+def test_a_broken_cell_is_explained_and_the_fix_repairs_it(lab):
     lab.run("up", "overlay")
     well = lab.run("explain", "overlay", "master-p1", "worker1-p1")
     assert "nothing is wrong on its path (50 hops, there and back)" in well.stdout

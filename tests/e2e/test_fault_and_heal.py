@@ -16,7 +16,7 @@ def faults_of(lab: Lab) -> list[tuple[str, str, bool]]:
     return [(fault["name"], fault["node"], fault["whole"]) for fault in document["faults"]]
 
 
-def test_a_fault_breaks_the_lab_and_heal_mends_it(lab):
+def test_a_fault_breaks_the_lab_and_heal_repairs_it(lab):
     lab.run("up", "overlay")
     assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
     said = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1").stdout

@@ -41,7 +41,7 @@ def test_nearly_full_disk_is_refused_and_no_lab_is_left_behind(lab):
     assert not any(lab.state.iterdir())
 
 
-def test_lab_on_a_full_disk_goes_and_the_journal_is_told_once_there_is_room(lab):
+def test_lab_on_a_full_disk_is_removed_and_journaled_once_there_is_space(lab):
     said = on_a_small_disk(
         lab,
         f"lab up overlay; {FILL}; {FILL}; lab down overlay; echo holders $({HOLDERS});"

@@ -105,7 +105,7 @@ def test_what_no_lab_can_be_called_is_not_offered(lab):
     assert offered(lab, "fault", "nobody", "x", "--node", "") == []
 
 
-def test_a_shell_on_namespaces_says_whose_files_are_there(lab):
+def test_a_shell_on_namespaces_names_the_owner_of_the_files(lab):
     lab.run("up", "overlay", "--only", "linux")
     told = lab.run("shell", "overlay", "worker1").stderr
     assert "note: this shell is in the network of 'worker1'; the files are this machine's" in told

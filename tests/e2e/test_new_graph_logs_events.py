@@ -63,7 +63,7 @@ def test_scenario_begun_from_another_tools_file_comes_up_green(lab, tmp_path, ca
     lab.run("run", str(file))
 
 
-def test_what_another_tools_file_has_more_is_said_beside_the_result(lab, tmp_path):
+def test_unsupported_parts_of_another_tools_file_are_reported(lab, tmp_path):
     file, theirs = tmp_path / "mine.yaml", FOREIGN / "kubeadm.yaml"
     written = lab.run("new", "mine", "--from", str(theirs), "-o", str(file))
     assert written.stdout == f"{file}\n"

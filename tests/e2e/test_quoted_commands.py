@@ -112,7 +112,7 @@ def shell(tmp_path):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_a_page_does_what_the_page_says(page, shell):
+def test_every_command_of_a_page_has_the_documented_result(page, shell):
     for block in pages.blocks(page):
         if block.file:
             file = shell.checkout / block.file

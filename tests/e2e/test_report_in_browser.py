@@ -134,7 +134,7 @@ def test_the_filter_narrows_the_table_and_the_counts_too(browse):
     assert page.text("shown").endswith(" of 2,280 cells")
 
 
-def test_a_filter_that_matches_nothing_says_so(browse):
+def test_a_filter_without_matches_shows_a_message(browse):
     page = browse(made_run("healthy"), "#q=no-such-thing")
     assert page.cells() == []
     assert page.document.get_element_by_id("nothing").get("hidden") is None

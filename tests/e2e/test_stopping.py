@@ -39,7 +39,7 @@ def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_test_says_so_and_ends_as_shells_have_it(lab, number, code):
+def test_a_stopped_test_is_reported_and_exits_with_the_signals_code(lab, number, code):
     lab.run("up", "overlay")
     lab.run("exec", "overlay", "worker1", "--", "ip", "link", "set", "eth0", "down")
     process = lab.start("test", "overlay")
@@ -101,7 +101,7 @@ def test_a_pipe_that_does_not_block_is_written_whole(lab):
     assert process.returncode == 0
 
 
-def test_a_limit_that_is_reached_is_said_and_is_no_defect(lab):
+def test_a_reached_limit_is_reported_and_is_no_defect(lab):
     done = shell(lab, "ulimit -n 6; $LAB", "list")
     assert done.returncode == 4
     assert "this process may not open more files\n  try: raise the limit" in done.stderr

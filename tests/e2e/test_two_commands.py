@@ -50,7 +50,7 @@ def run_cells(lab: Lab, scenario: str) -> dict[str, Any]:
     return result
 
 
-def test_up_test_and_report_say_once_what_is_emulated_and_others_do_not(lab):
+def test_up_test_and_report_name_emulated_nodes_once_and_others_do_not(lab):
     def count(*words: str) -> int:
         done = lab.run(*words)
         lines = (*done.stdout.splitlines(), *done.stderr.splitlines())
@@ -132,7 +132,7 @@ def test_an_earlier_report_is_named_by_its_age_and_opens_in_a_browser(lab, tmp_p
     assert (tmp_path / "opened").read_text().strip() == Path(before.strip()).as_uri()
 
 
-def test_second_up_changes_nothing_and_says_so(overlay):
+def test_second_up_changes_nothing_and_reports_it(overlay):
     before = processes_with(str(overlay.state))
     again = overlay.run("up", "overlay")
     assert "nothing has changed" in again.stderr

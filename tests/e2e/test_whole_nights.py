@@ -38,7 +38,7 @@ def test_night_without_hypervisors_is_refused_and_leaves_nothing(lab):
     assert not list(lab.state.glob("nightly/*"))
 
 
-def test_second_night_says_cell_by_cell_what_the_first_did_not_have(lab, tmp_path):
+def test_second_night_lists_its_new_failures_cell_by_cell(lab, tmp_path):
     first, second = tmp_path / "nights" / "first", tmp_path / "nights" / "second"
     lab.run(*EMBEDDED, "overlay", "--output", str(first))
     broken = tmp_path / "broken.yaml"
@@ -71,7 +71,7 @@ def test_scenario_that_takes_too_long_is_ended_and_taken_down(lab):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_night_takes_its_labs_down_and_still_says_what_it_found(lab, number, code):
+def test_stopped_night_takes_its_labs_down_and_still_reports_its_results(lab, number, code):
     process = lab.start(*EMBEDDED, "overlay", "hard-way")
     Deadline(30).wait(
         "the first test to begin", lambda: list(lab.state.glob("nightly/*/*/test.log"))

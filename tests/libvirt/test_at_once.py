@@ -34,9 +34,7 @@ def await_running(connected: Any, lab: Drill) -> None:
     ("number", "code", "by"),
     [(signal.SIGINT, 130, "from the keyboard"), (signal.SIGTERM, 143, "by SIGTERM")],
 )
-def test_up_that_is_told_to_stop_while_machines_boot_ends_and_goes_on_later(
-    lab, connected, number, code, by
-):
+def test_up_stopped_while_machines_boot_ends_and_continues_later(lab, connected, number, code, by):
     with lab.started(*lab.up_words(), **SILENT) as command:
         await_running(connected, lab)
         command.send_signal(number)

@@ -24,7 +24,7 @@ def refusal(uri: str) -> PreflightError:
     return raised.value
 
 
-def test_a_daemon_that_says_nothing_is_given_up(tmp_path, monkeypatch):
+def test_a_silent_daemon_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "_OPEN_SECONDS", 0.5)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "sock"))
@@ -33,7 +33,7 @@ def test_a_daemon_that_says_nothing_is_given_up(tmp_path, monkeypatch):
     assert "did not respond within 0.5 s" in error.happened
 
 
-def test_no_daemon_is_told_with_how_to_start_it(tmp_path):
+def test_a_missing_daemon_is_reported_with_how_to_start_it(tmp_path):
     assert "libvirtd" in refusal(f"qemu+unix:///system?socket={tmp_path}/none").hint
 
 
@@ -42,14 +42,14 @@ def machine(two_hypervisors):
     return two_hypervisors[0]
 
 
-def test_a_key_that_may_not_log_in_is_told(machine, two_hypervisors):
+def test_a_refused_key_is_reported(machine, two_hypervisors):
     other = two_hypervisors[1].directory / "key"
     error = refusal(machine.uri.replace(f"{machine.directory}/key", str(other)))
     assert "Permission denied" in error.happened
     assert "keyfile=" in error.hint
 
 
-def test_a_host_whose_key_is_not_known_is_told(machine, tmp_path):
+def test_an_unknown_host_key_is_reported(machine, tmp_path):
     forgetful = tmp_path / "ssh"
     forgetful.write_text('#!/bin/sh\nexec ssh -o UserKnownHostsFile=/dev/null "$@"\n')
     forgetful.chmod(0o755)
@@ -58,7 +58,7 @@ def test_a_host_whose_key_is_not_known_is_told(machine, tmp_path):
     assert "ssh-keyscan" in error.hint
 
 
-def test_a_host_that_is_off_is_told_in_time(machine):
+def test_a_host_that_is_off_is_reported_in_time(machine):
     machine.unplug()
     try:
         deadline = Deadline(60)
@@ -92,7 +92,7 @@ def await_machine(machine: Machine, lab: Drill) -> None:
     )
 
 
-def test_one_that_vanishes_is_told_and_down_says_what_is_left_until_it_is_back(machine, lab):
+def test_a_vanished_hypervisor_is_reported_and_down_lists_what_is_left_there(machine, lab):
     try:
         with silent(lab).started(*lab.up_words()) as up:
             await_machine(machine, lab)
@@ -108,7 +108,7 @@ def test_one_that_vanishes_is_told_and_down_says_what_is_left_until_it_is_back(m
     assert "removed domain" in lab.run("down", lab.name).stderr
 
 
-def test_a_libvirtd_that_dies_while_machines_boot_is_told_and_up_goes_on(machine, lab):
+def test_a_libvirtd_that_dies_while_machines_boot_is_reported_and_up_continues(machine, lab):
     with silent(lab).started(*lab.up_words()) as up:
         await_machine(machine, lab)
         before = machine.run("pgrep", "-x", "libvirtd").split()

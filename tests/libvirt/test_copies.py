@@ -131,7 +131,7 @@ def test_one_whose_note_was_never_written_is_copied_anew(copying):
     assert copying.is_whole()
 
 
-def test_one_that_was_cut_short_is_copied_anew_and_said(copying):
+def test_a_truncated_copy_is_reported_and_copied_anew(copying):
     pool = copying.pool()
     copying.ensure(pool)
     os.truncate(copying.storage / NAME, MIB)
@@ -161,7 +161,7 @@ def tiny(copying):
     run_program(["umount", copying.storage])
 
 
-def test_no_room_is_said_before_anything_is_copied(copying, tiny):
+def test_too_little_space_is_reported_before_anything_is_copied(copying, tiny):
     with pytest.raises(BrokenError, match=r"needs 4 MiB and pool .* has 3 MiB free") as raised:
         copying.ensure(tiny)
     assert "lab gc" in raised.value.hint

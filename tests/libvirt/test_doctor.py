@@ -67,7 +67,7 @@ def test_word_of_the_inventory_is_taken(connected, hypervisor):
     assert host.probe_acceleration(connected, trusted).kind == "kvm"
 
 
-def test_guest_whose_firmware_does_not_come_to_its_end_is_told(connected, hypervisor, monkeypatch):
+def test_guest_whose_firmware_does_not_finish_is_reported(connected, hypervisor, monkeypatch):
     monkeypatch.setattr(host, "_LAST", b"what no firmware says")
     monkeypatch.setattr(host, "_TRIAL_SECONDS", {"kvm": 3.0, "tcg": 3.0})
     with pytest.raises(PreflightError) as caught:
@@ -173,7 +173,7 @@ def test_two_hypervisors_reach_each_other_with_packets_that_fit(two_hypervisors,
         assert found[subject, "mtu"]["level"] == found[subject, "clock"]["level"] == "ok"
 
 
-def test_mtu_that_does_not_fit_between_two_hypervisors_is_told_twice(two_hypervisors, tmp_path):
+def test_a_too_small_mtu_between_two_hypervisors_is_reported_for_both(two_hypervisors, tmp_path):
     first, second = two_hypervisors
     found = doctor(tmp_path / "lab.toml", inventory_of(two_hypervisors, first.mtu + 100), 4)
     subject = f"hypervisor '{first.name}'"

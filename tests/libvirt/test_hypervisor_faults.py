@@ -81,7 +81,7 @@ def silent(lab: Drill, seconds: int) -> Drill:
     return replace(lab, extra={"BOOTLESS_SILENT": "node", "BOOTLESS_SECONDS": str(seconds)})
 
 
-def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab):
+def test_a_guest_that_never_answers_is_reported_with_its_phase_and_console(lab):
     boot_disk(saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
     said = silent(lab, 6).run(*lab.up_words(), code=3).stderr
     assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in said
@@ -113,7 +113,7 @@ def test_a_guest_that_has_given_up_is_not_waited_for(lab, text, phase):
     assert phase in said
 
 
-def test_a_guest_that_goes_down_while_it_boots_is_told(lab, connected):
+def test_a_guest_that_shuts_down_while_it_boots_is_reported(lab, connected):
     with silent(lab, 100).started(*lab.up_words()) as command:
         domain = started_domain(connected, lab)
         domain.destroy()
@@ -194,7 +194,7 @@ def handle(host, tmp_path):
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_bridge_that_a_stranger_has_is_said_and_left(host, handle, running):
+def test_a_foreign_bridge_is_reported_and_left_alone(host, handle, running):
     bridge = ownership.bridge_name(handle, "cluster")
     stranger = host.connected.networkDefineXML(
         f"<network><name>faults-stranger</name><bridge name='{bridge}'/></network>"
@@ -227,7 +227,7 @@ def full(tmp_path, host, handle):
     run_program(["umount", path])
 
 
-def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(handle, full, tmp_path):
+def test_a_guest_that_fills_the_storage_is_paused_and_status_shows_why(handle, full, tmp_path):
     golden = boot_disk(writing(), tmp_path / "golden.qcow2")
     disk = storage.clone(full, "a.qcow2", str(golden), 1 << 30)
     medium = storage.write(full, "a.seed", b"\0" * 512)

@@ -57,7 +57,7 @@ def test_own_libvirt_is_wanted_unless_the_inventory_names_others_alone(tmp_path,
     assert (done.returncode == 0) == wanted
 
 
-def test_unknown_word_is_told():
+def test_unknown_word_is_refused():
     done = run_program([SCRIPT, "restart"], check=False)
     assert done.returncode == 2
     assert "start|stop|status|named|wanted" in done.stderr

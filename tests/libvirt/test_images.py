@@ -173,7 +173,7 @@ def golden():
 
 
 @pytest.mark.parametrize("name", ["debian-12", pytest.param("debian-13", marks=pytest.mark.drill)])
-def test_bootstrapped_image_boots_as_its_seed_says(name, golden, connected, network, folder):
+def test_bootstrapped_image_boots_as_its_seed_specifies(name, golden, connected, network, folder):
     who = booting.identity(network, folder, "first")
     with booting.guest(connected, golden(name), who, network, folder) as guest:
         guest.wait()  # by the pinned host key, and by nothing else

@@ -77,7 +77,7 @@ def test_a_pod_is_a_place_to_run_commands_in(lab):
     assert "10.244." in address
 
 
-def test_the_console_says_what_the_machine_said_at_boot(lab):
+def test_the_console_shows_the_machines_boot_output(lab):
     said = lab.run("console", "small", "worker", "--log").stdout
     assert "hybridlab: new instance" in said
     assert "Multi-User System" in said

@@ -184,7 +184,7 @@ def test_a_stranger_with_our_name_is_refused_not_touched(host, lab):
         domain.undefine()
 
 
-def test_pools_of_labs_are_told_from_others_by_their_path():
+def test_pools_of_labs_are_recognised_by_their_path():
     assert storage.token_of(storage.lab_path("/srv", "abc")) == "abc"
     assert storage.token_of("/srv/abc") is None
     assert storage.token_of(storage.images_path("/srv")) is None

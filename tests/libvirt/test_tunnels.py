@@ -115,7 +115,7 @@ def _sent(host: BridgedHost) -> int:
         ),
     ],
 )
-def test_what_was_damaged_is_told_and_mended(two, damage, says):
+def test_damage_is_reported_and_repaired(two, damage, says):
     carry(two)
     first, second = two
     first.space.do(damage)
@@ -192,7 +192,7 @@ def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(two):
     assert VxlanDevices(two[0].shell(), soon()).used_vnis(STRANGER.token) == {777, 900}
 
 
-def test_a_bridge_that_is_not_there_is_said(two):
+def test_a_missing_bridge_is_reported(two):
     end = replace(ends(two)[0], bridge="nobr0")
     with pytest.raises(BrokenError, match=r"extending network 'cluster' to hypervisor 'h1'.*nobr0"):
         VxlanDevices(two[0].shell(), soon()).ensure(end, OWNER)
@@ -212,7 +212,7 @@ def test_a_hypervisor_that_can_be_an_end_passes(two):
         ({"mtu": 1500}, "'uplink' has an MTU of 1400, but the inventory says 1500"),
     ],
 )
-def test_an_uplink_other_than_the_inventory_says_is_refused(two, change, says):
+def test_an_uplink_other_than_the_inventorys_is_refused(two, change, says):
     with pytest.raises(PreflightError, match=says):
         VxlanDevices(two[0].shell(), soon()).require(hypervisor().replace(**change))
 
@@ -223,7 +223,7 @@ def hypervisor() -> Hypervisor:
     )
 
 
-def test_a_user_without_the_right_is_refused_and_told_what_would_help():
+def test_a_user_without_privileges_is_refused_with_a_hint():
     with namespace() as space:
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "env", "PATH=/usr/bin:/bin")
         with pytest.raises(PreflightError) as told:

@@ -139,7 +139,7 @@ class TestOneLab:
         assert [len(images(hypervisor)) for hypervisor in two_hypervisors] == [1, 1]
         assert "copying" not in standing.said(*standing.up_words())
 
-    def test_a_lost_tunnel_is_told_and_mended_without_a_boot(self, standing, two_hypervisors):
+    def test_a_lost_tunnel_is_reported_and_repaired_without_a_boot(self, standing, two_hypervisors):
         (device,) = (name for name in found(two_hypervisors[1]) if name.startswith("hx"))
         two_hypervisors[1].run("ip", "link", "delete", device)
         assert f"tunnel end '{device}' on hypervisor 'host2' is gone" in standing.said(
@@ -150,7 +150,7 @@ class TestOneLab:
         assert "booted" not in said
         assert "176 pass" in standing.said("test", NAME)
 
-    def test_a_hypervisor_out_of_reach_is_said_and_the_rest_taken_down(
+    def test_an_unreachable_hypervisor_is_reported_and_the_rest_taken_down(
         self, standing, two_hypervisors
     ):
         near, far = two_hypervisors

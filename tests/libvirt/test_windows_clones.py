@@ -56,7 +56,7 @@ def handle(lab: Drill) -> LabHandle:
     return LabHandle(lab.name, lab.state / "labs" / lab.name, row.token)
 
 
-def test_a_clone_says_its_keys_is_pinned_and_loses_its_medium(lab, connected, clone):
+def test_a_clone_prints_its_keys_is_pinned_and_loses_its_medium(lab, connected, clone):
     lab.run(*lab.up_words(clone))
     its = handle(lab)
     assert keyring.pins(its, "win") == Pins("ssh-ed25519 AAAAC3", "c" * 64)
@@ -76,7 +76,7 @@ def test_a_clone_says_its_keys_is_pinned_and_loses_its_medium(lab, connected, cl
 
 
 @pytest.mark.skipif(bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}")
-def test_a_clone_that_never_says_its_keys_leaves_screen_disk_and_the_logs_of_setup(lab, clone):
+def test_a_clone_that_never_prints_its_keys_leaves_screen_disk_and_setup_logs(lab, clone):
     log = b"Info  SETACTIVE: wizard page for page Localization\r\n"
     files = {"Windows/System32/x.dll": b"MZ", "Windows/Panther/UnattendGC/setupact.log": log}
     boot = boot_disc.program(boot_disc.lines(os.urandom(8).hex(), SPECIALIZES))

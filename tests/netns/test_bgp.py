@@ -37,7 +37,7 @@ def _wanted(running: Running, machine: str) -> set[str]:
     return {route.destination for route in routes if route.by == "bird"}
 
 
-def test_every_machine_has_learned_what_the_intent_says(running):
+def test_every_machine_has_learned_the_intended_routes(running):
     for machine in running.intent.machines:
         assert _learned(running, machine.name) == _wanted(running, machine.name)
     assert differences(running) == ()
@@ -95,7 +95,7 @@ def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running
 
 
 @pytest.mark.parametrize("name", ["node-link-down", "two-nodes-one-mac"])
-def test_what_mends_a_card_leaves_learning_to_the_daemon(running, name):
+def test_the_fix_of_a_card_leaves_learned_routes_to_the_daemon(running, name):
     fault = faults.faults()[name]
     change = fault.change(running.intent, "worker1", "worker2" if fault.peer else "")
     for one in (*change.do, *change.undo):

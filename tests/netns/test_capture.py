@@ -104,7 +104,7 @@ def test_what_is_lost_is_last_seen_where_the_fault_is(running, case):
     assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
 
-def test_a_rejection_is_told_with_who_sent_it(running):
+def test_a_rejection_is_reported_with_its_sender(running):
     change = FAULTS["tunnel-udp-rejected"].change(running.intent, "worker1", "")
     running.run(change.do)
     try:

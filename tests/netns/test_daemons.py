@@ -168,7 +168,9 @@ NO_SPACE = (("sh", "-c", "echo no space; exit 7"),)
     ],
     ids=["ends", "never ready", "wrong configuration", "command fails"],
 )
-def test_one_that_does_not_get_ready_fails_the_step_and_says_why(new_lab, daemon, error, says):
+def test_a_daemon_that_never_gets_ready_fails_the_step_with_the_reason(
+    new_lab, daemon, error, says
+):
     lab, intent, provider = new_lab("failing"), having(worker2=(daemon,)), NetnsProvider()
     try:
         provider.preflight(lab, intent)

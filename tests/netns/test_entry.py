@@ -68,7 +68,7 @@ def test_a_defect_comes_back_as_one_with_its_name_and_place(entry):
     assert "in fail" in "".join(raised.value.__notes__)
 
 
-def test_what_it_tells_is_heard_in_order(entry):
+def test_messages_of_a_child_arrive_in_order(entry):
     heard = []
     entry.call(
         "x",
@@ -137,7 +137,7 @@ def test_a_holder_that_has_gone_or_is_another_is_refused(entry):
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_child_told_to_stop_as_it_is_forked_does_not_go_on_as_its_caller(number):
+def test_a_child_stopped_while_it_is_forked_does_not_run_its_callers_code(number):
     program = f"""
 import os, signal, sys
 from lab._deadline import Deadline

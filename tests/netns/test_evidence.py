@@ -47,13 +47,13 @@ def test_every_namespace_shows_its_own_network(overlay):
     assert "responder: running" in found["holder.txt"]
 
 
-def test_a_lab_that_is_not_there_is_told_as_such(new_lab):
+def test_a_missing_lab_is_recorded_as_missing(new_lab):
     found = list(NetnsProvider().evidence(new_lab(), cluster("overlay")))
     assert [piece.path for piece in found] == ["holder.txt"]
     assert b"no holder process" in found[0].content
 
 
-def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab):
+def test_a_lab_with_only_a_holder_lists_its_missing_namespaces(new_lab):
     lab, intent, provider = new_lab(), cluster("overlay"), NetnsProvider()
     provider.steps(lab, intent)[0].run()
     try:
@@ -68,7 +68,7 @@ def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab):
     assert named[-len(pods) :] == pods, "machines come before pods, for which there may be no time"
 
 
-def test_a_look_that_hangs_leaves_the_others_and_says_so(bring_up, monkeypatch):
+def test_a_hanging_query_is_recorded_and_the_others_are_collected(bring_up, monkeypatch):
     running = bring_up(cluster("overlay"))
     seconds = f"{os.getpid()}4711"
     monkeypatch.setattr(netns_machine, "EVIDENCE_SECONDS", 2.0)

@@ -85,18 +85,18 @@ def test_of_two_at_once_one_is_named(opened, number):
     assert score.good, f"seed {SEED}: {score}"
 
 
-def test_of_a_healthy_lab_nothing_is_said(opened):
+def test_a_healthy_lab_is_explained_without_findings(opened):
     assert false_alarms(opened, HEALTHY, random.Random(SEED)) == [], f"seed {SEED}"
 
 
 @pytest.mark.parametrize("name", sorted(set(OF_OVERLAY) - WORDS))
-def test_what_it_says_mends_it(opened, name):
+def test_the_shown_fix_repairs_the_lab(opened, name):
     fixed_by_what_is_said(opened, name)
 
 
 @with_daemons
 @pytest.mark.parametrize("name", sorted(LEARNED))
-def test_a_fault_of_daemons_is_named_and_fixed_by_what_is_said(opened, name):
+def test_a_fault_of_daemons_is_named_and_fixed_by_the_shown_command(opened, name):
     rng = random.Random(f"{SEED} {name}")
     score = drilled(opened, FAULTS[name], rng)
     assert score.good, f"seed {SEED}: {score}"
@@ -146,7 +146,7 @@ def done(opened: OpenLab, found: Difference, text: str) -> None:
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_a_drill_that_is_told_to_stop_takes_its_lab_down(monkeypatch, told):
+def test_a_stopped_drill_takes_its_lab_down(monkeypatch, told):
     labs: list[str] = []
 
     @contextmanager

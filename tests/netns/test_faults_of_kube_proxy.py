@@ -89,7 +89,7 @@ def test_rules_that_no_longer_fit_are_left_for_kube_proxy_to_make_anew():
     assert ": goto service-1" not in after
 
 
-def test_a_service_that_kube_proxy_does_not_have_is_said_not_to_be_there():
+def test_a_service_missing_from_kube_proxy_is_reported():
     change = services.stale_backend(
         "worker1", "service-backend-stale", "none", "10.0.0.1", "10.0.0.2"
     )

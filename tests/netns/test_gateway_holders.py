@@ -59,7 +59,7 @@ def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running):
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
 
 
-def test_an_address_on_two_machines_is_told_and_the_plan_stays(running):
+def test_an_address_on_two_machines_is_reported_and_the_plan_stays(running):
     first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     other = next(name for name in first.candidates if name != first.holder)
     running.shell(other, f"ip address add {first.address} dev {first.device}")

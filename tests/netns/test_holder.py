@@ -31,7 +31,7 @@ def lab(new_lab):
     NetnsProvider().destroy(lab)
 
 
-def test_marks_tell_lab_token_directory_and_age(lab):
+def test_marks_contain_lab_token_directory_and_age(lab):
     entry = holders.start_holder(lab, sys.executable)
     (mark,) = [mark for mark in NetnsProvider().marks() if mark.token == lab.token]
     assert (mark.lab, mark.directory) == (lab.name, lab.directory)

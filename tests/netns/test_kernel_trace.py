@@ -93,7 +93,7 @@ def test_the_rule_that_drops_a_probe_is_named(lab, place, rule, said):
     assert tables(lab) == MADE
 
 
-def test_of_a_probe_that_works_the_kernel_says_that_nothing_was_dropped(lab):
+def test_the_kernel_reports_no_drop_for_a_working_probe(lab):
     assert not [one for one in traced(lab) if "dropped" in one]
 
 

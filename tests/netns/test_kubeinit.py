@@ -164,7 +164,7 @@ FAULTS = [
     FAULTS,
     ids=[fault[2] + "-" + fault[3] for fault in FAULTS],
 )
-def test_what_is_wrong_on_a_hypervisor_is_told(running, broken, mended, kind, what):
+def test_a_difference_on_a_hypervisor_is_reported(running, broken, mended, kind, what):
     lines = {
         "{vni}": VXLAN.format(vni=2, port=4789, entries=entries(running)),
         "{port}": VXLAN.format(vni=1, port=4790, entries=entries(running)),

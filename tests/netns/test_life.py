@@ -122,7 +122,7 @@ def test_every_step_can_run_twice(bring_up):
         assert running.ask("worker1-p1", "10.96.0.21", 80) == "worker2-p1 10.244.0.2"
 
 
-def test_digests_are_steady_and_tell_what_changed(new_lab):
+def test_digests_are_stable_and_reveal_changes(new_lab):
     lab, provider = new_lab("life"), NetnsProvider()
 
     def digests(intent: Intent, provider: NetnsProvider = provider) -> dict[str, str]:
@@ -141,7 +141,7 @@ def test_digests_are_steady_and_tell_what_changed(new_lab):
 
 
 @needs_root
-def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_responder(bring_up):
+def test_a_lab_hidden_by_another_user_namespace_is_not_reported_broken(bring_up):
     running = bring_up(cluster("overlay", pods=1))
     reader, writer = os.pipe()
     child = os.fork()
@@ -159,7 +159,7 @@ def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_re
     assert find_ailment(running.entry.pid, running.intent) == ""
 
 
-def test_liveness_tells_absent_running_and_broken(bring_up):
+def test_liveness_distinguishes_absent_running_and_broken(bring_up):
     running = bring_up(cluster("overlay", pods=1))
     provider, lab, intent = running.provider, running.lab, running.intent
     assert provider.liveness(lab, intent).state == "running"

@@ -61,7 +61,7 @@ def test_a_healthy_lab_shows_no_difference(bring_up, name):
     BROKEN,
     ids=[f"{case[1]}-{number}" for number, case in enumerate(BROKEN)],
 )
-def test_what_is_broken_is_told_first(small, machine, kind, what, break_):
+def test_the_injected_fault_is_the_first_finding(small, machine, kind, what, break_):
     bash(small, machine, break_)
     node = machine.partition("-")[0]
     found = differences(small, node)

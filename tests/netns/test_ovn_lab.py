@@ -87,7 +87,7 @@ def test_no_flow_commits_a_connection_with_nothing_to_translate_to(lab):
     assert "nat(src)" not in flows
 
 
-def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up):
+def test_a_dead_daemon_is_reported_with_the_end_of_its_log(bring_up):
     running = bring_up(INTENT, NetnsProvider(), name="dying")
 
     def kill(_: object) -> None:

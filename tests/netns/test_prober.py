@@ -94,7 +94,7 @@ def test_a_full_queue_of_one_source_does_not_hold_up_the_others(world):
     ],
     ids=["dropped", "no listener", "source without a route", "router without a route"],
 )
-def test_what_is_lost_or_refused_says_how(  # noqa: PLR0913, PLR0917  the columns of the table
+def test_a_lost_or_refused_probe_has_its_reason(  # noqa: PLR0913, PLR0917  the columns of the table
     world, source, address, port, sizes, status, says
 ):
     cases = [(protocol, size) for protocol in ("tcp", "udp") for size in sizes]
@@ -135,7 +135,7 @@ def test_a_black_hole_passes_small_probes_and_swallows_large_ones(world):
     assert outcomes[3].detail.startswith("1500 bytes with DF: no reply")
 
 
-def test_a_path_that_says_its_mtu_is_named_and_passes_as_soon_as_it_is_mended(world):
+def test_a_path_that_reports_its_mtu_is_named_and_passes_once_fixed(world):
     world.run("ip -n node link set br0 mtu 1000")
     try:
         narrow = world.ask("client", B, protocol="udp", size="large")
@@ -166,14 +166,14 @@ def test_a_datagram_longer_than_the_own_link_is_wrong_and_names_the_mtu(world):
         ("svc.", "no-such-name", None),
     ],
 )
-def test_names_are_asked_as_the_resolver_file_says(world, protocol, name, status, answer):
+def test_names_are_resolved_as_the_resolver_file_specifies(world, protocol, name, status, answer):
     # The address of the probe is not the server's: the file is the truth.
     outcome = world.ask("a", A, port=53, protocol=protocol, name=name)
     assert (outcome.status, outcome.answer) == (status, answer)
     assert outcome.latency_ms > 0
 
 
-def test_who_cannot_ask_or_send_is_told_why_and_the_others_are_probed(world):
+def test_a_source_that_cannot_send_is_an_error_and_the_others_are_probed(world):
     world.run(f"echo 'nameserver {A}' > /run/resolv/client")
     name = {"port": 53, "protocol": "udp", "name": "svc"}
     probes = [a_probe("client", A, key=0, **name), a_probe("c", C, key=1, **name)]

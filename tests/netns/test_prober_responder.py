@@ -29,7 +29,7 @@ def curl(world: World, *options: str) -> str:
     return done.stdout
 
 
-def test_curl_is_told_who_answered_and_who_asked(world):
+def test_curl_gets_the_names_of_server_and_client(world):
     said = json.loads(curl(world, f"http://{B}:8080/"))
     assert said["endpoint"] == "b"
     assert said["client"].startswith("10.1.0.2:")
@@ -72,7 +72,7 @@ def started(world: World, config: str) -> subprocess.CompletedProcess[str]:
         ("no JSON", "JSONDecodeError"),
     ],
 )
-def test_a_responder_that_cannot_start_says_why_and_never_says_ready(world, config, told):
+def test_a_responder_that_cannot_start_reports_why_and_never_ready(world, config, told):
     done = started(world, config)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("responder: cannot start: ")

@@ -236,7 +236,7 @@ WRONG = [
         "remote backend",
     ],
 )
-def test_rules_that_are_not_as_intended_are_told(lab, offered, breaks, told):
+def test_rules_that_differ_from_the_intent_are_reported(lab, offered, breaks, told):
     lab.offer(offered)
     assert differences(lab.running, "worker1", "worker2") == ()
     lab.running.shell("worker1", breaks)

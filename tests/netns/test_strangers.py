@@ -246,7 +246,7 @@ def test_a_holder_of_an_earlier_version_is_found_and_ended(common, lab):
 
 # SECURITY.md: Root ends other users' labs only on request.
 @needs_root
-def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(python, common, lab):
+def test_another_users_holder_is_neither_entered_nor_ended_except_by_root(python, common, lab):
     provider, intent = NetnsProvider(), cluster(linux=1, windows=0, pods=1)
     holder_of_nobody(python, common, lab, lab.name, str(lab.directory))
     pid = only_of_nobody(lab)

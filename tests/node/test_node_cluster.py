@@ -77,7 +77,7 @@ def test_pods_that_are_asked_by_exec_see_the_same(lab):
     assert not amiss, amiss[:5]
 
 
-def test_links_say_how_each_pod_is_plugged_in(lab):
+def test_links_show_how_each_pod_is_attached(lab):
     links = {link.pod: link for link in cluster_fleet(lab).links(Deadline(20.0))}
     wanted = {
         pod.name: (pod.mac, pod.port, pod.mtu, pod.gateway)

@@ -44,7 +44,7 @@ def test_a_fault_on_a_machine_is_named_and_healed(there, fault):
     assert present(there) == ()
 
 
-def test_of_a_lab_that_is_healed_nothing_is_said(there):
+def test_a_healed_lab_has_no_findings(there):
     found = told(there)
     assert found.well, found
     assert found.explained.path.machines == ("worker1", "worker2")

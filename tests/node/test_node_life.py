@@ -95,7 +95,7 @@ def test_cards_by_other_names_are_found_by_their_mac_and_renamed(new_lab):
     assert asks(lab, one, other) == "ok"
 
 
-def test_a_restarted_machine_says_so_and_is_brought_up_again(lab):
+def test_a_restarted_machine_is_noticed_and_brought_up_again(lab):
     lab.up()
     guest = lab.guest("worker1")
     guest.shell("rm -rf /run/hybridlab; kill -9 $(pgrep -f hybridlab-nod[e])")
@@ -122,7 +122,7 @@ def test_what_has_ended_is_missed(lone, killed, says):
     )
 
 
-def test_another_intent_is_told_from_the_one_that_is_there(lone, new_lab):
+def test_a_changed_intent_is_recognised(lone, new_lab):
     lone.up_one("worker1")
     other = new_lab("host-gateway")
     control, machine = lone.controls["worker1"], other.intent.machine("worker1")

@@ -20,7 +20,7 @@ def test_every_cell_passes_and_again_after_a_second_up(new_lab, scenario):
     assert verdicts(lab.matrix()) == {"pass": len(lab.cells())}
 
 
-def test_a_tunnel_taken_away_fails_the_cells_of_that_node_and_up_mends_it(new_lab):
+def test_a_removed_tunnel_fails_the_cells_of_its_node_until_up_restores_it(new_lab):
     lab = new_lab("overlay")
     lab.up()
     lab.guest("worker1").shell("ip link delete flannel.4096")

@@ -97,7 +97,7 @@ def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab):
     lab.green("small", "-k", "pod-pod")
 
 
-def test_a_power_cut_of_one_machine_is_said_and_mended(lab):
+def test_a_power_cut_of_one_machine_is_reported_and_repaired(lab):
     os.kill(containers.leaders(lab.holder())["worker"].pid, signal.SIGKILL)
     Deadline(SECONDS).wait(
         "the worker to be off",

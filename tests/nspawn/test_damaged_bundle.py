@@ -124,7 +124,9 @@ def large(path: Path) -> int:
     return path.stat().st_size
 
 
-def test_a_root_file_system_whose_systemd_is_cut_short_is_said_of_the_machine(labs, cache, damaged):
+def test_a_root_file_system_with_a_truncated_systemd_is_reported_for_its_machine(
+    labs, cache, damaged
+):
     shared = (cache / "roots").resolve()
     (cache / "roots").unlink()
     try:

@@ -95,12 +95,12 @@ def test_the_list_of_devices_cannot_be_made_longer(attempted):
     assert attempted["devices allowed"] != 0
 
 
-def test_more_memory_than_the_plan_says_cannot_be_had(lab):
+def test_more_memory_than_planned_cannot_be_used(lab):
     take = "import os; taken = bytearray(os.urandom(1)) * (600 << 20)"
     lab.run("exec", "small", "worker", "--", "python3", "-c", take, code=128 + signal.SIGKILL)
 
 
-def test_more_processors_than_the_plan_says_cannot_be_had(lab):
+def test_more_processors_than_planned_cannot_be_used(lab):
     """Two that compute for a second get one processor's time between them."""
     if (os.cpu_count() or 1) < 2:
         pytest.skip("this machine has one processor")

@@ -74,7 +74,7 @@ def up_while_taken(labs: ContainerLabs, words: tuple[str, ...], line: str) -> st
     return story
 
 
-def test_machines_that_find_none_at_their_boot_say_so(labs):
+def test_machines_without_inotify_instances_at_boot_report_it(labs):
     said = up_while_taken(labs, UP, "  step 3 of 5: machines")
     assert "inotify instances are in use" in said
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
@@ -86,7 +86,7 @@ def test_machines_that_find_none_at_their_boot_say_so(labs):
 
 @pytest.mark.drill
 @pytest.mark.parametrize("step", ["6 of 12: control-plane", "7 of 12: workers"])
-def test_a_cluster_that_finds_none_while_it_comes_up_says_so(labs, step):
+def test_a_cluster_without_inotify_instances_during_bring_up_reports_it(labs, step):
     need_bundle()
     said = up_while_taken(labs, CLUSTER_UP, f"  step {step}")
     assert "inotify" in said

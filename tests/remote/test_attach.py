@@ -81,7 +81,7 @@ def test_every_key_goes_to_the_command_and_its_code_comes_back(screen):
     assert screen.local_flags() & termios.ECHO
 
 
-def test_a_terminal_is_restored_when_its_process_is_told_to_end(screen):
+def test_a_terminal_is_restored_when_its_process_is_terminated(screen):
     screen.until("ready")
     os.kill(screen.pid, signal.SIGTERM)
     assert screen.ended() == -signal.SIGTERM

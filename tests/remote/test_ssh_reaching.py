@@ -102,7 +102,7 @@ def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(sshd, new_shell, tm
         new_shell(sshd.reach(keyfile=locked)).wait(Deadline(60))
 
 
-def test_a_port_where_nobody_listens_is_said_to_refuse(new_shell, keyfile):
+def test_a_closed_port_is_reported_as_refusing(new_shell, keyfile):
     shell = new_shell(reach(free_port(), keyfile))
     with pytest.raises(UnreachableError, match="connection refused"):
         shell.run(["true"], Deadline(20))
@@ -110,7 +110,7 @@ def test_a_port_where_nobody_listens_is_said_to_refuse(new_shell, keyfile):
         shell.wait(Deadline(0.6))
 
 
-def test_a_port_that_accepts_and_says_nothing_is_said_to(new_shell, keyfile):
+def test_a_silent_port_is_reported(new_shell, keyfile):
     with listening() as port, pytest.raises(DeadlineError, match="no SSH banner was received"):
         new_shell(reach(port, keyfile)).wait(Deadline(2))
 
@@ -120,7 +120,7 @@ def test_a_server_that_stops_after_its_banner_is_not_waited_for_longer(new_shell
         new_shell(reach(port, keyfile)).run(["true"], Deadline(1.5))
 
 
-def test_what_is_no_ssh_server_is_said(new_shell, keyfile):
+def test_a_server_that_does_not_speak_ssh_is_reported(new_shell, keyfile):
     with (
         listening(b"HTTP/1.1 400 Bad Request\r\n" * 100) as port,
         pytest.raises(UnreachableError) as caught,
@@ -206,7 +206,7 @@ def test_a_guest_behind_a_host_is_reached_through_it(behind, new_sshd, new_shell
     Deadline(5).wait("waiting", jump.connections, until=lambda left: not left)
 
 
-def test_a_guest_that_is_not_there_is_told_apart_from_its_host(sshd, new_shell, tmp_path):
+def test_a_missing_guest_is_distinguished_from_its_host(sshd, new_shell, tmp_path):
     through = sshd.jump(tmp_path / "known_hosts")
     shell = new_shell(replace(reach(free_port(), sshd.keyfile), jump=through))
     with pytest.raises(

@@ -16,7 +16,7 @@ WEAK: dict[str, Any] = {
 SKIPPED: dict[str, Any] = {"name": "rich", "skip_reason": "Dependency not found"}
 
 
-def test_a_known_weakness_fails_with_its_name_and_what_mends_it():
+def test_a_known_weakness_fails_with_its_name_and_its_fix():
     lines, code = audit.report([WELL, WEAK, WEAK])
     assert code == 1
     assert lines == [

@@ -67,7 +67,7 @@ def test_every_command_of_the_service_is_one_of_labs():
                 inner.make_context(words[1], words[2:])
 
 
-def test_only_the_night_itself_is_told_to_stop():
+def test_only_the_night_itself_is_stopped():
     service = settings("hybridlab-nightly.service")
     assert service["KillMode"] == ["mixed"]
     assert service["Type"] == ["oneshot"]

@@ -41,7 +41,7 @@ def test_every_link_leads_to_a_file_and_a_heading():
         assert not anchor or anchor in anchors(target), (page, link)
 
 
-def test_every_block_names_its_language_and_every_command_is_run_or_says_why_not():
+def test_every_block_names_its_language_and_every_command_is_run_or_has_a_reason_not_to():
     for page in PAGES:
         beside = BLOCK.sub("", page.read_text(encoding="utf-8"))
         assert not re.findall(r"^(?: {4}| *```|<!-- (?:not|first)).*", beside, re.MULTILINE), page

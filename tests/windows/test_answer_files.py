@@ -215,7 +215,7 @@ def test_product_key_fits_the_medium():
         ("retail", None, "retail media need one"),
     ],
 )
-def test_product_key_that_cannot_be_is_refused_without_being_said(channel, own, words):
+def test_impossible_product_key_is_refused_without_being_printed(channel, own, words):
     with pytest.raises(PreflightError, match=words) as refused:
         product_key(WANTED, channel, own)
     assert answers.OWN_KEY not in str(refused.value)

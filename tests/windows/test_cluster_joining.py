@@ -106,7 +106,7 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, n
     assert node.changed == []
 
 
-def test_network_that_flanneld_cannot_make_is_told_with_its_words_and_their_meaning(
+def test_a_network_flanneld_cannot_make_is_reported_with_its_message_and_meaning(
     node, way, monkeypatch
 ):
     """W5, of the habit itself: a node whose card is in a virtual switch already."""
@@ -174,7 +174,7 @@ def test_an_evaluation_that_ends_soon_is_warned_of(case, node, way, capsys):
 
 
 @pytest.mark.parametrize("case", CASES["failed"], ids=named)
-def test_join_that_fails_is_told_with_the_words_of_the_node_and_their_meaning(case, node, way, api):
+def test_a_failed_join_is_reported_with_the_nodes_message_and_meaning(case, node, way, api):
     for one in (api, node):
         vars(one).update(case["fault"])
     with pytest.raises(StepError, match=case["said"]):

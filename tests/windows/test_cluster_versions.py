@@ -64,7 +64,7 @@ def test_four_minors_are_known_and_kubelets_that_never_start_refused_by_name():
 
 
 @pytest.mark.parametrize(("build", "revision", "topology", "said"), table("too-old"))
-def test_windows_that_is_too_old_for_a_topology_is_told_why(build, revision, topology, said):
+def test_windows_too_old_for_a_topology_is_refused_with_the_reason(build, revision, topology, said):
     found = too_old(WindowsObserved(build, revision), topology)
     assert (said in str(found)) if said else found is None
 
@@ -108,7 +108,7 @@ def test_image_that_the_bundle_lacks_is_named_before_anything_is_created():
     assert join_refusals(plan.cluster, plan.intent, plan.node, plan.manifest) == ()
 
 
-def test_everything_that_is_wrong_with_a_node_is_said_at_once():
+def test_everything_wrong_with_a_node_is_reported_at_once():
     plan = decided("overlay")
     made = replace(plan.cluster, topology="calico-bgp")
     node = replace(plan.node, version="1.31.1")
@@ -117,7 +117,7 @@ def test_everything_that_is_wrong_with_a_node_is_said_at_once():
     assert all(one.startswith("win1: ") for one in said)
 
 
-def test_host_gateways_other_bridge_is_sdnbridge_told_to_use_the_second_address():
+def test_host_gateways_other_bridge_is_sdnbridge_with_the_second_address():
     plan = decided("host-gateway")
     plan = replace(plan, node=replace(plan.node, pod_cidr="10.10.187.0/26"))
     written = plugin_config(plan.cluster, plan.network)

@@ -57,7 +57,7 @@ def clock(off: timedelta) -> str:
 
 
 @pytest.mark.parametrize("case", table("first-windows"))
-def test_a_right_answer_is_told_from_a_wrong_one(case, tmp_path):
+def test_right_and_wrong_answers_are_distinguished(case, tmp_path):
     number = case["number"]
     assert verdicts(tmp_path, {number: case["right"]})[number] == "as expected"
     assert verdicts(tmp_path, {number: case["wrong"]})[number] == "differs"
@@ -69,7 +69,7 @@ def test_a_clock_is_compared_with_this_machine_s(hours, verdict, tmp_path):
     assert verdicts(tmp_path, {7: clock(timedelta(hours=hours))})[7] == verdict
 
 
-def test_what_a_person_reads_is_said_to_be_so_and_secrets_are_hidden(tmp_path):
+def test_answers_for_a_person_to_read_are_marked_and_secrets_hidden(tmp_path):
     key = "ABCDE-FGHJK-LMNPQ-RSTUV-WXYZ2"
     told: list[str] = []
     text = report(run(NAME, None, tmp_path, lab({6: f"cbr0 10.1.0.2 {key}"})), told)

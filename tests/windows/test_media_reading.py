@@ -58,7 +58,7 @@ COMPARED = {
 }
 
 
-def test_images_are_those_that_wimlib_tells_of(windows):
+def test_images_are_those_that_wimlib_lists(windows):
     wim = windows.with_name("windows.iso.parts") / "install" / "install.wim"
     done = subprocess.run(["wiminfo", str(wim)], capture_output=True, text=True, check=True)
     blocks = done.stdout.partition("Available Images:")[2].strip().split("\n\n")
@@ -71,7 +71,7 @@ def test_images_are_those_that_wimlib_tells_of(windows):
         assert told["Languages"] == " ".join(image.languages)
 
 
-def test_medium_is_told_whole_and_places_hold_the_very_bytes_that_they_are_said_to(windows):
+def test_medium_is_described_completely_and_its_extents_hold_the_right_bytes(windows):
     found, content = read(windows), windows.read_bytes()
     assert found.label == "SSS_X64FREE_EN-US_DV9"
     assert found.bytes == len(content)
@@ -114,7 +114,7 @@ HEADER, ENTRY = 64, 96
         (ENTRY + 6, b"\xff\xff", None),
     ],
 )
-def test_loader_is_told_by_its_platform_or_its_content(copy, at, content, kinds):
+def test_loader_is_identified_by_its_platform_or_its_content(copy, at, content, kinds):
     with copy.open("r+b") as file:
         file.seek(17 * SECTOR + 0x47)
         (block,) = struct.unpack("<I", file.read(4))

@@ -101,7 +101,7 @@ def test_a_linux_node_shows_its_facts_and_logs() -> None:
     assert found["worker1/cluster/crictl.txt"] == "sh: not found\n"
 
 
-def test_a_node_that_does_not_answer_is_asked_once_and_says_why() -> None:
+def test_a_silent_node_is_queried_once_and_reported_with_the_reason() -> None:
     gone = LinuxShell({"": BrokenError("running 'sh' on 'worker2'", "connection refused")})
     found = gathered([EvidenceNode("worker2", gone), EvidenceNode("worker1", LinuxShell({}))])
     assert "connection refused" in found["worker2/cluster/facts.json.missing"]
@@ -118,7 +118,7 @@ def test_a_tool_that_hangs_takes_its_own_piece_only() -> None:
     assert "worker1/cluster/units.txt" in found
 
 
-def test_when_time_is_up_the_rest_says_so() -> None:
+def test_nodes_left_after_the_deadline_are_reported() -> None:
     found = dict(gather([EvidenceNode("worker1", LinuxShell({}))], api, Deadline(1e-9)))
     assert found["worker1/cluster/facts.json.missing"] == b"there was no time left\n"
     assert found["api/nodes.txt.missing"] == b"there was no time left\n"

@@ -114,14 +114,14 @@ OVERLAY = {
 
 
 @pytest.mark.parametrize(("harm", "kind", "thing"), OVERLAY.values(), ids=OVERLAY)
-def test_what_is_broken_on_an_overlay_is_told_first(
+def test_a_fault_of_an_overlay_is_the_first_finding(
     harm: Callable[[Said], Said], kind: str, thing: str
 ) -> None:
     machine, whole = windows_node("overlay")
     assert told(machine, harm(windows(machine, whole)))[:1] == [(kind, thing)]
 
 
-def test_an_l2bridge_that_is_gone_or_of_another_prefix_is_told() -> None:
+def test_an_l2bridge_that_is_missing_or_has_another_prefix_is_reported() -> None:
     machine, whole = windows_node("host-gateway")
     said = windows(machine, whole)
     gone = without(said, "networks", "L2Bridge")
@@ -137,7 +137,7 @@ def test_forwarding_matters_on_an_l2bridge_alone() -> None:
     assert told(overlaid, off) == []
 
 
-def test_how_to_see_and_mend_is_said_in_windows_own_words() -> None:
+def test_commands_to_see_and_fix_are_those_of_windows() -> None:
     machine, whole = windows_node("overlay")
     said = without(windows(machine, whole), "networks", "Overlay")
     found = differences(machine, facts(said), by="kubernetes")[0]

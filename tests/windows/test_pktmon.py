@@ -298,7 +298,7 @@ class Provider:
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_explain_says_which_component_dropped_the_probe(
+def test_explain_names_the_component_that_dropped_the_probe(
     pktmon, windows_shell, tmp_path, capsys, used
 ):
     pktmon.running = used

@@ -109,7 +109,7 @@ def test_no_scripts_at_all_is_a_failure(powershell, tmp_path):
     assert done.returncode == 1
 
 
-def test_where_there_is_no_powershell_the_last_line_says_not_run(tmp_path):
+def test_without_powershell_the_last_line_is_not_run(tmp_path):
     program = Path(powershell_tests.__file__)
     environment = {"PATH": str(tmp_path), "POWERSHELL_HOME": str(tmp_path)}
     done = subprocess.run(

@@ -104,7 +104,7 @@ def test_step_asks_for_every_key_and_no_other(name):
 
 
 @pytest.mark.parametrize("name", [name for name in names("cluster") if name.endswith(".ps1")])
-def test_cluster_step_says_its_own_name(name):
+def test_cluster_step_has_its_own_name(name):
     own = name.removeprefix("cluster/").removesuffix(".ps1")
     assert f"Invoke-Step -Name '{own}'".encode() in load(name).source
 

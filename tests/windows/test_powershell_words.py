@@ -34,7 +34,7 @@ def test_message_has_nothing_that_cmd_would_act_on_and_keys_stay_as_they_are():
         assert forbidden().sub(" ", text) == text
 
 
-def test_words_for_the_host_are_those_that_it_knows_and_one_function_says_them():
+def test_markers_are_those_the_host_knows_and_one_function_prints_them():
     texts = {name: load(name).source.decode() for name in (*names(), *names("cluster"))}
     said = "".join(texts.values())
     for word in re.findall(r"Write-Line -Word '([^']+)'", said):
@@ -43,7 +43,7 @@ def test_words_for_the_host_are_those_that_it_knows_and_one_function_says_them()
     assert len(re.findall(f"['\"]{monitor.PREFIX}", said)) == 1
 
 
-def test_target_stands_before_what_is_said():
+def test_the_target_comes_before_the_message():
     """``echo 3> COM1`` would write to stream 3, and a fingerprint may end in a digit."""
     source = load("hybridlab.psm1").source.decode()
     assert '">COM1 echo $line"' in source
@@ -60,7 +60,7 @@ def test_steps_of_a_first_logon_and_a_failure_are_heard():
         assert all(re.fullmatch("[a-z0-9-]+", step) for step in steps)
 
 
-def test_ports_open_only_where_all_is_done_and_ready_is_said_last():
+def test_ports_open_only_at_the_end_and_ready_is_printed_last():
     """Nobody but the end of a first logon and a failed sysprep opens them."""
     callers = {
         (script.name, function.name)

@@ -388,7 +388,7 @@ def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench
     assert bench.image_store.get(NAME, pytest.fail) == image
 
 
-def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(bench):
+def test_an_interrupted_installation_of_another_firmware_is_reported_and_left_alone(bench):
     bench.interrupted()
     bench.image_store.choose(NAME, "uefi")
     bench.told.clear()

@@ -56,7 +56,7 @@ def at_copy() -> Progress:
     return progress
 
 
-def test_the_account_tells_phase_time_growth_reboots_and_screen():
+def test_the_account_has_phase_time_growth_reboots_and_screen():
     told = monitor.describe(replace(at_copy(), step="disk"), 380.0)
     assert told == (
         "at 'copy' (Setup copies Windows to the disk) for 6 min; its last step is 'disk'; the "

@@ -45,7 +45,7 @@ def written(tmp_path: Path, *changes: tuple[str, str]) -> Recipe:
     return recipes.load("windows-server-2022", tmp_path)
 
 
-def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
+def test_the_windows_of_a_recipe_is_what_is_installed(tmp_path):
     more = (
         "\n  key: ABCDE-FGHIJ-KLMNO-PQRST-UVWXY\n  locale: de-DE\n  keyboard: 0407:00000407"
         "\n  time_zone: W. Europe Standard Time\n  deadlines: {copy: 90, first_logon: 7}\n"
@@ -69,7 +69,7 @@ def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("case", CASES["printed"], ids=str)
-def test_answer_file_is_printed_as_the_options_say(name, case, capfd):
+def test_answer_file_is_printed_as_the_options_specify(name, case, capfd):
     code, out, err = lab(capfd, "image", "answer-file", name, *case["options"])
     assert (code, err) == (0, "")
     assert all(text in out for text in case["there"])
@@ -81,7 +81,7 @@ def test_answer_file_is_printed_as_the_options_say(name, case, capfd):
 
 
 @pytest.mark.parametrize("case", CASES["refused"], ids=str)
-def test_refusal_says_what_to_do(case, capfd):
+def test_refusal_has_a_hint(case, capfd):
     ended, out, err = lab(capfd, "image", "answer-file", *case["options"])
     assert (ended, out) == (2, "")
     assert case["said"] in err
@@ -91,7 +91,7 @@ def test_refusal_says_what_to_do(case, capfd):
     ("text", "words"),
     [("{{ nothing }}", "'nothing' is undefined"), ("{% if %}", "template 'unattend.xml.j2'")],
 )
-def test_a_template_of_ones_own_that_is_wrong_is_told(text, words, tmp_path):
+def test_a_users_wrong_template_is_reported(text, words, tmp_path):
     recipe = written(tmp_path)
     broken = {**recipe.files, "unattend.xml.j2": text.encode()}
     with pytest.raises(UsageError, match=words):

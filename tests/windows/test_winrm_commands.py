@@ -56,7 +56,7 @@ def test_much_output_comes_whole(guest, windows_shell):
     assert (len(done.stdout), len(done.stderr)) == (2_000_000, 1_000_000)
 
 
-def test_lines_are_told_as_they_come(guest, windows_shell):
+def test_lines_are_passed_on_as_they_arrive(guest, windows_shell):
     gate = threading.Event()
     heard: list[bytes] = []
 
@@ -72,7 +72,7 @@ def test_lines_are_told_as_they_come(guest, windows_shell):
 
 
 @pytest.mark.parametrize("case", TROUBLES, ids=named)
-def test_trouble_of_the_service_is_mended_where_that_is_safe_and_else_said(
+def test_a_service_error_is_retried_where_that_is_safe_and_else_reported(
     case, guest, windows_shell
 ):
     guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
@@ -123,7 +123,7 @@ def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(guest, windows_sh
     assert guest.lines() == ["C:\\Windows\\System32\\cmd.exe /d /c exit 0"]
 
 
-def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
+def test_a_command_that_could_not_be_ended_is_reported_as_maybe_running(
     guest, windows_shell, monkeypatch
 ):
     monkeypatch.setattr(winrm, "CLEAN_SECONDS", 0.5)
@@ -171,7 +171,7 @@ def test_a_service_that_comes_back_and_remembers_is_listened_to(guest, windows_s
         assert said == "all of it" or "it has ended with exit code 0, but" in str(said)
 
 
-def test_a_service_that_comes_back_and_has_forgotten_is_said(guest, windows_shell):
+def test_a_service_that_returns_without_its_shells_is_reported(guest, windows_shell):
     guest.script.on("it.exe", held=threading.Event())
     with running(guest, windows_shell) as future:
         guest.shells.forget()
@@ -209,7 +209,7 @@ def test_another_certificate_ends_it_before_a_password_is_sent(guest, new_shell)
     assert guest.service.refused == 0
 
 
-def test_nobody_listening_and_a_port_without_tls_are_said_at_once(guest, new_shell):
+def test_a_closed_port_and_one_without_tls_are_reported_at_once(guest, new_shell):
     for port, words in (
         (guest.ssh.port, "connected, but the TLS handshake failed"),
         (1, "refused"),
@@ -310,7 +310,7 @@ HARMS = {
 
 
 @pytest.mark.parametrize("seen", HARMS)
-def test_what_it_saw_last_is_said(seen, guest, windows_shell):
+def test_the_last_error_is_reported(seen, guest, windows_shell):
     HARMS[seen](guest)
     with pytest.raises(DeadlineError, match=f"last seen: .{seen}"):
         windows_shell.wait(Deadline(2))

@@ -41,7 +41,7 @@ def test_a_file_comes_back_byte_for_byte_is_replaced_and_removed(guest, windows_
     assert not list((guest.folder).iterdir())
 
 
-def test_a_file_that_is_not_there_is_said(windows_shell):
+def test_a_missing_file_on_the_machine_is_reported(windows_shell):
     with pytest.raises(BrokenError, match=r"reading 'C:\\no\\x' of 'win1': no such file"):
         windows_shell.get("C:\\no\\x", Deadline(20))
     with pytest.raises(BrokenError, match=r"writing 'C:\\no\\x' on 'win1': no such file"):
@@ -55,7 +55,7 @@ def test_a_path_that_windows_cannot_have_is_refused(guest, windows_shell, path):
     assert not guest.ssh_service.logins
 
 
-def test_no_sftp_server_is_said(guest, windows_shell):
+def test_a_missing_sftp_server_is_reported(guest, windows_shell):
     guest.ssh.stop()
     guest.ssh_service.subsystem = False
     guest.ssh.start()
@@ -92,7 +92,7 @@ def test_commands_and_files_go_through_a_host(host, guest, new_jumping_shell):
     assert host.logins() == logins, "the same link is used on"
 
 
-def test_a_host_is_no_way_round_the_certificate_and_one_that_leads_nowhere_is_said(
+def test_a_host_does_not_bypass_the_certificate_and_a_dead_host_is_reported(
     guest, new_jumping_shell
 ):
     with pytest.raises(CertificateError):
@@ -113,7 +113,7 @@ def test_a_link_that_breaks_while_a_command_runs_is_made_anew(host, guest, new_j
     assert host.logins() == 2
 
 
-def test_output_that_a_host_may_have_swallowed_is_said(host, guest, new_jumping_shell):
+def test_output_that_a_host_may_have_dropped_is_reported(host, guest, new_jumping_shell):
     shell = new_jumping_shell()
     gate = threading.Event()
     guest.script.on("it.exe", code=6, stdout=b"all", held=gate)

@@ -67,7 +67,7 @@ def test_a_step_s_name_is_no_path(guest, windows_shell):
 
 
 @pytest.mark.parametrize("case", table("no-results"))
-def test_what_is_no_result_is_said(case):
+def test_output_without_a_result_is_reported(case):
     done = Completed(case["code"], case.get("out", ""), case.get("err", ""))
     with pytest.raises(StepError) as caught:
         parse_result("running step 's'", "s", done)
@@ -116,7 +116,7 @@ def test_a_step_gets_the_reboot_that_it_asks_for_and_no_other(asks, computer, wi
     assert computer.count == asks
 
 
-def test_a_boot_is_read_from_what_the_guest_says():
+def test_the_boot_time_is_read_from_the_guests_output():
     at = "2026-11-21T10:00:00.0000000Z"
     assert reboots.parse_boot(f"{at} 123\r\n", 7) == Boot(at, 123, 7)
     assert {reboots.parse_boot(text, 7) for text in ("", at, "at noon or so", "noon soon")} == {
@@ -145,7 +145,9 @@ def test_a_connection_that_is_lost_to_the_restart_is_no_error(computer, windows_
 
 
 @pytest.mark.parametrize("at", ["2026-11-21T10:00:00.0000000Z", "2026-11-21T10:00:07.0000000Z"])
-def test_a_machine_that_does_not_restart_is_said_to_be_up_since_before(at, computer, windows_shell):
+def test_a_machine_that_does_not_restart_is_reported_with_its_earlier_boot(
+    at, computer, windows_shell
+):
     """Also one whose clock is set meanwhile."""
     computer.restarts = lambda: setattr(computer, "told", f"{at} 5000")
     before = boot(windows_shell, Deadline(20))
@@ -154,7 +156,7 @@ def test_a_machine_that_does_not_restart_is_said_to_be_up_since_before(at, compu
         reboots.wait_for_reboot(windows_shell, before, Deadline(1))
 
 
-def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(computer, windows_shell):
+def test_a_machine_that_stays_away_is_reported_with_the_last_error(computer, windows_shell):
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
     before = boot(windows_shell, Deadline(20))
@@ -165,9 +167,7 @@ def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(computer, win
         reboots.wait_for_reboot(windows_shell, before, Deadline(1))
 
 
-def test_a_machine_that_refuses_to_restart_or_cannot_say_when_it_started_is_said(
-    guest, windows_shell
-):
+def test_a_refused_restart_or_an_unknown_boot_time_is_reported(guest, windows_shell):
     guest.script.on("LastBootUpTime", stdout=b"2026-11-21T10:00:00.0000000Z 9\r\n")
     guest.script.on("shutdown.exe", code=5, stderr=b"Access is denied.(5)\r\n")
     with pytest.raises(BrokenError, match=r"shutdown.exe ended with 5: Access is denied"):

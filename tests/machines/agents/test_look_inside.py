@@ -43,6 +43,6 @@ def test_a_cluster_that_is_not_well_leaves_its_machines_reachable(
     assert (found.state, found.again_from, found.reachable) == ("broken", again, reachable)
 
 
-def test_where_all_is_well_nothing_is_said():
+def test_a_healthy_cluster_has_no_problem():
     intent = registry.intent(make_plan(load(find("overlay"))))
     assert look_inside(cast(Guests, Machines({}, {})), intent, {NODES: lambda _: {}}) is None

@@ -65,7 +65,7 @@ def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path):
     assert list((tmp_path / "node-x").rglob("*.pyc")), "compiled once"
 
 
-def test_an_old_python_goes_on_as_a_newer_one_or_says_what_it_is(monkeypatch, capsys):
+def test_an_old_python_hands_over_to_a_newer_one_or_reports_its_version(monkeypatch, capsys):
     tried: list[str] = []
 
     def execvp(name: str, _: list[str]) -> None:

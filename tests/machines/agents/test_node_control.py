@@ -83,7 +83,7 @@ def test_the_agent_is_shipped_when_it_is_not_there_and_only_then():
     assert up(DONE).files == {}
 
 
-def test_the_order_says_what_is_to_be_there():
+def test_the_order_lists_what_must_exist():
     order = decode(up(DONE).told[0], Order)
     assert order.work == machine_work(WORKER, INTENT)
     assert 0 < order.seconds < 5
@@ -170,7 +170,7 @@ def test_how_a_machine_is_is_asked_without_the_agent():
         ((3, b'{"failed": ["BrokenError", "a", "b", "c"]}\n', ""), "a on machine 'worker1': b"),
     ],
 )
-def test_what_went_wrong_is_said_with_the_machines_name(answer, says):
+def test_an_error_is_reported_with_the_machines_name(answer, says):
     with pytest.raises(BrokenError) as caught:
         up(answer)
     assert says in str(caught.value)
@@ -242,7 +242,7 @@ KINDS = st.sampled_from(["phase", "progress", "outcomes", "pieces", "taken", "co
     | ANYTHING.map(lambda one: json.dumps(one).encode())
     | st.tuples(KINDS, ANYTHING).map(lambda one: make_line(*one).strip())
 )
-def test_whatever_a_guest_says_is_taken_or_refused(said):
+def test_any_output_of_a_guest_is_accepted_or_refused(said):
     shell = PaperShell((0, said + b"\n" + DONE[1], ""))
     try:
         NodeControl("worker1", shell).up(WORKER, INTENT, Deadline(5))  # type: ignore[arg-type]

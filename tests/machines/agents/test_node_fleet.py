@@ -131,7 +131,7 @@ def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight):
     assert told[-1] == 43
 
 
-def test_a_machine_that_fails_costs_its_own_probes_and_says_why():
+def test_a_failing_machine_loses_only_its_own_probes_and_reports_the_reason():
     probers = {"a": Crowd(), "b": Failing(BrokenError("reaching 'b'", "no banner"))}
     campaign = Campaign(probers, {"a": "a", "b": "b", "b-p1": "b"}, ProbeSettings(1.0, 8))
     probes = [a_probe(0, "a"), a_probe(1, "b"), a_probe(2, "b-p1"), a_probe(3, "c")]
@@ -207,7 +207,7 @@ def test_a_stream_on_a_cluster_goes_to_a_receiver_in_the_targets_pod():
     assert machines["worker1"].ports == [THROUGHPUT_PORT]
 
 
-def test_a_stream_whose_receiver_cannot_start_is_a_probe_error_that_says_why():
+def test_a_stream_without_a_receiver_is_a_probe_error_with_the_reason():
     machines = {"worker1": Receiver(), "worker2": Receiver(refuses="the port is taken")}
     outcome = stream_between_nodes(machines)
     assert outcome.status == "error"

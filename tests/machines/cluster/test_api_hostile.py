@@ -129,7 +129,7 @@ def run(api: Api, seconds: float = LONG) -> ExecResult:
     return api.execute("n", "p", "c", ["curl", "--data", "a b&c"], Deadline(seconds), b"in")
 
 
-def test_a_command_and_its_words_are_told_as_they_are(servers, meet):
+def test_a_command_and_its_arguments_are_passed_unchanged(servers, meet):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01out") + frame(b"\x02err") + status(status="Success"))
         connection.sendall(CLOSED)
@@ -168,7 +168,7 @@ CODE = {"status": "Failure", "details": {"causes": [{"message": "7"}]}}
         (status(**NO_CODE), ExecResult(126, "part", "no such file")),
     ],
 )
-def test_a_command_that_fails_says_how(servers, meet, last, result):
+def test_a_failing_command_is_reported_with_its_exit_code(servers, meet, last, result):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01part") + last + CLOSED)
         servers[0].over.wait(LONG)
@@ -181,7 +181,7 @@ def test_a_command_that_fails_says_how(servers, meet, last, result):
     [CLOSED, b"", frame(b"\x03[{") + CLOSED, frame(b"\x03" + b"[" * 60_000) + CLOSED],
     ids=["closed", "cut", "no status", "deep"],
 )
-def test_a_command_of_which_no_end_is_told_is_lost(servers, meet, last):
+def test_a_command_without_a_reported_end_is_lost(servers, meet, last):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01part") + last)
         connection.shutdown(1)

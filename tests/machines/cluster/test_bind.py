@@ -88,7 +88,7 @@ def test_proxies_of_an_l2bridge_follow_their_pods():
     }
 
 
-def test_links_fill_in_what_they_say_and_nothing_is_made_up_for_the_rest():
+def test_links_fill_in_only_what_they_contain():
     pods = {pod.name: pod for pod in bind(INTENT, observed()).machine("worker1").pods}
     known, unknown = pods["worker1-p1"], pods["worker1-p2"]
     assert (known.mac, known.port, known.mtu) == ("aa:00:00:00:00:01", "vethabc", 1450)
@@ -251,11 +251,11 @@ def test_everything_that_disagrees_is_named_at_once():
     assert raised.value.happened.count(";") == 1
 
 
-def test_node_whose_pod_cidr_the_api_does_not_say_is_taken_by_its_pods():
+def test_node_without_a_pod_cidr_in_the_api_is_bound_by_its_pods():
     assert bind(INTENT, change_node("win1", pod_cidr=None)(observed()))
 
 
-def test_pod_of_the_api_says_what_it_waits_for():
+def test_a_pending_pod_of_the_api_has_its_reason():
     found = {
         "metadata": {"name": "a"},
         "spec": {"nodeName": "n"},
@@ -273,7 +273,7 @@ def test_pod_of_the_api_says_what_it_waits_for():
     assert not read_pod(found).ready
 
 
-def test_annotation_that_is_not_flannels_says_no_mac():
+def test_annotation_that_is_not_flannels_has_no_mac():
     for said in ("", "null", "no json", "[]", '{"VtepMAC": 7}', '{"VNI": 1}'):
         annotations = {"flannel.alpha.coreos.com/backend-data": said}
         assert read_node({"metadata": {"name": "n", "annotations": annotations}}).tunnel_mac is None

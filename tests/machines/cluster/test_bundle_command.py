@@ -73,7 +73,7 @@ def test_systems_and_version_can_be_asked_for(cache, source, capfd):
         (("verify", "0123"), 2, "none matches"),
     ],
 )
-def test_refusal_says_what_to_do_and_ends_with_its_code(arguments, code, words, capfd):
+def test_refusal_has_a_hint_and_its_exit_code(arguments, code, words, capfd):
     ended, _, err = lab(capfd, "bundle", *arguments)
     assert ended == code
     assert words in err
@@ -148,7 +148,7 @@ def test_the_bundle_of_a_lab_of_system_containers_stays_and_what_was_prepared_of
     assert [path.name for path in (cache / "bundles").iterdir()] == [new.short]
 
 
-def test_two_bundles_must_be_told_apart(source, cache, capfd):
+def test_show_needs_a_name_if_there_are_several_bundles(source, cache, capfd):
     lab(capfd, "bundle", "create", "--from", str(source))
     lab(capfd, "bundle", "create", "--from", str(source), "--os", "linux")
     code, _, err = lab(capfd, "bundle", "show")

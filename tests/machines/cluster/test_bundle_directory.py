@@ -71,7 +71,7 @@ def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
     )
 
 
-def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source):
+def test_everything_wrong_with_a_directory_is_reported_at_once(store, source):
     (source / "linux-amd64" / "kubelet").unlink()
     (source / "linux-amd64" / "kubletd").write_bytes(parts.elf("x"))
     (source / "linux-amd64" / "runc").write_text("#!/bin/sh\n")
@@ -117,7 +117,9 @@ def test_layers_that_docker_has_linked_together_are_found(store, source):
 
 
 @pytest.mark.parametrize("flushed", [0, 1], ids=["the-locks", "a-blob"])
-def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(flushed, store, source, monkeypatch):
+def test_a_full_disk_is_reported_with_a_hint_and_leaves_nothing(
+    flushed, store, source, monkeypatch
+):
     flush, flushes = os.fsync, itertools.count()
 
     def fill(descriptor):
@@ -234,7 +236,7 @@ def test_a_pipe_is_never_waited_for(store, source, path, words):
         ("other/kubelet", "unknown program 'linux-amd64/other'"),
     ],
 )
-def test_odd_names_are_said_before_anything_is_copied(store, source, path, words):
+def test_odd_names_are_reported_before_anything_is_copied(store, source, path, words):
     parts.put(source / "linux-amd64" / path, parts.elf("x"))
     (source / "linux-amd64" / "runc").unlink()
     said = refused(store, source)
@@ -250,7 +252,7 @@ def test_plugins_behind_a_link_are_taken(store, source):
     assert parts.create(store, source) == plain
 
 
-def test_a_file_in_place_of_a_directory_is_said(store, source):
+def test_a_file_in_place_of_a_directory_is_reported(store, source):
     shutil.rmtree(source / "images")
     (source / "images").touch()
     assert "'images' is not a directory" in refused(store, source)
@@ -261,7 +263,7 @@ def test_a_directory_of_any_name_makes_the_same_bundle(store, source):
     assert parts.create(store, source.rename(source.with_name(os.fsdecode(b"\xff\xfe")))) == plain
 
 
-def test_a_directory_that_cannot_be_read_is_said(store, source, monkeypatch):
+def test_an_unreadable_directory_is_reported(store, source, monkeypatch):
     plugins = source / "linux-amd64" / "cni"
     plugins.chmod(0)
     if os.access(plugins, os.R_OK):  # root reads everything
@@ -274,7 +276,7 @@ def test_a_directory_that_cannot_be_read_is_said(store, source, monkeypatch):
     plugins.chmod(0o700)
 
 
-def test_a_file_that_changes_while_it_is_copied_is_said(store, source, monkeypatch):
+def test_a_file_that_changes_while_it_is_copied_is_reported(store, source, monkeypatch):
     kubelet = source / "linux-amd64" / "kubelet"
     keep = Scratch.keep
 
@@ -480,7 +482,7 @@ def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, m
     ],
     ids=["twice", "wrong"],
 )
-def test_what_a_manifest_says_is_quoted_by_its_beginning(entry):
+def test_only_the_beginning_of_a_manifests_text_is_quoted(entry):
     blob = json.dumps({"sha256": "0" * 64, "size": 1})
     rest = f'"manifest": {blob}, "config": {blob}, "source": "it"'
     image = entry.replace("REST", rest).replace("LONG", "word " * 3000)

@@ -130,7 +130,7 @@ def test_a_blob_that_shrinks_while_a_medium_is_written_leaves_none(store, made, 
     assert list((store.directory(made) / "media").iterdir()) == []
 
 
-def test_no_room_is_said_before_anything_is_written(store, made, monkeypatch):
+def test_too_little_space_is_reported_before_anything_is_written(store, made, monkeypatch):
     class Full:
         f_bavail = 1
         f_frsize = 4096

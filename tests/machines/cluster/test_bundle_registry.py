@@ -114,7 +114,7 @@ def test_an_index_that_names_an_image_again_and_again_is_pulled_once(registry, p
     assert len(pull("again")) == 1
 
 
-def test_a_manifest_that_says_another_size_is_refused(registry, pull):
+def test_a_manifest_with_another_size_is_refused(registry, pull):
     image = parts.Image(NAME)
     registry.push_image("huge/pause", image)
     index = parts.index([{**image.entry(), "size": 1 << 45}])
@@ -210,7 +210,7 @@ def test_without_skopeo_the_package_is_named(into, monkeypatch):
     assert refused.value.hint == "apt-get install skopeo"
 
 
-def test_a_disk_that_gets_full_is_said_with_the_cure(pull, new_program):
+def test_a_full_disk_is_reported_with_a_hint(pull, new_program):
     new_program(
         "skopeo",
         f'case $* in *copy*) ;; *) exec {shutil.which("skopeo")} "$@" ;; esac\n'
@@ -239,7 +239,7 @@ def test_a_layer_of_any_size_has_its_time(registry, pull, monkeypatch):
     assert max(given) == 7 * 86400
 
 
-def test_a_layer_that_is_larger_than_the_manifest_says_does_not_fill_the_disk(
+def test_a_layer_larger_than_in_the_manifest_does_not_fill_the_disk(
     registry, pull, into, monkeypatch
 ):
     image = parts.Image("endless")

@@ -111,7 +111,7 @@ def test_what_a_topology_needs_and_the_bundle_lacks_is_named(whole, scenario, go
     assert lacking == ((said,) if said else ())
 
 
-def test_all_that_is_missing_is_said_at_once_before_anything_is_made(whole):
+def test_everything_missing_is_reported_at_once_before_anything_is_made(whole):
     bare = without(whole, "runc", "pause", "kubelet.exe")
     with pytest.raises(PreflightError) as refused:
         rules.require(bare, decided("overlay", whole))

@@ -190,7 +190,7 @@ def test_a_killed_download_is_gone_on_with(store, site, tmp_path):
     assert not partial(store)
 
 
-def test_a_disk_that_gets_full_is_said_and_what_came_stays(store, site, monkeypatch):
+def test_a_full_disk_is_reported_and_downloaded_files_are_kept(store, site, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(download, "_free", lambda _: 20)
         with pytest.raises(PreflightError, match="0 MiB are free") as refused:

@@ -69,7 +69,7 @@ def test_what_the_api_and_ps_answer_is_read() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["calico-vxlan", "calico-bgp", "calico-bgp-tor"])
-def test_of_what_is_as_it_should_be_nothing_is_told(scenario: str) -> None:
+def test_objects_as_intended_have_no_findings(scenario: str) -> None:
     intent = intent_of(scenario)
     assert told(intent, seen(intent)) == []
     assert told(replace(intent, kubernetes=None), seen(intent, pools={})) == []
@@ -113,7 +113,7 @@ def test_a_node_s_own_autonomous_system_is_wrong_or_lacking() -> None:
 @pytest.mark.parametrize(
     ("states", "observed"), [((), "it does not run"), (("T",), "stopped by a signal")]
 )
-def test_a_felix_that_does_nothing_is_told(states: tuple[str, ...], observed: str) -> None:
+def test_an_idle_felix_is_reported(states: tuple[str, ...], observed: str) -> None:
     intent = intent_of("calico-vxlan")
     facts_of = seen(intent)
     facts_of["worker2"] = NodeFacts("linux", "", calico=CalicoFacts(felix=states))

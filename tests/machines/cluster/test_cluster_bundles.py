@@ -59,7 +59,7 @@ def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(
     assert chosen(tmp_path, without_windows(overlay)).manifest == linux
 
 
-def test_without_one_for_windows_that_is_said(store, source, tmp_path, overlay):
+def test_a_missing_windows_bundle_is_reported(store, source, tmp_path, overlay):
     made(store, source, "1.36.1", "linux")
     with pytest.raises(PreflightError, match="has programs for linux and windows"):
         chosen(tmp_path, overlay)

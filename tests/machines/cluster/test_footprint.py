@@ -143,7 +143,7 @@ def test_without_the_declaration_it_is():
     assert found == {"stray-route", "tunnel-port-dropped"}
 
 
-def test_what_is_amiss_is_told_all_the_same():
+def test_a_wrong_route_is_reported_beside_the_add_ons_own():
     machine = node(intent_of("calico-vxlan"))
     facts = seen(machine)
     lost = tuple(route for route in facts.routes if route.device != BLACKHOLE)
@@ -154,7 +154,7 @@ def test_what_is_amiss_is_told_all_the_same():
         assert kinds(found) == {kind}, kind
 
 
-def test_a_table_of_nobody_s_name_is_told_beside_calico_s():
+def test_an_unknown_table_is_reported_beside_calicos():
     machine = node(intent_of("calico-vxlan"))
     foreign = tuple(replace(barrier, table="firewall-1") for barrier in seen(machine).barriers)
     facts = replace(seen(machine), barriers=foreign)

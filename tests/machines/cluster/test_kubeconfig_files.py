@@ -65,7 +65,7 @@ def test_an_export_replaces_an_export_and_nothing_else(tmp_path):
         assert path.read_bytes() == content
 
 
-def test_a_context_that_an_earlier_version_merged_is_told_when_its_lab_goes(tmp_path, capsys):
+def test_a_context_merged_by_an_earlier_version_is_reported_when_its_lab_goes(tmp_path, capsys):
     directory = tmp_path / "labs" / "x"
     directory.mkdir(parents=True)
     os.mkfifo(directory / "kubeconfig")

@@ -156,7 +156,7 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path):
     assert world.ran("kubeadm join") == ["worker1"]
 
 
-def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path):
+def test_a_node_that_rejoins_gets_its_autonomous_system_again(tmp_path):
     one, world = brought_up("calico-bgp-tor", tmp_path)
     world.applied.clear()
     del world.nodes["worker1"]
@@ -200,7 +200,7 @@ def test_a_control_plane_joins_once_the_one_before_serves(tmp_path):
     assert serves[0] < joins[0]
 
 
-def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_path):
+def test_a_failure_has_the_command_its_machine_its_output_and_its_meaning(tmp_path):
     one, world = begun("overlay")
     world.broken = {
         "kubeadm init": "first line\n[ERROR Swap]: running with swap on is not supported"
@@ -213,7 +213,7 @@ def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_pa
     assert "first line / [ERROR Swap]" in text
 
 
-def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(tmp_path, monkeypatch):
+def test_a_node_that_never_gets_ready_is_reported_with_condition_and_log(tmp_path, monkeypatch):
     one, world = begun("overlay")
     world.ready = False
     monkeypatch.setattr("lab.machines.cluster.linux.bring_up.READY_SECONDS", 0.05)

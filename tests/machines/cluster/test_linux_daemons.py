@@ -113,7 +113,7 @@ def test_daemons_start_in_the_order_of_their_stages(intent, world, tmp_path):
     ],
     ids=["ended", "never ready", "not installed"],
 )
-def test_one_that_does_not_start_is_told(log, facts, said, world, tmp_path):
+def test_a_daemon_that_does_not_start_is_reported(log, facts, said, world, tmp_path):
     world.machines["master1"].logs["/run/keepalived/log"] = log
     for name, value in facts.items():
         getattr(world, name).update(value)

@@ -283,7 +283,7 @@ def node(**condition: str) -> dict:
         (node(status="False"), "NotReady:"),
     ],
 )
-def test_a_nodes_condition_is_told_in_words_where_it_is_asked_for(seen, said):
+def test_an_unready_nodes_condition_is_described(seen, said):
     assert node_condition(seen) == said
     nodes = {"b": node(status="False")} | ({"a": seen} if seen else {})
     assert unready_nodes(nodes, ["a"]) == ({} if said == "Ready" else {"a": said})
@@ -332,7 +332,7 @@ def test_a_daemon_set_is_there_when_every_node_has_it(seen, missing):
     assert daemon_set_rollout(net, "net", pods) == missing
 
 
-def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path):
+def test_dns_that_does_not_start_is_reported_with_its_pods(tmp_path):
     one = case("overlay")
     world = World(("master",))
     waiting = {"waiting": {"reason": "ErrImageNeverPull"}}

@@ -101,7 +101,7 @@ def test_a_command_gets_its_words_as_they_are_and_runs_unless_it_need_not(hand, 
     hand.run((made,))  # a second mkdir would fail
 
 
-def test_a_failed_command_tells_its_last_words(hand):
+def test_a_failed_command_is_reported_with_its_last_lines(hand):
     with pytest.raises(BrokenError, match=r"on 'here': exit code 7: one / two") as caught:
         hand.run((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), hint="think"),))
     assert caught.value.hint == "think"
@@ -145,7 +145,7 @@ def test_a_service_is_started_only_when_it_has_to_be(hand, units):
     assert starts("two", "activating")
 
 
-def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(hand, units):
+def test_a_service_that_does_not_start_is_reported_with_its_log_and_meaning(hand, units):
     (units / "broken").touch()
     with pytest.raises(BrokenError, match=r"systemctl restart x\.service.*unknown flag"):
         hand.run((SystemdUnit("x.service", "one"),))

@@ -176,7 +176,7 @@ FILES = sorted(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_scenario_becomes_what_its_file_says(name):
+def test_a_scenario_becomes_its_golden_file(name):
     check_golden(CASES / name, made(name), made(LIKE[name]) if name in LIKE else None)
 
 

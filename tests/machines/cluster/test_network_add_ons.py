@@ -183,7 +183,7 @@ def test_every_linux_node_has_every_image(scenario):
             assert names >= {*IMAGES, *OPERATOR_IMAGES}
 
 
-def test_what_nobody_has_run_is_said_of_clusters_alone():
+def test_only_a_cluster_with_windows_is_marked_unverified():
     made = case("calico-bgp")
     unverified = addons()["calico-bgp"].unverified
     assert "Calico's operator" in unverified(made.intent)

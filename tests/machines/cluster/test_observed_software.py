@@ -76,7 +76,9 @@ def test_what_could_not_be_asked_is_not_judged() -> None:
         ("subnet", "", "wrong-subnet"),
     ],
 )
-def test_each_is_told_by_itself_with_its_node(question: str, answer: str, kind: str) -> None:
+def test_each_finding_is_reported_separately_with_its_node(
+    question: str, answer: str, kind: str
+) -> None:
     software = read({**SAID, question: answer})
     facts = {"worker1": NodeFacts("linux", "", software=software)}
     (found,) = SoftwareCheck().in_lab(LabLook(intent(), facts))
@@ -86,7 +88,7 @@ def test_each_is_told_by_itself_with_its_node(question: str, answer: str, kind: 
     assert first_hop(found, path("master", "worker2")) is None
 
 
-def test_full_is_told_of_where_it_is_mounted() -> None:
+def test_a_full_disk_is_reported_with_its_mount_point() -> None:
     (mounted,) = read({**SAID, "disks": f"head\n{FULL}"}).full  # type: ignore[union-attr]
     assert mounted == "/var/log/my pods"
 
@@ -102,7 +104,7 @@ def test_a_lab_without_kubernetes_is_not_judged() -> None:
     assert list(SoftwareCheck().in_lab(LabLook(bare, {"worker1": facts}))) == []
 
 
-def test_a_dns_that_is_scaled_to_nothing_is_told_of_the_first_control_plane_alone() -> None:
+def test_dns_scaled_to_zero_is_reported_for_the_first_control_plane_only() -> None:
     own = "FLANNEL_SUBNET=10.244.0.1/24"
     assert seen("master", dns_replicas=0, subnet=own) == ["dns-scaled-down on master"]
     assert seen("worker1", dns_replicas=0) == []
@@ -125,7 +127,7 @@ def test_a_dns_without_pods_concerns_who_asks_for_names() -> None:
     assert first_hop(found, path("worker1", "worker2")) is None
 
 
-def test_a_stopped_containerd_is_told_apart_from_other_programs() -> None:
+def test_a_stopped_containerd_is_distinguished_from_other_programs() -> None:
     whole = intent()
     facts = {"worker1": NodeFacts("linux", "", units=(Unit("containerd", "inactive"),))}
     flow = path("worker1", "worker2").flow

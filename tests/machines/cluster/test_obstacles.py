@@ -92,7 +92,7 @@ def test_a_scheduler_has_stopped_when_its_lease_ran_out_by_other_leases(schedule
     assert bool(stopped_scheduler(leases)) == stopped
 
 
-def test_no_lease_of_a_scheduler_says_nothing():
+def test_a_schedulers_missing_lease_proves_nothing():
     assert stopped_scheduler({}) is None
     assert stopped_scheduler({"apiserver": lease("2026-11-28T15:00:00.000000Z")}) is None
 

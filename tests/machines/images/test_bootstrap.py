@@ -93,7 +93,7 @@ def test_mirror_of_the_inventory_is_used(job):
     assert [one.line() for one in found] == ["deb http://near.example/debian bookworm main"]
 
 
-def test_progress_is_told_and_chatter_is_not(job):
+def test_progress_is_shown_and_other_output_is_not(job):
     told: list[str] = []
     job = BuildJob(replace(job.inputs, say=told.append), job.scratch, None)
     for line in ("I: extracting archives...", "I: success in 4 seconds", "Get:1 x y", "W: odd..."):

@@ -110,7 +110,7 @@ def test_proxy_is_asked_but_not_for_hosts_without(web, tmp_path):
     assert web.asked[-1] == ("/near", None)
 
 
-def test_no_room_is_said_before_the_first_byte(web, tmp_path, monkeypatch):
+def test_too_little_space_is_reported_before_the_first_byte(web, tmp_path, monkeypatch):
     web.files["/disk"] = CONTENT
     full = os.statvfs(tmp_path)
 
@@ -251,7 +251,7 @@ def test_neither_address_nor_account_is_on_a_command_line(web, tmp_path, monkeyp
     assert not any("secret" in command or "http" in command for command in commands)
 
 
-def test_a_program_is_told_the_inventorys_proxies_and_no_others():
+def test_a_program_gets_the_inventorys_proxies_and_no_others():
     assert PLAIN.environment() == {}
     told = Web({}, {"https": "http://proxy:1", "no_proxy": "near"}).environment()
     assert {name for name in told if told[name]} == {"https_proxy", "no_proxy"}

@@ -65,7 +65,7 @@ def test_image_is_built_shown_and_kept(inventory, capfd):
 )
 @needs_qemu
 @pytest.mark.usefixtures("inventory")
-def test_refusal_says_what_to_do_and_ends_with_its_code(arguments, code, words, capfd):
+def test_refusal_has_a_hint_and_its_exit_code(arguments, code, words, capfd):
     ended, _, err = lab(capfd, "image", *arguments)
     assert ended == code
     assert words in err

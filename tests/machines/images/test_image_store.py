@@ -216,7 +216,7 @@ def test_gc_takes_links_and_what_cannot_be_read_and_follows_nothing(image_store,
     assert not [path for path in directory.iterdir() if path.name.startswith(".")]
 
 
-def test_a_cache_with_other_things_in_it_is_said(image_store, tmp_path):
+def test_a_cache_with_foreign_files_is_reported(image_store, tmp_path):
     image_store.get("tiny", print)
     (tmp_path / "cache/roots").write_bytes(b"")
     with pytest.raises(StateError, match=r"looking into '.*roots'"):
@@ -303,7 +303,7 @@ def test_gc_leaves_what_is_being_built(image_store, tmp_path):
     builds.communicate()
 
 
-def test_list_says_of_every_recipe_what_there_is(image_store, tmp_path):
+def test_list_shows_every_recipe_with_its_image(image_store, tmp_path):
     recipe(tmp_path, "other")
     (tmp_path / "recipes/broken").mkdir()
     (tmp_path / "recipes/broken/image.yaml").write_text("name: broken\n")
@@ -315,7 +315,7 @@ def test_list_says_of_every_recipe_what_there_is(image_store, tmp_path):
     assert found["broken"].state == "unusable"
 
 
-def test_no_room_is_said_before_anything_is_made(image_store, tmp_path, monkeypatch):
+def test_too_little_space_is_reported_before_anything_is_made(image_store, tmp_path, monkeypatch):
     class Full:
         f_bavail = 0
         f_frsize = 4096

@@ -81,7 +81,7 @@ DISK = bytes(510) + b"\x55\xaa"
         (UDF_ALONE.ljust(FIRST, b"\0"), "it is a UDF volume without ISO 9660"),
     ],
 )
-def test_what_is_no_medium_is_told_by_its_first_bytes(first, words, tmp_path):
+def test_a_file_that_is_no_medium_is_identified_by_its_first_bytes(first, words, tmp_path):
     path = tmp_path / "image.iso"
     path.write_bytes(first)
     with pytest.raises(PreflightError, match=words) as refused:

@@ -108,7 +108,7 @@ def test_shipped_recipes_are_those_that_the_page_lists():
 
 
 @pytest.mark.parametrize("case", sorted(BROKEN.glob("*.yaml")), ids=lambda path: path.stem)
-def test_broken_recipe_says_where_and_what(case, tmp_path):
+def test_broken_recipe_is_reported_with_its_position(case, tmp_path):
     own = tmp_path / "debian-12"
     own.mkdir()
     (own / recipes.FILE).write_bytes(case.read_bytes())

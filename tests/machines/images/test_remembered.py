@@ -101,7 +101,7 @@ def test_an_optional_file_that_nobody_has_given_is_left_out(tmp_path, media):
     assert made_from.find("openssh") is None
 
 
-def test_the_same_file_by_another_path_is_what_the_inventory_says(tmp_path, media):
+def test_the_inventorys_file_at_another_path_is_accepted(tmp_path, media):
     (tmp_path / "link").symlink_to(media["iso"])
     for path in (tmp_path / "link", tmp_path / "x" / ".." / "iso"):
         (tmp_path / "x").mkdir(exist_ok=True)
@@ -110,7 +110,7 @@ def test_the_same_file_by_another_path_is_what_the_inventory_says(tmp_path, medi
 
 
 @pytest.mark.parametrize(("name", "said"), [("", "it is not a file"), ("gone.iso", "No such file")])
-def test_what_is_no_file_is_said(name, said, tmp_path):
+def test_a_path_that_is_no_file_is_reported(name, said, tmp_path):
     images = {RECIPE.name: ImageSource(url=str(tmp_path / name))}
     with pytest.raises(PreflightError, match=said):
         ImageInputs(RECIPE, Inventory(images=images), tmp_path).check()

@@ -49,7 +49,7 @@ def test_light_tree_has_owners_modes_and_no_secret_that_others_can_read():
     assert all(member.mode == 0o755 for name, member in found.items() if name in {"etc", "root"})
 
 
-def test_light_tree_says_who_the_machine_is():
+def test_light_tree_names_the_machine():
     assert text(WHO, "etc/hostname") == "node1\n"
     assert "127.0.1.1 node1" in text(WHO, "etc/hosts")
     assert text(WHO, "root/.ssh/authorized_keys") == "ssh-ed25519 AAAA lab\n"

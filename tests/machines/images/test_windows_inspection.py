@@ -136,7 +136,7 @@ def test_oldest_revision_that_will_do_is_taken():
     assert choose(server("2022", revision=0), STANDARD).revision == 0
 
 
-def test_medium_without_windows_is_told_by_what_is_on_it():
+def test_medium_without_windows_is_identified_by_its_content():
     for names, words in (
         ((".disk", "casper", "EFI", "boot"), "is a Linux medium"),
         (("images", "images/pxeboot", "EFI", "isolinux"), "is a Linux medium"),
@@ -168,7 +168,7 @@ def test_medium_without_windows_is_told_by_what_is_on_it():
         ("[Channel]\nVolume\n", True, "evaluation"),
     ],
 )
-def test_channel_is_told_by_the_edition_file_and_by_the_images(text, evaluation, expected):
+def test_channel_is_identified_by_the_edition_file_and_the_images(text, evaluation, expected):
     assert channel(text, [image(1, evaluation=evaluation)]) == expected
 
 
@@ -188,7 +188,7 @@ def test_evaluation_is_known_by_edition_or_name():
 RECIPES = {"b-2022": STANDARD, "a-2019": OLDER, "c": WantedImage("2022", "datacenter", "desktop")}
 
 
-def test_every_recipe_is_told_whether_the_medium_serves_it():
+def test_every_recipe_is_listed_with_whether_the_medium_fits_it():
     assert uses(medium(image(1)), RECIPES) == (
         Use("a-2019", OLDER.name, "it is a medium of Windows Server 2022"),
         Use("b-2022", STANDARD.name, ""),

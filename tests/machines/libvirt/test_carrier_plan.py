@@ -97,7 +97,7 @@ TEXT = st.text(min_size=1, max_size=120)
 
 
 @given(lab=st.from_regex(r"[a-z0-9-]{1,40}", fullmatch=True), owner=TEXT, directory=TEXT)
-def test_an_alias_says_whose_a_device_is_and_fits_whatever_the_names(lab, owner, directory):
+def test_an_alias_names_a_devices_owner_and_fits_for_any_names(lab, owner, directory):
     whole = replace(OWNER, lab=lab, owner=owner, directory=Path(directory), expires=18e8)
     alias = write_alias(whole)
     assert len(alias.encode()) <= 255

@@ -28,7 +28,7 @@ def test_what_does_not_go_over_ssh_is_left_as_it_is(uri):
     assert quiet_uri(uri) == uri
 
 
-def test_ssh_never_asks_on_a_terminal_and_what_the_inventory_says_is_kept():
+def test_ssh_never_prompts_and_keeps_the_inventorys_options():
     assert query("qemu+ssh://hv1/system")["no_tty"] == ["1"]
     found = query("qemu+ssh://ann@hv1:2222/system?keyfile=/k%20ey&no_verify=1&command=/my/ssh")
     wanted = {"keyfile": ["/k ey"], "no_verify": ["1"], "command": ["/my/ssh"]}
@@ -46,12 +46,12 @@ def test_an_error_is_one_line_without_libvirt_s_own_repetition():
     assert reason(Exception("internal error: no\n  such thing")) == "no such thing"
 
 
-def test_controllers_are_told_apart_and_stay_the_same():
+def test_controllers_are_distinguished_and_stay_the_same():
     assert controller_id("one") == controller_id("one") != controller_id("two")
     assert "one" not in controller_id("one")
 
 
-def test_machines_cloned_from_one_template_are_told_apart(monkeypatch):
+def test_machines_cloned_from_one_template_are_distinguished(monkeypatch):
     here = controller_id("one")
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="another"))
     assert controller_id("one") != here

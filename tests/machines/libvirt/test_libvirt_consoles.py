@@ -170,7 +170,7 @@ PHASES = (
         ),
     ],
 )
-def test_phases_are_told_as_the_console_shows_them(heard, phases):
+def test_phases_are_reported_as_the_console_shows_them(heard, phases):
     told = InstallationConsole(PHASES, "all done")
     assert [told.hear(piece) for piece in heard] == phases
     assert told.phase == next(of_piece[0] for of_piece in reversed(phases) if of_piece)

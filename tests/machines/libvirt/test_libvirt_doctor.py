@@ -68,7 +68,7 @@ def judge(
     return {one.check: one for one in found}
 
 
-def test_good_hypervisor_has_nothing_to_mend():
+def test_good_hypervisor_has_nothing_to_fix():
     found = judge()
     assert {one.level for one in found.values()} == {"ok"}
     assert list(found) == [
@@ -132,12 +132,12 @@ def test_figure_is_judged(check, level, seen, facts, given):
     assert (found.level, seen in found.seen) == (level, True), found
 
 
-def test_nothing_is_said_of_what_is_not_known():
+def test_an_unknown_value_is_not_reported():
     found = judge(replace(GOOD, trials=(NO_KVM, TCG), inside=ShellFacts(None, "no", "do", None)))
     assert not {"nested", "mtu", "clock"} & set(found)
 
 
-def test_management_range_that_is_partly_used_is_told_with_a_free_one():
+def test_partly_used_management_range_is_reported_with_a_free_one():
     networks = (("lan", IPv4Network("10.201.5.0/24")), ("other", IPv4Network("10.202.0.0/16")))
     found = judge(replace(GOOD, networks=networks))["management"]
     assert found.level == "warn"
@@ -215,7 +215,7 @@ def test_anything_else_is_an_error(printed):
         (b"\xff\x00\x1b[2JSeaBIOS (version 1.16.2)\r\n", "its firmware begins"),
     ],
 )
-def test_guest_that_does_not_come_to_its_end_is_told(said, where):
+def test_guest_that_does_not_finish_is_reported(said, where):
     judged = host.judge_trial("kvm", said, "and then stops")
     assert not judged.works
     assert judged.detail == f"no guest runs with KVM: {where}, and then stops"

@@ -168,7 +168,7 @@ def test_the_drive_of_a_layer_is_found_by_its_file():
 
 
 # SECURITY.md: A hypervisor's users are not kept apart.
-def test_what_an_object_says_of_its_owner_is_read_back():
+def test_the_owner_in_an_objects_metadata_is_read_back():
     owner = replace(OWNER, machine="worker1", made_from="abc", expires=1_800_000_000.0)
     assert ownership.read_owner(documents.domain(SPEC, ownership.owner_xml(owner))) == owner
 

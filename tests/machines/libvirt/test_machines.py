@@ -38,7 +38,7 @@ def test_what_machines_cannot_have_is_ovn_without_a_cluster_and_a_cluster_withou
     assert bool(unfit(intent)) == lacks
 
 
-def test_the_refusal_says_why_and_what_can_be_had():
+def test_the_refusal_has_the_reason_and_the_alternatives():
     with pytest.raises(PreflightError, match="need commands once they are ready") as raised:
         require_fit(compile_scenario("ovn", real=True).intent)
     assert raised.value.hint == "'--provider netns' brings it up in network namespaces"
@@ -92,7 +92,7 @@ def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(name, 
         require_packages(intent, lambda _: recipe.bootstrap.packages)
 
 
-def test_every_topology_that_is_said_to_have_clusters_exists():
+def test_every_topology_listed_with_clusters_exists():
     assert set(topologies()) >= set(addons())
 
 

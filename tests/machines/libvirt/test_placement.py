@@ -46,7 +46,7 @@ def answer(case: Any) -> object:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_a_lab_is_placed_or_refused_as_its_case_says(path):
+def test_a_lab_is_placed_or_refused_as_expected(path):
     case = json.loads(path.read_text(encoding="utf-8"))
     assert answer(case) == case["expected"]
 

@@ -139,7 +139,7 @@ def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(lab
     assert keyring.pins(lab, "win1") is None
 
 
-def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab):
+def test_a_machine_is_not_contacted_before_it_printed_its_keys(lab):
     decided = placement.LibvirtLayout(
         {"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",)
     )
@@ -173,7 +173,7 @@ def clone(lab, monkeypatch):
 KEYS = "hybridlab: key ssh-ed25519 AAAA\r\nhybridlab: certificate " + "AB" * 32 + "\r\n"
 
 
-def test_a_clone_is_pinned_by_what_it_says_and_its_medium_taken_away(clone):
+def test_a_clone_is_pinned_by_its_printed_keys_and_its_medium_is_removed(clone):
     said = iter(["", "hybridlab: phase specialize\r\n", KEYS, f"{KEYS}hybridlab: phase ready\r\n"])
     windows.pin_keys(clone.host, clone.recipe, lambda: next(said))
     assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 AAAA", "ab" * 32)
@@ -239,7 +239,7 @@ def test_further_cards_make_the_same_digest_as_in_earlier_versions(tmp_path, mon
     assert recipe.digest().startswith("429a380774795acb")
 
 
-def test_a_clone_is_told_language_time_and_time_server_of_its_images_recipe(lab, monkeypatch):
+def test_a_clone_gets_language_time_zone_and_time_server_of_its_images_recipe(lab, monkeypatch):
     shipped = recipes.load("windows-server-2022")
     assert shipped.windows is not None
     told = {
@@ -341,7 +341,7 @@ def test_media_of_recipes_stay_on_a_hypervisor_and_others_go():
     assert not images.is_current_medium(name, ["cd" * 32])
 
 
-def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round():
+def test_a_missing_medium_is_reported_with_its_node_and_an_alternative():
     def check(image: str) -> None:
         raise PreflightError("looking", f"{image} is not there", "get it")
 

@@ -190,7 +190,7 @@ def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(tmp_path, monk
     assert [one.check for one in preflight.examine(tmp_path)] == ["root"]
 
 
-def test_a_warning_of_the_oom_killer_says_what_to_try(tmp_path, monkeypatch):
+def test_a_warning_of_the_oom_killer_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "can_lower_oom_score", lambda: False)
     found = [one for one in preflight.examine(tmp_path) if one.check == "OOM scores"]
     assert all("CAP_SYS_RESOURCE" in one.hint for one in found)

@@ -130,7 +130,7 @@ def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before()
 
 
 @pytest.mark.parametrize(("cpus", "told"), [(1, "0\n"), (3, "0-2\n")])
-def test_a_machine_is_told_how_many_processors_it_has(cpus, told):
+def test_a_machine_sees_its_number_of_processors(cpus, told):
     files = container.first_process(512, cpus)
     (online,) = (text for path, text in files.items() if path.endswith("/online"))
     assert online == told

@@ -71,7 +71,7 @@ def passed(tap: Tap, sight: Sight) -> str:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_it_is_said_where_the_probe_was_last_seen(path):
+def test_the_place_where_the_probe_was_last_seen_is_reported(path):
     case = read(path)
     seen, said = judged(case, taken(case))
     expected = case["expected"]
@@ -123,7 +123,7 @@ CUT: dict[str, tuple[str, Callable[[InnerPacket], int], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("name", "kept", "expected"), CUT.values(), ids=CUT)
-def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(name, kept, expected):
+def test_a_partial_exchange_is_reported_with_the_side_that_stopped(name, kept, expected):
     case = {**read(next(path for path in CASES if path.stem == name)), "answered": False}
 
     def keeps(frame: Frame) -> int:
@@ -156,7 +156,7 @@ BLIND: dict[str, tuple[str, tuple[tuple[str, str], ...], str]] = {
 
 
 @pytest.mark.parametrize(("blind", "answers_at", "expected"), BLIND.values(), ids=BLIND)
-def test_where_nothing_can_be_captured_nothing_is_said_to_be_lost(blind, answers_at, expected):
+def test_nothing_is_reported_lost_where_nothing_can_be_captured(blind, answers_at, expected):
     case = {**read(next(case for case in CASES if case.stem == POD_TO_POD)), "answered": False}
 
     def seen(tap: Tap, frame: Frame) -> bool:

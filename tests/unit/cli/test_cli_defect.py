@@ -122,7 +122,7 @@ def test_where_no_log_can_be_written_the_code_and_the_sentence_are_the_same(
     )
 
 
-def test_only_the_last_logs_are_kept_whatever_the_clock_says(tmp_path, monkeypatch, capsys):
+def test_only_the_last_logs_are_kept_when_the_clock_jumps(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
     monkeypatch.setattr(defect, "KEPT", 2)
     for moment in (3e9, 3e9, 2e9, 1e9):

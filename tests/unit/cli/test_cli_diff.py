@@ -96,7 +96,7 @@ PAINTING, FORGED = "\x1b[2J\x1b]0;owned\x07\x9b31m", "\nforged\r\nforged"
 
 
 # SECURITY.md: Control characters do not reach the terminal.
-def test_what_a_result_says_neither_paints_the_terminal_nor_adds_a_line(state, capsys):
+def test_control_characters_of_a_result_do_not_reach_the_terminal(state, capsys):
     words = PAINTING + FORGED
     results = tuple(
         replace(result, detail=result.detail + words, repeat="curl x | sh")
@@ -161,7 +161,7 @@ def test_the_json_of_a_run_has_every_cell_whole(runs, capsys):
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("words", [[], ["--json"]])
-def test_a_run_whose_files_are_gone_is_told(words, capsys):
+def test_a_run_with_missing_files_is_reported(words, capsys):
     told = said(["1-first", *words], BROKEN, capsys)
     assert "report of run '1-first' of lab 'it': '" in told
     assert "cannot be read: no such file or directory" in told
@@ -169,6 +169,6 @@ def test_a_run_whose_files_are_gone_is_told(words, capsys):
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_run_that_never_was_is_told_with_those_that_were(capsys):
+def test_an_unknown_run_is_refused_with_the_known_ones(capsys):
     assert "it has no run '3'" in (told := said(["3"], WRONG_USAGE, capsys))
     assert "one of: 1-first, 2-second" in told

@@ -24,7 +24,7 @@ def run(*words: str, **environment: str | None) -> Result:
     )
 
 
-def test_valid_file_is_said_to_be_valid():
+def test_valid_file_is_reported_as_valid():
     done = run("inventory", "check", str(EVERYTHING))
     assert done.return_value == 0
     assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
@@ -63,7 +63,7 @@ def test_file_of_the_environment_is_checked():
     assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
 
 
-def test_no_file_at_all_is_told(tmp_path, monkeypatch):
+def test_a_missing_file_is_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run(
         *("inventory", "check"), HYBRIDLAB_INVENTORY=None, XDG_CONFIG_HOME=None, HOME=str(tmp_path)
@@ -98,7 +98,7 @@ FOUND = (
         (FOUND[:1], 0, "labs can run here; 0 warnings"),
     ],
 )
-def test_doctor_says_what_mends_and_whether_labs_can_be_had(found, code, last, monkeypatch):
+def test_doctor_shows_fixes_and_whether_labs_are_possible(found, code, last, monkeypatch):
     monkeypatch.setattr(providers, "examine", lambda *_: found)
     done = run("doctor")
     assert done.return_value == code

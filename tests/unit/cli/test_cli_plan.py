@@ -15,7 +15,7 @@ from lab.scenario.loader import find
 DEAD = "the lab is broken: 'bird' on 'master' has ended; the end of its log:\n    one\n    two"
 
 
-def test_a_reason_of_many_lines_is_told_once():
+def test_a_reason_of_many_lines_is_printed_once():
     decisions = [Decision("holder", "run", DEAD), Decision("network", "run", DEAD)]
     assert list(step_lines(decisions)) == [
         f"  holder   run   {DEAD}",
@@ -23,7 +23,7 @@ def test_a_reason_of_many_lines_is_told_once():
     ]
 
 
-def test_a_reason_of_one_line_is_told_of_every_step():
+def test_a_reason_of_one_line_is_printed_for_every_step():
     decisions = [Decision(step, "run", "new") for step in ("holder", "ready")]
     assert list(step_lines(decisions)) == ["  holder  run   new", "  ready   run   new"]
 
@@ -47,7 +47,7 @@ def test_a_reason_of_one_line_is_told_of_every_step():
         ),
     ],
 )
-def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(real, told):
+def test_real_hypervisors_are_not_shown_with_addresses_of_emulated_ones(real, told):
     drawn = compile_scenario("k8s-libvirt-1-2-2,compute.os=linux", real=real)
     assert list(between_lines(drawn.plan, drawn.intent)) == told
 
@@ -74,7 +74,7 @@ def test_how_many_scenarios_have_errors(files, told, tmp_path, monkeypatch, caps
     assert capsys.readouterr().err == told
 
 
-def test_the_plan_says_why_its_steps_are_unknown_and_exits_with_4(tmp_path, monkeypatch, capsys):
+def test_a_plan_with_unknown_steps_has_the_reason_and_exits_with_4(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
 
     def refused(_prepared):

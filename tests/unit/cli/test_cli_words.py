@@ -74,7 +74,7 @@ def test_words_that_are_passed_on_may_be_empty(capsys):
     ],
     ids=lambda words: words[0][:9],
 )
-def test_a_word_of_any_length_is_told_in_a_line(words, capsys):
+def test_a_word_of_any_length_is_quoted_in_one_line(words, capsys):
     said = refused(words, capsys)
     assert "xxx...(10,00" in said
     assert len(said) < 500

@@ -408,7 +408,7 @@ def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
     )
 
 
-def test_what_a_path_does_not_need_is_only_told_beside_it() -> None:
+def test_a_difference_that_the_path_does_not_need_is_shown_beside_it() -> None:
     every = (*SERVICE, *ON_POD, *ON_NODE, *PROXY)
     near, others = of_objects(path("worker2-p1", "master-p1"), every, "master")
     assert near == []

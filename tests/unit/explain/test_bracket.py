@@ -115,7 +115,7 @@ def test_what_was_changed_on_the_way_comes_before_where_it_is_lost() -> None:
     assert ranks(find_bracket(lost, INTENT)) == [AT, AT, NEXT, NEXT]
 
 
-def test_who_does_not_say_its_mac_is_looked_at() -> None:
+def test_the_owner_of_an_unanswered_address_is_looked_at_next() -> None:
     address = next(
         bare(pod.address)
         for machine in INTENT.machines

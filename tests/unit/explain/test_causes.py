@@ -184,7 +184,7 @@ def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
     assert one.finding.place == backend
 
 
-def test_a_lab_that_cannot_be_compared_says_where_it_is_lost() -> None:
+def test_a_lab_that_cannot_be_compared_gets_the_place_of_the_loss() -> None:
 
     def compare(_: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         raise BrokenError("comparing", "the holder is gone")

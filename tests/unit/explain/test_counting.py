@@ -56,7 +56,7 @@ QUIET: list[tuple[str, Counts, Counts]] = [
 @pytest.mark.parametrize(
     ("before", "after"), [one[1:] for one in QUIET], ids=[one[0] for one in QUIET]
 )
-def test_counters_say_nothing_of(before: Counts, after: Counts) -> None:
+def test_no_loss_is_reported_for(before: Counts, after: Counts) -> None:
     assert lost(PATH, counted(before), counted(after)) == ()
 
 
@@ -86,7 +86,7 @@ def test_the_way_back_is_looked_at_too() -> None:
 
 
 @pytest.mark.parametrize("name", [DROPPED, "eth0 sent errors"])
-def test_a_device_of_the_path_that_drops_is_told_once(name: str) -> None:
+def test_a_dropping_device_on_the_path_is_reported_once(name: str) -> None:
     before, after = counted({"worker1": {name: 1}}), counted({"worker1": {name: 8}})
     (found,) = lost(PATH, before, after)
     assert (found.kind, found.hop, found.node) == ("packets-dropped", *CARDS[0])

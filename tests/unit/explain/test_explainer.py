@@ -78,7 +78,7 @@ ON_ONE = "pod-pod/controller-01-p1/controller-02-p1/tcp-small"
 
 
 @pytest.mark.parametrize(("harm", "kind"), ON_A_HYPERVISOR)
-def test_what_is_wrong_between_hypervisors_is_told_of_what_goes_there(
+def test_a_difference_between_hypervisors_is_reported_only_for_paths_that_cross_it(
     harm: Harm, kind: str
 ) -> None:
     seen = whole(lab("kubeinit")[1])
@@ -103,7 +103,7 @@ def test_a_card_that_is_down_goes_before_the_port_that_hears_nothing() -> None:
         *("calico-bgp", "calico-bgp-tor", "upstream-vrrp", "kubeinit"),
     ],
 )
-def test_of_a_lab_as_intended_nothing_is_said(name: str) -> None:
+def test_a_lab_as_intended_has_no_findings(name: str) -> None:
     _, intent, matrix = lab(name)
     explainer = Explainer(intent, whole(intent))
     assert explainer.elsewhere() == ()
@@ -302,7 +302,7 @@ def test_routes_that_felix_makes_by_a_wrong_pool_are_no_causes_beside_it() -> No
     assert _causes([block, default]) == [block, default]
 
 
-def test_one_mac_twice_is_told_of_the_one_that_should_not_have_it() -> None:
+def test_a_duplicate_mac_is_reported_for_the_machine_that_should_not_have_it() -> None:
     seen = overlay()
     taken = seen["worker2"].link("eth0")
     assert taken is not None
@@ -312,7 +312,7 @@ def test_one_mac_twice_is_told_of_the_one_that_should_not_have_it() -> None:
     assert findings("overlay", seen, IN_POD) == ()
 
 
-def test_one_mac_twice_is_told_before_the_virtual_gateways_that_both_then_hold() -> None:
+def test_a_duplicate_mac_ranks_before_the_gateways_that_both_machines_hold() -> None:
     """Candidates with one MAC do not hear each other."""
     _, intent, _ = lab("upstream-vrrp")
     seen = whole(intent)
@@ -326,7 +326,7 @@ def test_one_mac_twice_is_told_before_the_virtual_gateways_that_both_then_hold()
     assert [one.kind for one in found][:2] == ["duplicate-mac", "duplicate-address"]
 
 
-def test_a_node_with_anothers_pod_cidr_is_told_so_and_not_of_its_wrong_route() -> None:
+def test_a_duplicate_pod_cidr_is_reported_and_the_wrong_route_it_causes_is_not() -> None:
     other = lab("overlay")[1].machine("worker2").bridge
     assert other is not None
     seen = with_address(overlay(), "master", "cni0", *other.addresses)
@@ -334,7 +334,7 @@ def test_a_node_with_anothers_pod_cidr_is_told_so_and_not_of_its_wrong_route() -
     assert told(findings("overlay", seen, TO_W2)) == [("duplicate-pod-cidr", "master")]
 
 
-def test_a_pod_with_anothers_address_is_told_on_its_node() -> None:
+def test_a_duplicate_pod_address_is_reported_on_its_node() -> None:
     pods = lab("overlay")[1].machine("worker1").pods
     taken, seen = next(pod.address for pod in pods if pod.name == "worker1-p1"), overlay()
     first, *others = seen["master"].pods or ()

@@ -207,7 +207,7 @@ REFUSED = [
     REFUSED,
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )
-def test_what_cannot_be_done_says_why_and_where_it_can(  # noqa: PLR0913, PLR0917  a case has as many columns
+def test_an_impossible_fault_is_refused_with_the_reason_and_alternatives(  # noqa: PLR0913, PLR0917  a case has as many columns
     name: str, kind: str, node: str, peer: str, happened: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
@@ -216,7 +216,7 @@ def test_what_cannot_be_done_says_why_and_where_it_can(  # noqa: PLR0913, PLR091
     assert hint in raised.value.hint
 
 
-def test_where_nobody_says_the_first_machine_and_peer_are_taken() -> None:
+def test_the_first_machine_and_peer_are_the_defaults() -> None:
     fault, lab = FAULTS["route-missing"], bare_intent_of("overlay")
     assert registry.choose(fault, lab, "trying") == FaultSite("master", ("worker1",))
     assert registry.choose(fault, lab, "trying", peer="master") == FaultSite("worker1", ("master",))

@@ -136,7 +136,7 @@ def test_a_rule_speaks_of_its_own_chain_or_of_the_table_as_a_whole(
     assert word.names(deviation(thing)) == named
 
 
-def test_counters_that_stand_still_say_nothing() -> None:
+def test_unchanged_counters_are_not_reported() -> None:
     text = COUNTERS.format(**NONE)
     assert kernel_words([KernelSaid("worker1", "", text, text)]) == ()
 
@@ -179,7 +179,7 @@ BY_CARD = RouteQuestion("10.244.1.4", "10.244.3.4", "tcp", 8080, False, "cni0", 
         ("RTNETLINK answers: Network is unreachable", True),
     ],
 )
-def test_a_route_is_told_where_it_is_none_or_another(answer: str, drops: bool | None) -> None:
+def test_a_missing_or_different_route_is_reported(answer: str, drops: bool | None) -> None:
     words = kernel_words([KernelSaid("worker1", routes=((BY_CARD, answer),))])
     assert [word.drops for word in words] == ([] if drops is None else [drops])
     for word in words:
@@ -224,7 +224,7 @@ OTHER_NETWORK = replace(deviation(DeviceSubject("flannel.4096", "tunnel")), attr
         ("Filtered VLAN", "", None),
     ],
 )
-def test_a_component_of_windows_says_why_it_drops(
+def test_a_component_of_windows_reports_why_it_drops(
     reason: str, meaning: str, about: Difference | None
 ) -> None:
     drop = PacketDrop("tcpip.sys", "inbound", 1, reason)

@@ -157,7 +157,7 @@ CASES = [
     CASES,
     ids=[f"{case[1]}-{number}" for number, case in enumerate(CASES)],
 )
-def test_what_is_wrong_is_told_of_the_packets_that_meet_it(  # noqa: PLR0913, PLR0917  a case has as many columns
+def test_a_difference_is_reported_for_the_packets_that_meet_it(  # noqa: PLR0913, PLR0917  a case has as many columns
     harm: Callable[[Seen], Seen],
     kind: str,
     fault: str,
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_told_of_the_packets_that_meet_it(  # noqa: PLR0913, PL
         assert findings("ovn", seen, name) == (), name
 
 
-def test_what_stands_in_the_databases_is_shown_and_mended_where_they_are() -> None:
+def test_a_difference_in_the_databases_is_shown_and_fixed_on_their_machine() -> None:
     _, intent, _ = lab("ovn")
     (found, *_) = findings("ovn", stale(whole(intent), "worker1"), SERVICE)
     assert found.place == "master"
@@ -192,6 +192,6 @@ def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:
     assert list(select_machines(intent, walk(intent, asked_for))) == ["master", "worker1"]
 
 
-def test_of_machines_that_were_not_seen_nothing_is_said() -> None:
+def test_unobserved_machines_have_no_findings() -> None:
     _, intent, _ = lab("ovn")
     assert Explainer(intent, {}).elsewhere() == ()

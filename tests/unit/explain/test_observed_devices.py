@@ -25,7 +25,7 @@ def test_the_route_of_the_lowest_metric_counts() -> None:
     assert found == (Route("default", "eth0", "10.9.176.1"),)
 
 
-def test_a_route_whose_device_is_down_says_so() -> None:
+def test_a_route_whose_device_is_down_is_marked() -> None:
     (found,) = linux.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
     assert found.device == "eth0 (down)"
 
@@ -37,7 +37,7 @@ def test_a_link_without_carrier_is_up_and_carries_nothing() -> None:
     assert (found.up, found.carrier) == (True, False)
 
 
-def test_a_tunnel_that_learns_is_told() -> None:
+def test_a_learning_tunnel_is_reported() -> None:
     entry = {"ifname": "v", "linkinfo": {"info_kind": "vxlan", "info_data": {"learning": True}}}
     assert linux.learning([entry]) == ("v",)
 
@@ -153,7 +153,7 @@ udp UNCONN 0 0 127.0.0.1:323 0.0.0.0:*
 """
 
 
-def test_a_computer_tells_of_its_programs_and_pods() -> None:
+def test_a_computers_facts_include_its_programs_and_pods() -> None:
     found = facts(COMPUTER, "")
     assert [(unit.name, unit.state) for unit in found.units] == [
         ("kubelet", "activating, restarted 7 times"),

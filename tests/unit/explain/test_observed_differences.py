@@ -38,21 +38,21 @@ def test_a_node_as_intended_shows_no_difference() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["name"])
-def test_what_differs_is_told_first(way) -> None:
+def test_the_difference_is_the_first_finding(way) -> None:
     found = differences(WORKER, changed(way["changes"]))
     expected = [(way["kind"], way["object"])] if way["kind"] else []
     assert [(one.kind, one.object) for one in found][:1] == expected
     assert all(one.node == "worker1" and one.shows and one.mends for one in found)
 
 
-def test_a_card_that_is_down_is_all_that_is_told_of_what_hangs_on_it() -> None:
+def test_a_card_that_is_down_hides_what_depends_on_it() -> None:
     (way,) = (way for way in WAYS if "takes its routes with it" in way["name"])
     assert [difference.kind for difference in differences(WORKER, changed(way["changes"]))] == [
         "link-down"
     ]
 
 
-def test_of_two_that_differ_at_once_one_is_told_first() -> None:
+def test_of_two_differences_one_is_the_first_finding() -> None:
     named = [way for way in WAYS if way["kind"]]
     pairs = list(combinations(named, 2))[::7]
     tried = 0
@@ -93,7 +93,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
     assert kinds - elsewhere == {way["kind"] for way in WAYS} - {""}
 
 
-def test_what_a_node_could_not_be_asked_is_told_with_the_reason() -> None:
+def test_an_unanswered_query_is_reported_with_the_reason() -> None:
     text = WORKER1.replace("@@@= 0\n\n@@@ forwarding", "@@@= absent ip\n\n@@@ forwarding")
     assert dict(facts(text, "").absent)["proxy"] == "there is no 'ip'"
     assert not facts(text, "").unread
@@ -107,7 +107,7 @@ def test_answers_that_were_cut_off_anywhere_are_no_facts(at: int) -> None:
         facts(WORKER1[:at], "")
 
 
-def test_a_tool_that_fails_says_so_in_its_own_words() -> None:
+def test_a_failing_tool_is_reported_with_its_own_message() -> None:
     text = WORKER1.replace("@@@= 0\n\n@@@ iptables", "@@@= 1\n\n@@@ iptables")
     complaint = "\n@@@ nftables\nError: Could not process rule: Operation not permitted\n"
     why = dict(facts(text, complaint).absent)["nftables"]
@@ -143,7 +143,7 @@ def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
 
 
 @pytest.mark.room
-def test_an_end_that_has_not_heard_of_the_new_mac_is_told() -> None:
+def test_entries_with_a_peers_old_mac_are_reported() -> None:
     whole = intent("overlay")
     peer = replace(HEALTHY.tunnels[0], mac="7a:00:00:00:00:03")
     there = {"worker1": HEALTHY, "worker2": NodeFacts("linux", "", tunnels=(peer,))}
@@ -185,7 +185,7 @@ def test_services_that_kube_proxy_has_chains_for_come_back_when_it_is_ended() ->
     assert missing.mends != emptied.mends
 
 
-def test_counters_that_rose_are_told_the_largest_first() -> None:
+def test_risen_counters_are_listed_largest_first() -> None:
     before = NodeFacts("linux", "", counters=(Counter("a", 1), Counter("b", 1), Counter("c", 9)))
     after = replace(before, counters=(Counter("a", 2), Counter("b", 9), Counter("c", 9)))
     new = replace(after, counters=(*after.counters, Counter("d", 3)))
@@ -193,7 +193,7 @@ def test_counters_that_rose_are_told_the_largest_first() -> None:
 
 
 @pytest.mark.room
-def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_its_name() -> None:
+def test_a_kubernetes_pod_with_a_duplicate_address_is_named() -> None:
     whole = intent("overlay")
     one, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")
 
@@ -239,7 +239,7 @@ def test_with_no_holder_or_two_the_intent_stays() -> None:
         assert with_held_gateways(VRRP, observed) == VRRP
 
 
-def test_a_gateway_that_nobody_holds_is_told_of_the_machine_that_should() -> None:
+def test_a_gateway_without_a_holder_is_reported_for_the_machine_that_should_hold_it() -> None:
     machine = VRRP.machine("master1")
     found = [
         difference

@@ -59,7 +59,7 @@ NEIGHBOURS = """IP                                            MAC               
 """
 
 
-def test_a_switch_says_what_is_plugged_in_and_what_it_drops() -> None:
+def test_a_switch_lists_its_ports_and_its_drops() -> None:
     found = switching(SWITCH, {"br-ex": FLOWS}, NEIGHBOURS)
     assert found.settings == {"ovn-encap-ip": "10.20.0.11"}
     assert [(port.name, port.bridge, port.logical, port.remote) for port in found.ports] == [
@@ -82,7 +82,7 @@ FLOWS_OF_OVN = """ table=254, priority=2,recirc_id=0 actions=drop
 """
 
 
-def test_a_flow_beside_those_of_ovn_is_told_from_them() -> None:
+def test_a_foreign_flow_is_distinguished_from_ovns() -> None:
     put_in = " table=8, priority=300,udp,nw_dst=10.244.1.4,tp_dst=8080 actions=drop\n"
     assert switching(SWITCH, {"br-int": FLOWS_OF_OVN}, "").flows == ()
     (flow,) = switching(SWITCH, {"br-int": FLOWS_OF_OVN + put_in}, "").flows
@@ -123,7 +123,7 @@ BINDINGS = dump(
 )
 
 
-def test_databases_say_what_each_switch_balances_by_itself_and_by_its_groups() -> None:
+def test_databases_list_each_switchs_own_and_group_balancers() -> None:
     found = databases(northbound(uuid("g"), uuid("l2")), CHASSIS, ENCAPS, BINDINGS)
     (switch,) = found.switches
     ends = (End("10.0.1.4", 8080), End("10.0.2.4", 8080))

@@ -174,7 +174,7 @@ def test_policies_in_iptables_written_after_kube_proxys_source() -> None:
     assert (far.backends, far.own, far.kept, far.lost) == ((), (HOME, AWAY), True, True)
 
 
-def test_tables_that_iptables_told_of_are_not_told_again_by_nft() -> None:
+def test_tables_listed_by_iptables_are_not_listed_again_by_nft() -> None:
     text = (CASES / "kube-proxy-iptables.txt").read_text()
     rules = nft("kube-proxy-iptables-as-nft.json", iptables.tables(text))
     assert rules.barriers == ()
@@ -201,7 +201,7 @@ def test_flannels_masquerade_spares_its_own_network(name: str) -> None:
     assert {"10.244.0.0/16", "224.0.0.0/4"} <= set(found.spared)
 
 
-def test_barriers_are_told_with_the_command_that_takes_them_away() -> None:
+def test_barriers_are_reported_with_the_command_that_removes_them() -> None:
     tunnel, pod = saved("flannel-iptables.txt").barriers[::-1]
     first, second = sorted((tunnel, pod), key=lambda one: str(one.subject))
     assert str(first.subject) == "iptables table filter, chain FORWARD"

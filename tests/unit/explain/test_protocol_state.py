@@ -72,7 +72,7 @@ def shut(name: str, node: str, peer: str) -> Seen:
     return session(seen, peer, node, "start", "Active Socket: Connection refused")
 
 
-def test_what_bird_says_of_its_sessions_is_read_and_nothing_else() -> None:
+def test_only_birds_sessions_are_read_from_its_output() -> None:
     assert linux.read_sessions(BIRDC) == (
         SeenSession("to-master", "up", "Established"),
         SeenSession("to-worker1", "start", "Active Socket: Connection refused"),
@@ -81,7 +81,7 @@ def test_what_bird_says_of_its_sessions_is_read_and_nothing_else() -> None:
     assert linux.read_sessions("") == ()
 
 
-def test_in_a_mesh_the_end_that_has_shut_a_session_is_told_from_both_sides() -> None:
+def test_in_a_mesh_the_end_that_shut_a_session_is_named_from_both_sides() -> None:
     seen = shut("calico-bgp", "worker1", "win1")
     seen = without_routes(seen, "worker1", block("calico-bgp", "win1"))
     seen = without_routes(seen, "win1", block("calico-bgp", "worker1"))
@@ -124,7 +124,7 @@ def test_sessions_with_a_machine_that_is_lost_are_missed_by_nobody(name: str, lo
                 assert len(list(BgpSessionsCheck().in_lab(LabLook(left, shut_too)))) == 1
 
 
-def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> None:
+def test_a_session_that_stays_down_ranks_after_its_cause() -> None:
     seen = session(whole(lab("calico-bgp")[1]), "worker1", "win1", "start", "Active")
     id_ = "pod-pod/worker1-p1/win1-p1/tcp-small"
     assert told(findings("calico-bgp", seen, id_)) == [("session-waiting", "worker1")]
@@ -165,7 +165,7 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     assert "win2" in looked[1]
 
 
-def test_a_machine_beside_the_path_that_has_anothers_mac_is_told_before_what_is_counted() -> None:
+def test_a_duplicate_mac_off_the_path_ranks_before_counters() -> None:
     name, id_ = "overlay", "pod-pod/master-p1/worker1-p1/tcp-small"
     _, intent, _ = lab(name)
     twin = next(interface.mac for interface in intent.machine("worker1").interfaces)
@@ -201,7 +201,7 @@ def arp_rule(address: str) -> tuple[Barrier, ...]:
     return nftables.read([{"chain": chain}, rule], but=frozenset()).barriers
 
 
-def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
+def test_a_silent_gateway_is_reported_for_its_holder() -> None:
     name = "upstream-vrrp"
     seen = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.11.1"))
     for id_ in (
@@ -224,7 +224,7 @@ def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
     assert findings(name, others, "pod-pod/node009-p1/node001-p1/tcp-small") == ()
 
 
-def test_a_gateway_that_nobody_holds_is_told_where_it_is_asked_for() -> None:
+def test_a_gateway_without_a_holder_is_reported_where_it_is_needed() -> None:
     name = "upstream-vrrp"
     seen = whole(lab(name)[1])
     card = seen["master1"].link("eth1")
@@ -239,7 +239,7 @@ def test_a_gateway_that_nobody_holds_is_told_where_it_is_asked_for() -> None:
 DNS_BARRED = (Barrier(ChainSubject("ip", "x", "input"), "a rule", ports=(53, 53)),)
 
 
-def test_a_services_nodes_dns_is_told_of_names_that_pods_and_nodes_ask_for() -> None:
+def test_the_services_nodes_dns_is_reported_for_queries_of_pods_and_nodes() -> None:
     name = "kubeinit"
     seen = broken(whole(lab(name)[1]), "services", barriers=DNS_BARRED)
     for source in ("compute-03-p1", "controller-02"):

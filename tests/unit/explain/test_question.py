@@ -76,7 +76,7 @@ def told(explanation: Explanation) -> list[str]:
     return to_text("overlay", explanation).splitlines()
 
 
-def test_what_works_is_said_to_work_and_no_log_is_read() -> None:
+def test_a_working_cell_is_reported_as_working_without_reading_logs() -> None:
     world = World()
     explanation = world.explained("worker1-p1", "win1-p1")
     assert explanation.well
@@ -139,7 +139,7 @@ def test_what_kubernetes_promises_to_refuse_is_as_expected_and_no_finding() -> N
     assert "to where it ends: Service nobody has no backends" in text[-1]
 
 
-def test_a_refusal_that_is_not_the_one_expected_says_what_was_and_by_which_rule() -> None:
+def test_an_unexpected_refusal_is_reported_with_the_expected_one_and_its_rule() -> None:
     explanation = World("services", no_reply).explained("master-p1", "nobody")
     assert not explanation.well
     text = told(explanation)
@@ -172,7 +172,7 @@ def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
         assert f"    agree:  {agree}" in "\n".join(told(replace(explanation, bracket=bracket)))
 
 
-def test_logs_of_the_machines_on_the_path_are_told_beside_the_finding() -> None:
+def test_logs_of_machines_on_the_path_are_shown_beside_the_finding() -> None:
     logs = (
         Evidence("worker1/bird/log", f"started\n{LOST}\n{LOST}\n".encode()),
         Evidence("worker1/bird/bird.conf", LOST.encode()),
@@ -209,7 +209,7 @@ def test_only_the_end_of_a_long_log_is_searched_and_lines_are_counted_from_its_b
     assert (found.match.times, found.match.number + 1) == (1, content.count("\n"))
 
 
-def test_of_many_log_lines_the_first_are_told() -> None:
+def test_only_the_first_of_many_log_lines_are_shown() -> None:
     logs = tuple(Evidence(f"worker1/bird{number}/log", LOST.encode()) for number in range(8))
     text = told(World(fault=no_reply, logs=logs).explained("worker1-p1", "win1-p1"))
     assert text[-1] == "    and 3 more (--json has all of it)"
@@ -260,7 +260,7 @@ def test_counters_are_asked_where_no_state_differs() -> None:
         ("worker1-p1", "...", "there are client"),
     ],
 )
-def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
+def test_an_endpoint_given_by_address_or_with_port_is_shown_by_name(
     source: str, target: str, meant: str
 ) -> None:
     _, _, matrix = lab("overlay")
@@ -296,7 +296,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
     assert "marginal: on win1, card eth0: eth0 received dropped" in to_text("overlay", found)
 
 
-def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() -> None:
+def test_a_difference_on_the_path_of_a_green_cell_is_shown_but_is_no_finding() -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     buffer = of_state(SettingSubject("ipv4/tcp_rmem"), "256", made="4096")

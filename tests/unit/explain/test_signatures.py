@@ -17,7 +17,7 @@ def test_every_signature_has_its_case_and_no_case_is_left_over():
     assert [one.id for one in table()] == list(CASES)
 
 
-def test_a_line_is_told_by_its_own_signature_alone():
+def test_a_line_matches_only_its_own_signature():
     told = {name: [one.id for one in match([case["line"]])] for name, case in CASES.items()}
     assert told == {name: [name] for name in CASES}
 
@@ -27,7 +27,7 @@ def test_a_near_miss_is_left_alone():
         assert name not in {one.id for one in match([case["near_miss"]])}
 
 
-def test_every_entry_says_everything_and_no_hole_is_left_in_cause_and_cure():
+def test_every_entry_is_complete_and_cause_and_hint_have_no_unfilled_fields():
     for one in table():
         assert all((one.of, one.pattern, one.cause, one.hint, one.source, one.versions)), one.id
         assert not one.cause.endswith("."), one.id
@@ -58,7 +58,7 @@ def test_what_is_found_in_a_log_has_its_place_and_how_often():
     assert str(found) == f"{found.place}: {found.match}\n  {line}\n"
 
 
-def test_what_the_line_says_stands_in_cause_and_cure():
+def test_values_of_the_line_appear_in_cause_and_hint():
     (found,) = match([CASES["node-name-forbidden"]["line"]])
     assert found.cause == "kubelet calls itself WIN1, but its certificate is for win1"
     assert str(found) == f"{found.cause}; try: {found.hint}"

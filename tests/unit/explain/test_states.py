@@ -290,7 +290,7 @@ def test_routes_of_daemons_are_left_out_where_there_are_daemons() -> None:
     assert compare_states(state(), now) != ()
 
 
-def test_what_mends_a_mac_adds_the_neighbours_that_went_with_it() -> None:
+def test_the_fix_of_a_mac_restores_the_neighbours_lost_with_it() -> None:
     there = {"neighbours": "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:07 PERMANENT \n"}
     made, now = (
         state(links=json.dumps([LINK | {"address": mac}]), **neighbours)
@@ -304,7 +304,7 @@ def test_what_mends_a_mac_adds_the_neighbours_that_went_with_it() -> None:
 
 
 @pytest.mark.parametrize("flag", ["NOARP", "REACHABLE"])
-def test_a_neighbour_with_another_mac_says_which(flag: str) -> None:
+def test_a_neighbour_with_another_mac_is_reported_with_that_mac(flag: str) -> None:
     entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"
     now = state(neighbours=entry.format(2, flag))
     (found,) = compare_states(state(neighbours=entry.format(1, "PERMANENT")), now)

@@ -87,7 +87,7 @@ def test_a_pair_of_the_matrix_is_the_same_cell_among_every_pair():
         (CaptureRequest("master-p1", "win1-p1", family="dns"), "families that have it: pod-pod"),
     ],
 )
-def test_a_wrong_name_is_told_with_what_there_is(asked, said):
+def test_a_wrong_name_is_refused_with_the_known_ones(asked, said):
     with pytest.raises(UsageError) as refused:
         ids(asked)
     assert said in str(refused.value)
@@ -191,7 +191,7 @@ def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path):
     assert kept.exists()
 
 
-def test_captures_have_the_order_in_which_they_were_made_whatever_the_clock_says(desk, monkeypatch):
+def test_captures_keep_their_order_when_the_clock_jumps(desk, monkeypatch):
     desk.up(scenario_text=find("overlay").read_text())
     monkeypatch.setattr(capture, "files", lambda _: [("01-master-p1-eth0.pcapng", b"packets")])
     opened = open_lab("overlay", desk.providers, desk.store)

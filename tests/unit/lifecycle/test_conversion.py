@@ -118,7 +118,7 @@ def test_topology_and_nodes_can_be_chosen_where_the_file_has_none():
         ("kind-by-default", {"linux": 3}, "--linux"),
     ],
 )
-def test_what_the_file_says_cannot_be_asked_for_too(case, options, option):
+def test_an_option_set_in_the_file_cannot_be_given_as_well(case, options, option):
     with pytest.raises(UsageError) as caught:
         converted(case, **options)
     assert "the file says it already" in caught.value.happened

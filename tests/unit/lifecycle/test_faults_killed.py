@@ -96,7 +96,7 @@ def bench(request, tmp_path):
     made.store.close()
 
 
-def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(bench):
+def test_a_fault_killed_at_any_point_is_shown_by_status_and_removed_by_heal(bench):
     assert bench.put_in()
     assert bench.broken == {place for place, _ in bench.does}
     assert bench.told() == [(bench.fault, True)]

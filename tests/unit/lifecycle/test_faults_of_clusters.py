@@ -145,7 +145,7 @@ LINK_DOWN = FaultRequest("pod-link-down", "worker1", "worker1-p1")
 ASKED = ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small")
 
 
-def test_where_faults_can_be_put_in_is_told_of_what_is_there(there, real):
+def test_possible_faults_are_listed_for_the_machines_that_run(there, real):
     pods = real.machine("worker2").pods
     kept = replace(real.machine("worker2"), pods=pods[:1])
     machines = tuple(kept if machine.name == "worker2" else machine for machine in real.machines)
@@ -156,7 +156,7 @@ def test_where_faults_can_be_put_in_is_told_of_what_is_there(there, real):
     assert [one.node for one in found["wrong-vni"]] == ["master", "worker1", "worker2"]
 
 
-def test_of_a_lab_that_sleeps_it_is_told_what_is_planned(there):
+def test_possible_faults_of_a_sleeping_lab_are_those_of_its_plan(there):
     cluster(there).state, said = "suspended", []
     assert possible(there, said.append)["pod-link-down"]
     assert "is not running" in said[0]
@@ -211,7 +211,7 @@ def test_no_command_out_of_the_journal_is_run(there):
     assert present(there) == ()
 
 
-def test_a_fault_of_an_older_lab_waits_for_the_api_to_say_what_pods_have(there):
+def test_a_fault_of_an_older_lab_waits_for_the_pods_addresses_from_the_api(there):
     from_older_lab(there, "pod-link-down", "worker1", "worker1-p1")
     cluster(there).lost = True
     with pytest.raises(BrokenError, match="asking the API server"):
@@ -301,7 +301,7 @@ def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
     assert {path.name for path in there.handle.directory.iterdir()} == {"lock"}
 
 
-def test_what_a_failed_command_says_at_length_is_told_by_its_beginning(there):
+def test_only_the_beginning_of_a_failed_commands_output_is_shown(there):
     put_in(there, FaultRequest("service-rules-missing", "worker1"), print)
     cluster(there).says = f"/dev/stdin:1:1: Error: no such chain\n{'^' * 5000}\n@1"
     with pytest.raises(BrokenError) as raised:
@@ -356,7 +356,7 @@ def renamed(intent: Intent, pod: str, name: str) -> Intent:
     return replace(intent, machines=machines)
 
 
-def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(drawn):
+def test_a_fault_of_a_missing_pod_fails_and_its_undo_does_nothing(drawn):
     own = f"gone-{uuid4()}"  # no process of a cluster beside this test has it
     line = FaultCommand(own, "echo 'it is' done")
     moved = from_nodes(FaultChange((line,), (line,)), renamed(drawn.intent, "worker1-p1", own))

@@ -173,7 +173,7 @@ def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest():
     assert raised.value.hint == f"did you mean '{CELL}'?"
 
 
-def test_the_small_lab_is_written_where_it_is_told_and_is_a_valid_scenario(tmp_path):
+def test_the_small_lab_is_written_to_the_given_path_and_is_a_valid_scenario(tmp_path):
     then = cell_of(DEAD_NODE, CELL)
     small = make_small(DEAD_NODE, then, tmp_path, None, None)
     assert (small.lab, small.file) == ("repro-overlay", tmp_path / "repro" / "repro-overlay.yaml")
@@ -209,7 +209,7 @@ def test_a_run_kept_without_its_scenario_is_refused(tmp_path):
         ("unexpected-pass", "known-limit", 0, "it does not reproduce"),
     ],
 )
-def test_what_came_of_it_is_said_and_is_the_exit_code(then, now, code, words):
+def test_the_outcome_is_printed_and_is_the_exit_code(then, now, code, words):
     found = judge(then, now)
     assert found[0] == code
     assert words in found[1]

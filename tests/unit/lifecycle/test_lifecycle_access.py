@@ -65,7 +65,7 @@ def test_a_wrong_machine_is_refused_with_the_nearest_and_a_pod_as_one(verb):
     assert caught.value.hint == "lab shell overlay worker1-p1"
 
 
-def test_the_console_is_joined_or_what_it_has_said_is_printed(computers):
+def test_the_console_is_attached_or_its_output_is_printed(computers):
     assert lab("console", "overlay", "worker1", "--log").stdout == "login: \n"
     assert lab("console", "overlay", "worker1").return_value == 0
     assert [call.verb for call in computers.calls[-2:]] == ["console_log", "console"]
@@ -113,7 +113,7 @@ def test_a_pipe_that_becomes_a_link_meanwhile_is_written_into_and_the_link_is_no
 
 
 @pytest.mark.parametrize("verb", ["ssh", "exec", "shell"])
-def test_a_machine_of_a_lab_that_sleeps_is_not_reached_and_it_is_said_what_wakes_it(
+def test_a_machine_of_a_sleeping_lab_is_refused_with_the_command_that_wakes_it(
     verb, computers, monkeypatch
 ):
     def refused(*_):

@@ -23,7 +23,7 @@ def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_to_be_mended(tmp_path, monkeypatch):
+def test_a_full_disk_is_a_failed_check(tmp_path, monkeypatch):
     monkeypatch.setattr(capacity, "NEEDED_BYTES", 1 << 60)
     level, seen, hint = of(tmp_path)
     assert level == "fail"
@@ -32,7 +32,7 @@ def test_a_full_disk_is_to_be_mended(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["", "state.db"])
-def test_what_cannot_be_written_is_to_be_mended(tmp_path, name, monkeypatch):
+def test_an_unwritable_directory_is_a_failed_check(tmp_path, name, monkeypatch):
     (tmp_path / "state.db").touch()
     barred = tmp_path / name
     monkeypatch.setattr(os, "access", lambda path, _: path != barred)  # root may write anywhere
@@ -41,7 +41,7 @@ def test_what_cannot_be_written_is_to_be_mended(tmp_path, name, monkeypatch):
     assert "HYBRIDLAB_STATE" in hint
 
 
-def test_without_a_home_the_variable_to_set_is_said():
+def test_without_a_home_the_variable_to_set_is_named():
     found = journal({})
     assert (found.level, found.seen) == ("fail", "HOME is not set")
     assert "export HYBRIDLAB_STATE" in found.hint

@@ -69,7 +69,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
     assert len(desk.provider.world) == 2
 
 
-def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path):
+def test_a_lab_of_another_state_directory_is_reported_and_left_alone(desk, tmp_path):
     desk.up()
     (token,) = desk.provider.world
     other = tmp_path / "other"
@@ -82,7 +82,7 @@ def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path
     assert len(desk.provider.world) == 1
 
 
-def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(desk, monkeypatch):
+def test_a_failed_down_is_reported_and_can_be_repeated(desk, monkeypatch):
     desk.up()
 
     def fail(*_, **__):

@@ -113,7 +113,7 @@ def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(desk,
     assert "plan.json" in members(gather(desk.opened(), tmp_path))
 
 
-def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk):
+def test_an_unwritable_archive_is_refused_with_another_name_to_give(desk):
     desk.up()
     with pytest.raises(StateError) as refused:
         gather(desk.opened(), Path("/proc/none.tar.gz"))
@@ -212,13 +212,13 @@ def test_no_secret_of_the_lab_or_the_inventory_is_in_any_member(
             assert secret.encode() not in content, name
 
 
-def test_a_provider_that_raises_is_told_and_the_rest_is_there(told_of):
+def test_a_provider_error_is_recorded_and_the_rest_is_collected(told_of):
     found = told_of([Evidence("one.txt", b"1"), RuntimeError("no more")])
     assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"RuntimeError: no more\n"
 
 
-def test_a_provider_that_is_stuck_is_left_and_told(told_of, monkeypatch):
+def test_a_stuck_provider_is_abandoned_and_recorded(told_of, monkeypatch):
     stuck = threading.Event()
     monkeypatch.setattr(evidence, "SLOW_EVIDENCE_SECONDS", 0.2)
     monkeypatch.setattr(evidence, "SLACK_SECONDS", 0.0)
@@ -234,7 +234,7 @@ def test_all_of_it_has_an_end(told_of, monkeypatch):
     assert b"the time limit for all evidence was reached: 0.3 s" in found["fake/stopped.txt"]
 
 
-def test_a_piece_of_ours_that_cannot_be_had_is_told(told_of, monkeypatch):
+def test_an_unavailable_own_file_is_recorded(told_of, monkeypatch):
     def broken():
         raise ValueError("no version")
 
@@ -254,7 +254,7 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(desk, tmp_path, monkey
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_failed_step_leaves_evidence_and_says_where(desk):
+def test_a_failed_step_leaves_evidence_and_prints_its_path(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError) as caught:
         desk.up()

@@ -64,7 +64,7 @@ def test_an_age_is_a_number_and_a_unit(text, seconds):
     ("seconds", "words"),
     [(0, "0 s"), (-1, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (300_000, "3 d")],
 )
-def test_an_age_is_said_in_its_largest_unit(seconds, words):
+def test_an_age_is_shown_in_its_largest_unit(seconds, words):
     assert in_words(seconds) == words
 
 
@@ -77,7 +77,7 @@ def test_a_lab_in_use_or_brought_up_again_stays(desk):
     assert len(desk.provider.world) == 1
 
 
-def test_only_labs_that_are_older_go_and_a_dry_run_says_which(desk):
+def test_only_older_labs_are_removed_and_a_dry_run_lists_them(desk):
     desk.up()
     desk.now += 3 * DAY
     desk.up("young")
@@ -535,7 +535,7 @@ CLOCKS = ("99991231-235959", "20261121-101500", "19700101-000000", "99991231-235
 """Times of successive runs and nights, as clocks that are wrong and set again give them."""
 
 
-def test_the_run_recorded_last_is_kept_whatever_the_clock_says(state):
+def test_the_run_recorded_last_is_kept_when_the_clock_jumps(state):
     ids = [f"{moment}-{suffix}" for moment, suffix in zip(CLOCKS, "dcba", strict=True)]
     for run in ids:
         add_run(state, "it", run)
@@ -546,7 +546,7 @@ def test_the_run_recorded_last_is_kept_whatever_the_clock_says(state):
     assert pruned(state, runs=1).runs == {"it": tuple(ids[2:])}
 
 
-def test_the_night_made_last_is_kept_whatever_the_clock_says(state):
+def test_the_night_made_last_is_kept_when_the_clock_jumps(state):
     nights = []
     for moment in CLOCKS:
         night = make_output(None, state, datetime.strptime(moment, FORMAT).replace(tzinfo=UTC))
@@ -599,7 +599,7 @@ def test_a_name_in_the_journal_leads_nowhere_else(state, lab, run):
     assert directories(victim) == ["runs"]
 
 
-def test_what_cannot_be_removed_is_said_and_stays_in_the_journal(state, monkeypatch, capsys):
+def test_a_failed_removal_is_reported_and_stays_in_the_journal(state, monkeypatch, capsys):
     for run in ("1", "2"):
         add_run(state, "it", run)
 

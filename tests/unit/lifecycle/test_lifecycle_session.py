@@ -93,7 +93,7 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk):
 @pytest.mark.parametrize(
     "later", ["20261121-101500-0000", "20261121-091500-7f3b", "19700101-000000-7f3b"]
 )
-def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk, later):
+def test_the_last_run_is_the_one_made_last_when_the_clock_jumps(desk, later):
     desk.up("overlay")
     lab = desk.opened()
     lab.record(run_result())
@@ -106,7 +106,7 @@ def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk, later):
     assert find_run("overlay", desk.store.directory).number == 2
 
 
-def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(desk):
+def test_faults_last_until_the_lab_is_made_again_when_the_clock_jumps(desk):
     desk.up()
     lab = desk.opened()
     desk.now -= 3600
@@ -147,7 +147,7 @@ def test_a_provider_that_does_not_exist_is_refused_with_those_that_do():
     assert caught.value.hint == "the providers are 'libvirt', 'netns', 'nspawn'"
 
 
-def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(desk):
+def test_a_lab_taken_down_meanwhile_is_reported_with_the_command_that_brings_it_up(desk):
     desk.up()
     lab = desk.opened()
     desk.down()

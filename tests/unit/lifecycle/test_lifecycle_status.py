@@ -54,7 +54,7 @@ def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk):
 STEPS = ["holder", "machines", "network", "services"]
 
 
-def test_it_says_what_stands_on_which_of_the_scenarios_hypervisors(desk):
+def test_status_lists_the_machines_of_each_hypervisor(desk):
     desk.up()
     intent = registry.intent(make_plan(load(meant("k8s-libvirt-1-2-2"))))
     found = desk.status(intent=intent)
@@ -72,7 +72,7 @@ def test_what_is_really_there_counts_more_than_the_journal(desk):
     assert desk.row().status == "up"
 
 
-def test_a_lab_that_is_being_worked_on_says_by_whom(desk):
+def test_a_locked_lab_is_shown_with_its_holder(desk):
     desk.up()
     with lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"):
         assert "'lab down overlay'" in desk.status().detail
@@ -120,11 +120,11 @@ FAULT = LabEvent(5.0, "mine", "fault", "wrong-vni on worker1")
 OTHER = LabEvent(2.0, "other", "created", "of overlay, on netns")
 
 
-def test_first_look_tells_everything_in_its_order():
+def test_the_first_look_reports_everything_in_order():
     assert list(since((), (MADE, OTHER, FAULT), 9.0)) == [MADE, OTHER, FAULT]
 
 
-def test_only_what_is_new_is_told_again():
+def test_later_looks_report_only_what_is_new():
     assert list(since((MADE,), (MADE, FAULT), 9.0)) == [FAULT]
     assert not list(since((MADE, FAULT), (MADE, FAULT), 9.0))
 

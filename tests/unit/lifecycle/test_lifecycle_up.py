@@ -21,7 +21,7 @@ from lab.state import capacity
 STEPS = ["holder", "machines", "network", "services"]
 
 
-def test_a_new_lab_comes_up_and_again_nothing_is_done_but_to_say_which_faults_it_has(desk):
+def test_a_second_up_does_nothing_but_list_the_labs_faults(desk):
     result = desk.up()
     assert result.changed
     assert [d.action for d in result.decisions] == ["run"] * 4
@@ -233,7 +233,7 @@ def test_a_lab_that_is_not_there_after_the_last_step_is_broken(desk, monkeypatch
     ("stop", "raised", "word"),
     [(signal.SIGINT, KeyboardInterrupt, "keyboard"), (signal.SIGTERM, Terminated, "SIGTERM")],
 )
-def test_told_to_stop_it_says_how_to_go_on(desk, monkeypatch, stop, raised, word):
+def test_a_stopped_up_reports_how_to_continue(desk, monkeypatch, stop, raised, word):
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: os.kill(os.getpid(), stop))
     with pytest.raises(raised):
         desk.up(command="lab up overlay --only linux")
@@ -276,7 +276,7 @@ def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(desk, t
     assert len(desk.provider.world) == 2
 
 
-def test_preview_says_what_would_run_and_touches_nothing(desk):
+def test_preview_lists_the_steps_and_changes_nothing(desk):
     before = preview(small_lab.request(), desk.provider, desk.store)
     assert [d.action for d in before] == ["run"] * 4
     assert desk.store.lab("overlay") is None

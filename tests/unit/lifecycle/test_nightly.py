@@ -231,7 +231,7 @@ def no_inventory(tmp_path, monkeypatch):
 
 @pytest.mark.room
 @pytest.mark.usefixtures("no_inventory")
-def test_the_embedded_provider_is_refused_unless_it_is_told():
+def test_the_embedded_provider_is_refused_without_consent():
     with pytest.raises(PreflightError, match="says nothing about real machines") as raised:
         nightly.choose_provider(None)
     assert raised.value.exit_code == 4
@@ -318,7 +318,7 @@ def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(paper, tmp
 
 
 @pytest.mark.parametrize("by_id", [True, False], ids=["with ids", "by their summaries"])
-def test_the_latest_night_is_the_one_run_last_whatever_the_clock_says(paper, tmp_path, *, by_id):
+def test_the_latest_night_is_the_one_run_last_when_the_clock_jumps(paper, tmp_path, *, by_id):
     days = (24, 25, 23, 22) if by_id else (22, 24, 23, 25)
     made = []
     for name, day in zip("bdac", days, strict=True):
@@ -412,7 +412,7 @@ def test_a_malformed_summary_has_no_complete_run(paper, tmp_path, part):
     assert found.complete == frozenset()
 
 
-def test_the_cause_of_a_broken_lab_is_told_everywhere(paper, tmp_path):
+def test_the_cause_of_a_broken_lab_is_in_every_report(paper, tmp_path):
     why = "bringing up lab 'nightly-a': BIRD did not start"
     paper.codes = {("up", "nightly-a"): 3}
     paper.causes = {("up", "nightly-a"): f"{why}\n"}
@@ -522,7 +522,7 @@ def run_python(
     return nightly.run_lab(("up", "x"), log, Deadline(seconds), lambda: stop)
 
 
-def test_a_command_gives_its_exit_code_and_all_it_said(monkeypatch, tmp_path):
+def test_a_command_returns_its_exit_code_and_all_output(monkeypatch, tmp_path):
     log = tmp_path / "up.log"
     assert run_python(monkeypatch, log, 'echo "$@"; echo oh >&2; exit 3', 30) == 3
     assert log.read_text() == "-P -m lab up x\noh\n"

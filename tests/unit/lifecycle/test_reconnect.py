@@ -75,7 +75,7 @@ def test_it_is_written_down_before_the_machine_goes(cutting, monkeypatch):
     assert seen == [(reconnect.CUT_OFF, "worker1", "intended")]
 
 
-def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting):
+def test_the_next_command_that_uses_the_lab_reconnects_it_and_reports_it(cutting):
     killed(cutting)
     said: list[str] = []
     with cutting.opened().used("lab test overlay", said.append):
@@ -201,7 +201,7 @@ def test_a_lab_that_has_learned_all_is_waited_for_once(name):
     assert (provider.seen, said) == (1, [])
 
 
-def test_routes_that_come_back_are_waited_for_and_told_once(monkeypatch):
+def test_returning_routes_are_waited_for_and_reported_once(monkeypatch):
     monkeypatch.setattr(reconnect, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
     there = all_healthy(intent)
@@ -230,7 +230,7 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
     assert {one.kind for one in found} == {"gateway-missing"}
 
 
-def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch):
+def test_a_route_that_does_not_return_is_reported_with_its_machine(monkeypatch):
     monkeypatch.setattr(reconnect, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
     there = all_healthy(intent)

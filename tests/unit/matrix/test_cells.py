@@ -122,7 +122,7 @@ def test_every_ordered_pair_of_different_pods_is_asked():
     assert pairs == {(a, b) for a in names for b in names if a != b}
 
 
-def test_relation_tells_own_node_from_others():
+def test_relation_distinguishes_the_own_node_from_others():
     assert cell_of("overlay", "pod-pod/win1-p1/win1-p2/tcp-small").relation == "same-node"
     assert cell_of("overlay", "pod-pod/win1-p1/win2-p1/tcp-small").relation == "other-node"
     assert cell_of("overlay", "hairpin/win1-p1/to-win1-p1/tcp-small").relation == "self"

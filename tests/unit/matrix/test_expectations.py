@@ -149,7 +149,7 @@ def test_every_verdict_has_a_case():
     assert {case["verdict"] for case in VERDICT_CASES} == set(VERDICTS)
 
 
-def test_only_a_plain_pass_says_nothing():
+def test_only_a_plain_pass_has_no_detail():
     for case in VERDICT_CASES:
         assert bool(case["detail"]) is (case["verdict"] != "pass")
     assert sorted(GREEN) == ["known-limit", "pass"]
@@ -255,7 +255,7 @@ def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it():
     assert "nodeport-local/win1-p2/win1:near-linux/tcp-small" not in made
 
 
-def test_limits_are_of_those_versions_that_they_are_said_of():
+def test_limits_apply_to_the_versions_they_name():
     plan = plan_of("services")
     affinity = [one.when for one in registry.limits(plan) if one.id == "WIN-AFFINITY"]
     assert {one.source or one.entry_node for one in affinity} == {"win2"}

@@ -71,7 +71,7 @@ def test_it_went_well_where_others_took_over_and_every_route_followed():
         (turn(3, dict(HELD)), turn(0), "master1 is away and still holds the gateway of node009"),
     ],
 )
-def test_what_went_wrong_is_told(away, back, trouble):
+def test_a_failed_failover_has_its_trouble(away, back, trouble):
     found = Failover("master1", HELD, away, back)
     assert not found.well
     assert found.trouble.startswith(trouble)

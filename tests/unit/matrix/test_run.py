@@ -93,7 +93,7 @@ def test_cells_that_were_answered_before_ctrl_c_are_judged():
     assert {result.verdict for result in results} <= {"pass", "unexpected-pass"}
 
 
-def test_failures_that_ctrl_c_left_untried_say_so():
+def test_failures_left_unretried_by_ctrl_c_are_marked():
     results = interrupted(Stopped(CELLS, dead("win1"), at=2, answered=1))
     assert len(results) == len(CELLS)
     failed = [result for result in results if result.verdict == "fail"]
@@ -147,7 +147,7 @@ def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass():
     assert len(off) == 2 * 3 * 4
 
 
-def test_retries_stop_when_the_budget_is_spent_and_say_so():
+def test_retries_stop_when_the_budget_is_spent_and_report_it():
     network = Network(CELLS, fault=dead("win1"))
     found = judged(network, replace(AT_ONCE, budget=4.0))
     failed = [result for result in found.values() if result.verdict == "fail"]
@@ -238,7 +238,7 @@ def test_lab_is_waited_for_until_every_service_and_node_has_answered():
     assert [len(asked) for asked, _ in network.sent[:3]] == [len(settled)] * 3
 
 
-def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait():
+def test_a_lab_that_does_not_settle_is_still_judged_and_cells_name_what_they_wait_for():
     found = judged(Network(CELLS, fault=dead("win1")))
     broken = found["pod-pod/master-p1/win1-p1/tcp-small"]
     assert broken.verdict == "fail"
@@ -289,7 +289,7 @@ def between(one: str, other: str) -> Callable[[Cell], bool]:
     return lambda cell: {cell.source.node, cell.target.node} == {one, other}
 
 
-def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing():
+def test_a_limit_on_a_dead_path_is_marked_as_unproven():
     found = doubted(between("win1", "worker1"))
     hidden = found["node-pod/win1/worker1-p1/tcp-small"]
     assert hidden.verdict == "known-limit"

@@ -113,7 +113,7 @@ LABS = st.tuples(
 
 @settings(max_examples=12)
 @given(LABS, st.sampled_from(["node-pairs", "os-pairs"]), st.integers(0, 1 << 32))
-def test_whatever_the_lab_a_sample_keeps_its_word_and_says_the_truth(lab, strategy, seed):
+def test_a_sample_of_any_lab_covers_what_it_reports(lab, strategy, seed):
     whole, choice = small(*lab), Choice(strategy, seed)
     every, made = tuple(whole.cells()), sample(whole, choice)
     assert made == sample(whole, choice)
@@ -204,7 +204,7 @@ def test_cells_that_are_named_are_asked_once_whatever_the_sample(overlay):
     assert ids(sample(overlay, named)) == [*usual, absent]
 
 
-def test_of_a_part_the_figures_are_told(overlay):
+def test_a_partial_sample_has_its_figures(overlay):
     part = tuple(overlay.cells())[:8]
     found = coverage(overlay, Choice(), part)
     assert found.share == "8 of 2,300 cells"

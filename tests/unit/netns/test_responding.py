@@ -149,7 +149,7 @@ def test_answers_find_their_questions_in_whatever_order_they_come(pair):
     assert heard == {"a.lab.": "10.0.0.1", "b.lab.": "10.0.0.2"}
 
 
-def test_who_waits_for_a_server_that_is_not_there_is_told(pair):
+def test_a_query_to_a_closed_server_is_answered_with_servfail(pair):
     own, other = pair
     other.close()
     forwarder = dns.Forwarder(own)

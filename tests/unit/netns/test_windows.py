@@ -113,7 +113,7 @@ def test_a_rule_that_is_not_there_cannot_be_switched_off():
         NetnsProvider(frozenset({"WIN-NONE"}))
 
 
-def test_the_banner_says_what_is_emulated():
+def test_the_banner_names_what_is_emulated():
     said = "netns: network namespaces on this machine"
     assert NetnsProvider().banner(cluster(windows=0)) == said
     assert NetnsProvider().banner(cluster(windows=1)) == f"{said}; Windows node win1 is emulated"

@@ -134,7 +134,7 @@ def test_an_error_of_the_system_keeps_its_number_and_its_file():
     assert sent(OSError(9, "Bad file descriptor", 7)).__class__ is OSError
 
 
-def test_memory_that_is_out_is_told_apart_from_a_defect():
+def test_exhausted_memory_is_distinguished_from_a_defect():
     assert isinstance(sent(MemoryError()), MemoryError)
     assert type(sent(ZeroDivisionError("x"))) is RuntimeError
     assert type(sent(SystemExit(3))) is RuntimeError

@@ -107,7 +107,7 @@ def test_large_datagrams_fit_the_path_and_never_more_than_netexec_reads(mtu, pac
     assert (len(alone.data), alone.fragments) == (BUFFER_BYTES, False), "no more than it reads"
 
 
-def test_echoes_are_told_apart_and_each_damage_is_its_own():
+def test_echoes_are_distinguished_and_each_damage_has_its_own_status():
     talk = told("large")
     whole, fragments = talk.rounds[1][1:]
     talk.hear(b"win1-p1")
@@ -167,7 +167,7 @@ def read(wire: bytes) -> str:
     return dialects.health_backends(reply)
 
 
-def test_a_node_says_how_many_backends_it_has():
+def test_a_node_reports_its_number_of_backends():
     for number in (0, 1, 3):
         said = health_responder("web", number)(bytearray(QUESTION.request), b"", False)
         assert said is not None
@@ -194,7 +194,7 @@ def test_halves_are_waited_for_and_nonsense_is_answered_all_the_same():
         (503, b'{"localEndpoints": 2}', "status 503 with 2 local backends"),
     ],
 )
-def test_an_answer_that_is_none_is_told(status, body, why):
+def test_an_invalid_answer_is_reported(status, body, why):
     with pytest.raises(WireError, match=why):
         dialects.health_backends(Reply(status, "", "", body))
 

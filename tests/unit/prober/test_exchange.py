@@ -53,7 +53,7 @@ def test_an_answer_in_pieces_is_put_together():
         ({}, "timeout", "answer: no reply in 1 s"),
     ],
 )
-def test_each_failure_has_its_status_and_says_where(script, status, detail):
+def test_each_failure_has_its_status_and_place(script, status, detail):
     outcome, _ = fly(ScriptedSocket(**script))
     assert outcome.status == status
     assert outcome.detail.startswith(detail)
@@ -103,7 +103,7 @@ def test_every_try_is_made_and_every_source_noted():
     ],
     ids=["the small one first", "the mtu and twice the mtu", "the failed one is named"],
 )
-def test_large_datagrams_follow_a_small_one_and_are_told_apart(script, events, sent, detail):
+def test_large_datagrams_follow_a_small_one_and_are_distinguished(script, events, sent, detail):
     sock = ScriptedSocket(recv=script)
     outcome, _ = fly(sock, protocol="udp", size="large", mtu=1450, events=events)
     assert [len(data) + 28 for data in sock.sent] == sent
@@ -134,7 +134,7 @@ def test_a_datagram_of_another_probe_is_wrong():
     assert "match no datagram of this probe" in outcome.detail
 
 
-def test_a_stream_is_sent_until_its_receiver_says_the_rate():
+def test_a_stream_is_sent_until_its_receiver_reports_the_rate():
     answer = reply(b'{"throughput": 2.5e8}')
     sock = ScriptedSocket(recv=[BlockingIOError(), BlockingIOError(), answer])
     outcome, waited = fly(sock, dialect="throughput")
@@ -153,7 +153,7 @@ def test_a_stream_is_sent_until_its_receiver_says_the_rate():
         (b"", "the connection ended after 0 bytes"),
     ],
 )
-def test_a_receiver_that_says_no_rate_is_wrong(answer, says):
+def test_a_receiver_without_a_rate_is_an_error(answer, says):
     outcome, _ = fly(ScriptedSocket(recv=[answer]), dialect="throughput")
     assert (outcome.status, outcome.throughput) == ("wrong", None)
     assert says in outcome.detail

@@ -78,11 +78,11 @@ def test_attended_time_passes_in_short_steps_and_a_long_gap_counts_as_a_short_on
         (errno.EAGAIN, "error"),
     ],
 )
-def test_each_errno_says_its_own_of_the_network(number, status):
+def test_each_errno_has_its_own_status(number, status):
     assert describe_failure(OSError(number, "text"), "connect", 1.0)[0] == status
 
 
-def test_what_is_no_error_of_a_socket_says_what_it_is():
+def test_an_error_that_is_not_a_sockets_is_named():
     found = describe_failure(CannotProbeError("no such place"), "start", 1.0)
     assert found == ("error", "no such place")
     assert describe_failure(TypeError("odd"), "start", 1.0) == ("error", "start: TypeError: odd")

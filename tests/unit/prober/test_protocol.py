@@ -81,7 +81,7 @@ def test_no_part_of_a_request_or_an_answer_is_taken_for_the_whole(cut):
         b"HTTP/1.1 200 OK\r\nX-Endpoint: a\r\nX-Client: b\r\nContent-Length: 1\r\n\r\nxx",
     ],
 )
-def test_what_no_endpoint_of_the_lab_says_is_no_answer(data):
+def test_a_reply_of_no_endpoint_of_the_lab_is_no_answer(data):
     with pytest.raises(WireError):
         protocol.read_reply(data)
 

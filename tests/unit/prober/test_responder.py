@@ -170,7 +170,7 @@ def test_a_refusal_is_heard_by_a_client_that_is_still_sending(server, connect):
     assert answer(server, client).status == 413
 
 
-def test_a_client_that_waits_is_told_to_continue_once(server, connect):
+def test_a_waiting_client_gets_one_100_continue(server, connect):
     client = connect()
     head = b"POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
     client.sendall(head)
@@ -301,7 +301,9 @@ def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(server, conn
     assert capfd.readouterr().err == "responder: accept: Too many open files\n"
 
 
-def test_a_defect_in_one_answer_is_told_and_the_others_are_served(server, stack, connect, capfd):
+def test_a_defect_in_one_answer_is_reported_and_the_others_are_served(
+    server, stack, connect, capfd
+):
     def broken(_data: bytearray, _client: bytes, _answered: bool) -> socket_server.ResponderAnswer:
         raise KeyError("odd")
 

@@ -120,7 +120,7 @@ def test_after_a_failure_none_is_begun_and_those_that_run_are_waited_for(gate):
     assert sorted(gate.begun) == ["a", "b", "d"]
 
 
-def test_several_failures_are_told_together_by_machine(gate):
+def test_several_failures_are_reported_together_by_machine(gate):
     jobs = {
         "x": {
             "a": gate.job("a", BrokenError("booting 'a'", "no kernel", "look")),

@@ -138,7 +138,7 @@ def home(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_uri_says_more_than_the_ssh_configuration(uri, configured, jump):
+def test_a_uri_overrides_the_ssh_configuration(uri, configured, jump):
     assert jump_of(parse(uri), configured) == jump
 
 
@@ -152,12 +152,12 @@ def test_a_host_of_the_users_ssh_configuration_is_followed(home):
     assert jump == Jump("192.0.2.7", 22, "bob", ssh / "lab", ssh / "racks")
 
 
-def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home):
+def test_host_keys_are_read_from_sshs_file_regardless_of_home(home):
     (home / ".ssh" / "known_hosts").write_text("hv1 ssh-ed25519 AAAA\n")
     assert jump_server(Jump("hv1", 22, "me")).host_keys == ("ssh-ed25519 AAAA",)
 
 
-def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(home, monkeypatch):
+def test_the_users_keys_are_those_of_ssh_regardless_of_home(home, monkeypatch):
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = home / ".ssh" / "id_ed25519"
     run_program(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
@@ -178,7 +178,7 @@ def test_this_machine_is_asked_directly():
     assert jump_to(Hypervisor(name="one", uri="qemu:///system")) is None
 
 
-def test_tls_carries_no_shell_and_says_what_does():
+def test_tls_carries_no_shell_and_names_what_does():
     with pytest.raises(UsageError, match="provides no shell") as caught:
         shell_of(Hypervisor(name="one", uri="qemu+tls://hv1/system"))
     assert "qemu+ssh://root@hv1/system" in caught.value.hint
@@ -218,7 +218,7 @@ def test_a_session_gives_its_room_back_however_its_connection_ended(error):
     link.channel("connecting", "direct-tcpip", ("192.0.2.1", 22), Deadline(5.0)).close()
 
 
-def test_what_is_no_end_of_a_connection_is_told_and_gives_the_room_back_too():
+def test_an_interrupted_command_frees_its_session_too():
     transport = Transport(Broken(KeyboardInterrupt()))
     link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
     for _ in range(SESSIONS + 1):

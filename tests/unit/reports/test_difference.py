@@ -43,7 +43,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("verdicts", "kind"), KINDS.items(), ids=str)
-def test_a_change_is_told_by_what_it_means(verdicts, kind):
+def test_a_change_is_described_by_its_meaning(verdicts, kind):
     found = difference(with_verdicts(verdicts[0]), with_verdicts(verdicts[1]))
     assert {name: len(changes) for name, changes in found.changes.items()} == {kind: 1}
     cell = HEALTHY.results[0].cell.id
@@ -114,7 +114,7 @@ def test_cells_that_were_red_already_do_not_stand_against_a_pattern():
     assert pattern.sentence.startswith("everything to and from win1 (")
 
 
-def test_nodes_that_one_run_has_not_are_told_by_name():
+def test_nodes_missing_from_one_run_are_named():
     fewer = replace(
         HEALTHY, results=tuple(result for result in HEALTHY.results if "win2" not in result.cell.id)
     )
@@ -127,7 +127,7 @@ def test_nodes_that_one_run_has_not_are_told_by_name():
     assert difference(fewer, HEALTHY).patterns["new"]
 
 
-def test_a_change_within_one_colour_says_from_what_to_what():
+def test_a_change_within_one_colour_names_both_verdicts():
     before = with_verdicts(*["pass"] * 4)
     found = difference(before, with_verdicts(*["known-limit"] * 4))
     assert found.patterns["changed"][0].sentence.endswith("4 pass, now known-limit)")
@@ -241,7 +241,7 @@ def test_two_runs_alike_are_one_line():
     assert lines[-1] == f"No cell differs, of {len(HEALTHY.results):,}."
 
 
-def test_the_cause_of_a_pattern_is_told_with_it():
+def test_a_pattern_is_reported_with_its_cause():
     finding = Difference(
         "wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", ""
     )
@@ -258,7 +258,7 @@ def test_the_cause_of_a_pattern_is_told_with_it():
     assert pattern["cause"] == line
 
 
-def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both():
+def test_two_causes_are_both_reported_and_share_no_cell():
     finding = Difference(
         "wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", ""
     )
@@ -284,7 +284,7 @@ def test_runs_that_have_no_cell_in_common_are_refused():
         compare(hairpin, pods)
 
 
-def test_json_says_of_which_runs_it_is():
+def test_json_names_its_runs():
     document = comparison_json(compare(HEALTHY, DEAD))
     assert document["before"]["run"] == HEALTHY.run
     assert document["before"]["green"] is True

@@ -103,7 +103,7 @@ def test_exit_code_of_a_night(outcomes, code):
     assert summary_json(made)["green"] == (code == 0)
 
 
-def test_a_night_says_that_nodes_are_emulated_where_some_are():
+def test_a_night_with_emulated_nodes_is_marked():
     emulated = replace(HEALTHY, emulated_nodes=("win1",))
     badge = "Windows nodes are emulated"
     assert badge in night_to_html(night(scenario("overlay", "green", emulated), unfit("ovn")))
@@ -189,7 +189,7 @@ def test_index_links_every_report_and_escapes_every_text():
     assert "2 of 2 scenarios are not as expected" in page.text_content()
 
 
-def test_summary_says_each_scenario_and_what_changed():
+def test_summary_lists_each_scenario_and_its_changes():
     made = night(
         scenario("overlay", "red", TROUBLED),
         scenario("hard-way", "refused"),
@@ -212,7 +212,7 @@ def test_summary_says_each_scenario_and_what_changed():
     assert plain_lines(stopped)[-1].startswith("Nothing to compare")
 
 
-def test_each_scenario_is_told_against_its_own_night():
+def test_each_scenario_is_compared_with_its_own_night():
     made = replace(
         night(scenario("a", "red", TROUBLED), scenario("b", "red", TROUBLED)),
         before={"a": "first", "b": "second"},

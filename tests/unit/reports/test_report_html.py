@@ -113,13 +113,13 @@ def test_a_run_without_cells_is_red_and_has_a_page():
     assert '<header class="top red">' in page
 
 
-def test_the_tile_of_one_cell_says_cell():
+def test_the_tile_of_one_cell_is_singular():
     run = made_run("healthy")
     page = html.fromstring(to_html(replace(run, results=run.results[:1]), PICTURE))
     assert page.find_class("tile")[0].text_content() == "1cell"
 
 
-def test_the_page_of_a_sample_says_of_how_many_it_is_and_what_it_reaches():
+def test_the_page_of_a_sample_has_its_total_and_its_coverage():
     page = html.fromstring(to_html(replace(made_run("healthy"), coverage=SAMPLED), PICTURE))
     badges = [badge.text_content() for badge in page.xpath("//p[@class='badge']")]
     assert f"1,234 of 36,134,400 cells: {REACHED}" in badges

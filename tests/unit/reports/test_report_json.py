@@ -60,7 +60,7 @@ def test_runs_of_formats_1_and_2_are_read_without_what_they_lack():
     assert from_json({**document, "format": 1})[0] == run
 
 
-def test_what_a_cluster_says_of_its_nodes_survives_and_a_failed_check_is_not_green():
+def test_a_clusters_facts_about_nodes_survive_and_a_failed_check_is_not_green():
     run = replace(
         made_run("healthy"),
         nodes=(NodeVersion("win1", "v1.36.3", "Windows", "10.0.20348.2762", "containerd://2.3.7"),),
@@ -84,7 +84,7 @@ def test_a_failover_survives_and_one_that_went_wrong_is_not_green():
 
 
 @pytest.mark.parametrize("case", ["healthy", "mixed", "dead-node"])
-def test_a_stored_run_is_told_with_every_cell_whole_and_in_a_line(case):
+def test_a_stored_run_is_expanded_to_one_line_per_cell(case):
     run = made_run(case)
     text = expanded_text(to_text(run, intent_of()))
     assert list(json.loads(text).items()) == list(
@@ -243,7 +243,7 @@ UNREADABLE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("document", "words"), UNREADABLE, ids=itertools.count())
-def test_what_cannot_be_read_is_said_in_short_with_a_hint(document, words):
+def test_unreadable_json_is_reported_briefly_with_a_hint(document, words):
     with pytest.raises(BrokenError) as caught:
         from_json(document)
     assert words in str(caught.value)

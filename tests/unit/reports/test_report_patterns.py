@@ -266,7 +266,7 @@ def test_a_cause_met_at_several_hops_is_one_cause():
     assert cause.line == LINE
 
 
-def test_the_terminal_tells_each_cause_once_and_the_rare_one_too():
+def test_the_terminal_shows_each_cause_once_and_the_rare_one_too():
     lines = plain_lines(two_faults())
     text = "\n".join(lines)
     red = sum(1 for result in two_faults().results if result.verdict == "fail")
@@ -280,7 +280,7 @@ def test_the_terminal_tells_each_cause_once_and_the_rare_one_too():
     assert text.count("    cause:    none found on its path") == 1
 
 
-def test_the_page_tells_each_cause_once_and_the_rare_one_too():
+def test_the_page_shows_each_cause_once_and_the_rare_one_too():
     page = to_html(two_faults(), picture_of(intent_of()))
     red = sum(1 for result in two_faults().results if result.verdict == "fail")
     assert page.count("n worker2, card &lt;eth0&gt;: set down; it should be: up") == 1
@@ -330,7 +330,7 @@ def test_unexpected_passes_are_one_group_a_rule_that_names_it(exception, sentenc
     assert page.count(f"{title}</h3>") == 1
 
 
-def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
+def test_a_command_is_shown_as_lab_exec_and_a_sentence_unchanged():
     assert DOWN.shown_by("mine") == "lab exec mine worker2 -- ip link show dev eth0"
     assert DOWN.fixed_by("mine").startswith("lab exec mine worker2 -- sh -c 'ip link set dev eth0")
     assert by_hand("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"

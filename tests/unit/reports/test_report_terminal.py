@@ -126,7 +126,7 @@ def test_of_many_single_cells_ten_are_listed_and_the_rest_counted():
     assert text.count("    repeat:") == 10 + len(unexplained.groups)
 
 
-def test_a_run_without_cells_says_so():
+def test_a_run_without_cells_is_reported():
     run = replace(made_run("healthy"), results=())
     assert closing_line(run) == "0 cells: nothing judged; 1.9 s"
     assert headline(run) == "There were no cells to judge."
@@ -153,7 +153,7 @@ def test_plain_output_imports_neither_rich_nor_jinja2():
     assert done.stdout.strip() == "set()"
 
 
-def test_a_sample_says_of_how_many_it_is_and_what_it_reaches():
+def test_a_sample_is_printed_with_its_total_and_its_coverage():
     run = replace(made_run("healthy"), coverage=SAMPLED)
     lines = plain_lines(run, REPORT)
     assert lines[-3].startswith("1,234 of 36,134,400 cells: ")
@@ -162,7 +162,7 @@ def test_a_sample_says_of_how_many_it_is_and_what_it_reaches():
     assert "every node pair both ways" in " ".join(told.split())
 
 
-def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer():
+def test_a_failover_is_printed_with_the_new_holder_and_the_outage():
     run = replace(made_run("healthy"), failover=FAILOVER)
     lines = plain_lines(run, REPORT)
     begin = lines.index("Failover")

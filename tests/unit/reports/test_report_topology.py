@@ -92,7 +92,7 @@ def test_a_hypervisor_frames_what_stands_on_it_and_nothing_else(name):
     }
 
 
-def test_a_drawing_with_hypervisors_says_what_carries_the_nodes_segment():
+def test_a_drawing_with_hypervisors_shows_what_carries_the_nodes_segment():
     drawn = page(PICTURES["hypervisors"])
     assert "hypervisor-02 203.0.113.2" in [h3.text_content() for h3 in drawn.iter("h3")]
     assert (

@@ -99,7 +99,7 @@ def mutate(tree: Any, data: st.DataObject) -> None:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_mutated_tree_loads_or_is_told_what_is_wrong(file, data):
+def test_mutated_tree_loads_or_is_refused_with_findings(file, data):
     tree = copy.deepcopy(data.draw(st.sampled_from(TREES)))
     for _ in range(data.draw(st.integers(1, 4))):
         if places(tree):
@@ -130,6 +130,6 @@ def test_mutated_tree_loads_or_is_told_what_is_wrong(file, data):
 @example(text=b"{" * 100_000, start=1.0, length=0, junk=b"")
 @example(text=b"- " * 100_000, start=1.0, length=0, junk=b"")
 @example(text=b"a:\n" * 20_000, start=1.0, length=0, junk=b"")
-def test_mutated_bytes_load_or_are_told_what_is_wrong(file, text, start, length, junk):
+def test_mutated_bytes_load_or_are_refused_with_findings(file, text, start, length, junk):
     at = int(start * len(text))
     load_or_findings(file, text[:at] + junk + text[at + length :])

@@ -26,7 +26,7 @@ def mine(tmp_path):
     return path
 
 
-def test_the_example_of_the_page_speaks_of_the_cells_that_it_says(mine):
+def test_the_example_of_the_page_matches_the_cells_it_names(mine):
     plan = make_plan(load(mine, topology_check=registry.check))
     limits = registry.limits(plan)
     for cell in cells(plan, registry.intent(plan)):

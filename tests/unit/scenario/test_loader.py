@@ -165,7 +165,7 @@ def test_path_that_is_not_a_readable_file_is_reported(tmp_path):
     assert "it cannot be read: " in said_of(Path("a\0b.yaml"))
 
 
-def test_unreadable_file_is_told(small, monkeypatch):
+def test_unreadable_file_is_reported(small, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 

@@ -27,7 +27,7 @@ def node(scenario: Scenario, name: str) -> NodeGroup:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_spec_is_told_where_it_is_wrong_and_what_the_form_is(name):
+def test_broken_spec_is_reported_with_its_position_and_the_right_form(name):
     wanted = meant(BROKEN[name])
     assert isinstance(wanted, SpecString)
     with pytest.raises(ScenarioError) as caught:
@@ -129,7 +129,7 @@ def test_a_file_goes_before_a_spec_of_its_name(tmp_path, monkeypatch):
     assert isinstance(meant("./k8s-libvirt-1-2-3"), Path)
 
 
-def test_what_is_neither_is_told_of_spec_strings():
+def test_a_name_that_is_neither_file_nor_spec_is_refused_with_near_ones():
     with pytest.raises(UsageError) as caught:
         meant("kubeinti")
     assert 'did you mean "kubeinit"?' in str(caught.value)

@@ -83,7 +83,7 @@ def test_a_known_word_mistyped_is_no_topic():
     assert topics == {}
 
 
-def test_words_are_told_apart_however_they_are_joined():
+def test_words_are_recognised_however_they_are_joined():
     forms = ("externalIPs", "external_ips", "external-ips", "External IPs")
     assert {words(form) for form in forms} == {"external-ips"}
 

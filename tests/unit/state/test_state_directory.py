@@ -200,7 +200,7 @@ def test_a_user_takes_no_directory_that_sudo_has_made(state, monkeypatch):
         ("link", NOBODY, 0, None, str(NOBODY), True, False),
     ],
 )
-def test_one_rule_says_who_may_write_there(  # noqa: PLR0913, PLR0917  what there is, and what follows
+def test_one_rule_decides_who_may_write_there(  # noqa: PLR0913, PLR0917  what there is, and what follows
     tmp_path, monkeypatch, part, owner, group, mode, sudo, *, trusted, own
 ):
     """Of a state directory, root's group and who called sudo count as others."""

@@ -114,7 +114,7 @@ def test_the_owner_of_a_file_that_root_replaces_stays_where_sudo_was_called_by_h
         ("directory/" + "x" * 300, errno.ENAMETOOLONG),
     ],
 )
-def test_what_cannot_be_written_is_said_with_the_path_that_was_given(tmp_path, path, number):
+def test_an_unwritable_path_is_reported_as_given(tmp_path, path, number):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "directory").mkdir()
     (tmp_path / "other").write_text("precious")

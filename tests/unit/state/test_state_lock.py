@@ -40,7 +40,7 @@ def directory(tmp_path):
     return tmp_path / "labs" / "overlay"
 
 
-def test_who_does_not_wait_is_told_who_holds_the_lab(directory, other):
+def test_a_refused_lock_names_its_holder(directory, other):
     with (
         pytest.raises(HeldError, match=rf"'lab up overlay' \(process {other.pid}\) still holds"),
         lab_lock(directory, "lab down overlay", wait=0),
@@ -48,7 +48,7 @@ def test_who_does_not_wait_is_told_who_holds_the_lab(directory, other):
         pass
 
 
-def test_who_waits_says_for_whom_and_gets_it_afterwards(directory, other):
+def test_a_waiting_command_names_the_holder_and_then_gets_the_lock(directory, other):
     said: list[str] = []
     ending = threading.Timer(0.1, other.kill)
     ending.start()

@@ -9,7 +9,7 @@ from lab.state.capacity import available, check_room
 from lab.state.failure import FullError
 
 
-def test_what_the_error_says_to_look_at_is_there(tmp_path):
+def test_the_file_named_by_the_error_exists(tmp_path):
     (tmp_path / "overlay").mkdir()
     with pytest.raises(FullError, match="MiB are free") as raised:
         check_room(tmp_path / "overlay", 1 << 60)
@@ -33,7 +33,7 @@ def machine(root: Path, groups: str = "", **files: str) -> Path:
     return root
 
 
-def test_without_groups_it_is_what_the_kernel_says_or_as_good_as_endless(tmp_path):
+def test_without_groups_the_room_is_the_kernels_or_unlimited(tmp_path):
     assert available(tmp_path) > 1 << 60
     assert available(machine(tmp_path)) == 1000 * KIB
 

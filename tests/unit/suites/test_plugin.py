@@ -90,7 +90,7 @@ def test_verdicts_become_outcomes_and_exit_code_1(outer, pytester):
 
 
 @pytest.mark.parametrize("repeat_with", ["", "lab repro '/a night/overlay'"])
-def test_failure_is_told_in_clean_lines_without_a_traceback(repeat_with, outer, pytester):
+def test_failure_is_reported_in_clean_lines_without_a_traceback(repeat_with, outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.repeat_with = repeat_with
     result = outer(*SUITE, "-k", BROKEN, labs=labs)
@@ -111,7 +111,7 @@ def test_failure_is_told_in_clean_lines_without_a_traceback(repeat_with, outer, 
     assert run.temporary == bool(repeat_with)
 
 
-def test_what_is_found_on_the_path_is_told_with_the_failure(outer, pytester):
+def test_findings_on_the_path_are_reported_with_the_failure(outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.provider.seen["win1"] = BrokenError("asking 'win1'", "no route to host")
     junit = pytester.path / "cells.xml"
@@ -593,7 +593,7 @@ def asked(labs: PaperLabs) -> list[str]:
     return [result.cell.id for result in labs.taken[-1][0].results]
 
 
-def test_a_sample_is_collected_and_its_run_says_how_much_of_the_matrix_it_is(outer, pytester):
+def test_a_sample_is_collected_and_its_run_has_its_share_of_the_matrix(outer, pytester):
     labs = PaperLabs(pytester.path)
     outer(*SAMPLED, f"--junitxml={pytester.path / 'junit.xml'}", labs=labs)
     found = labs.taken[-1][0].coverage

@@ -32,7 +32,7 @@ def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(costs, ap
     assert lab.looks == 2
 
 
-def test_who_asks_outright_is_told_at_once():
+def test_every_required_look_is_made_at_once():
     lab = Lab(1.0)
     watch = LivenessWatch(lab.look, lambda: lab.now)
     watch.require()

@@ -43,7 +43,7 @@ RULESETS = {"linux-node.nft": "worker1", "windows-node.nft": "win1"}
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_what_the_daemons_are_told(case):
+def test_the_daemons_get_their_golden_configuration(case):
     assert told(*GOLDEN[case]) == (CASES / case).read_text(encoding="utf-8")
 
 

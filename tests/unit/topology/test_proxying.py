@@ -79,7 +79,7 @@ def test_an_address_for_local_backends():
         assert (len(found.backends), found.masqueraded, found.refused) == (pods, False, False)
 
 
-def test_ports_are_told_apart_by_number_and_protocol():
+def test_ports_are_distinguished_by_number_and_protocol():
     wanted = {("tcp", 80): 8080, ("udp", 80): 8080, ("tcp", 8443): 8081, ("udp", 514): 8080}
     for protocol in ("tcp", "udp"):
         for number in (80, 8443, 514):

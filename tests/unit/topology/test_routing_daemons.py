@@ -75,7 +75,7 @@ def test_every_session_has_its_other_end(name):
     assert len(ends) == {"calico-bgp": 20, "calico-bgp-tor": 10, "upstream-vrrp": 12}[name]
 
 
-def test_what_a_tor_is_told_it_passes_on_and_a_node_does_not():
+def test_a_tor_passes_on_learned_routes_and_a_node_does_not():
     intent = intent_of("calico-bgp-tor")
     nodes = [machine for machine in intent.machines if machine.kind == "node"]
     assert speaker_of(intent.machine("router")).passes_on

@@ -172,7 +172,7 @@ def test_pods_of_one_node_meet_on_its_bridge_alone():
     assert not {hop.kind for hop in path.hops} & {"route", "forwarding", "way-out"}
 
 
-def test_where_the_intent_leads_nowhere_it_says_so():
+def test_a_path_that_ends_in_the_intent_has_the_reason():
     intent = intent_of("overlay")
     asked = pods(intent, "master-p1", "worker1-p1")
     broken = changed(intent, "master", routes=())
@@ -214,7 +214,7 @@ def test_a_circle_is_found():
     assert "loops at" in path.end
 
 
-def test_an_unknown_source_is_told_apart():
+def test_an_unknown_source_is_a_separate_error():
     intent = intent_of("overlay")
     with pytest.raises(KeyError):
         walk(intent, Flow("nobody", "10.244.1.4", 8080, "tcp"))
