@@ -44,6 +44,7 @@ def install(words: str, key: str | None = None, **changes: Any) -> Variant:
 
 
 SATA = "2022-desktop-bios-evaluation-sata"
+UEFI = "2019-datacenter-desktop-uefi-volume-sata"
 VIRTIO = "2022-datacenter-core-bios-volume-virtio"
 CORE = "2022-core-uefi-evaluation-virtio"
 OWN = "2022-desktop-uefi-retail-sata-german"
@@ -73,11 +74,12 @@ CLONES: Mapping[str, CloneSettings] = {"clone": clone(), "clone-german": clone(G
 
 LIKE: Mapping[str, str] = {
     VIRTIO: SATA,
+    UEFI: SATA,
     "clone-german": "clone",
     **{
-        name: VIRTIO if variant.settings.storage == "virtio" else SATA
+        name: UEFI if variant.settings.firmware == "uefi" else VIRTIO
         for name, variant in INSTALLATIONS.items()
-        if name not in {SATA, VIRTIO}
+        if name not in {SATA, VIRTIO, UEFI}
     },
 }
 """Variants whose golden file is a difference from another's."""
