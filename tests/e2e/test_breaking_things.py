@@ -33,15 +33,6 @@ def test_dead_uplink_of_one_node_turns_its_row_and_column_and_nothing_else(lab):
     assert len(cells) == 2 * 2 * 8 * 4
 
 
-def test_tunnel_port_blocked_on_one_node_spares_what_stays_on_a_node(lab):
-    lab.run("up", "overlay")
-    rule = "table ip t { chain c { type filter hook input priority -300; udp dport 4789 drop; }; }"
-    lab.run("exec", "overlay", "win1", "--", "nft", rule)
-    for cell in red(lab, "-m", "pod-pod"):
-        names = [part.rsplit("-", 1)[0] for part in ends(cell).split("/")[1:3]]
-        assert names.count("win1") == 1, cell["id"]
-
-
 def test_mtu_hole_fails_large_and_passes_small(lab):
     lab.run("up", "overlay")
     limit = (

@@ -20,21 +20,6 @@ def judged(lab: Lab, *words: str, code: int = 0) -> list[dict[str, Any]]:
     return cells
 
 
-def test_everything_is_as_kubernetes_promises_or_a_known_limit_of_windows(lab):
-    lab.run("up", "services")
-    cells = judged(lab)
-    assert {cell["verdict"] for cell in cells} == {"pass", "known-limit"}
-    limits = {cell["expectation"]["rule"] for cell in cells if cell["verdict"] == "known-limit"}
-    assert limits >= {"WIN-AFFINITY", "WIN-UNSERVED", "WIN-NODEPORT-OWN-PODS"}
-    kept = [
-        {backend for attempt in cell["attempts"] for backend in attempt["backends"]}
-        for cell in cells
-        if cell["family"] == "affinity" and cell["verdict"] == "pass"
-    ]
-    assert {len(backends) for backends in kept} == {1}
-    assert len(set().union(*kept)) > 1, "one client need not have another's backend"
-
-
 @pytest.mark.parametrize(
     ("rule", "families"),
     [

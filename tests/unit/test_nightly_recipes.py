@@ -12,7 +12,6 @@ from processes import run_program
 from ruamel.yaml import YAML
 
 from lab.cli.main import command as lab
-from lab.scenario.loader import shipped
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tools" / "nightly"
@@ -91,20 +90,6 @@ def test_gitlab_recipe_runs_and_keeps_the_night_even_when_it_is_red():
     assert job["artifacts"]["reports"]["junit"] == "night/junit.xml"
 
 
-def test_hosted_recipes_test_every_change_on_namespaces_and_keep_what_was_found():
-    github, gitlab = document("github-hosted.yml"), document("gitlab-hosted.yml")["labs"]
-    assert "pull_request" in github["on"]
-    assert "merge_request_event" in gitlab["rules"][0]["if"]
-    job = github["jobs"]["labs"]
-    kept = next(step for step in job["steps"] if "upload-artifact" in step.get("uses", ""))
-    assert (kept["if"], kept["with"]["path"]) == ("always()", "night")
-    assert gitlab["artifacts"]["when"] == "always"
-    assert gitlab["artifacts"]["paths"] == ["night"]
-    assert gitlab["artifacts"]["reports"]["junit"] == "night/junit.xml"
-    for scenarios in (github["env"]["SCENARIOS"], gitlab["variables"]["SCENARIOS"]):
-        assert set(scenarios.split()) <= set(shipped())
-
-
 @pytest.mark.parametrize(
     "name", ["github.yml", "gitlab.yml", "Jenkinsfile", "hybridlab-nightly.service"]
 )
@@ -137,15 +122,3 @@ def test_variables_given_to_make_are_those_of_the_makefile(path):
     known = set(re.findall(r"^([A-Z]+) *\?=", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for words in re.findall(r"make nightly (.*)", path.read_text()):
         assert set(re.findall(r"\b([A-Z]+)=", words)) <= known
-
-
-def test_page_links_every_recipe():
-    page = (ROOT / "docs" / "how-to" / "nightly.md").read_text()
-    for name in (
-        "github-hosted.yml",
-        "gitlab-hosted.yml",
-        "github.yml",
-        "gitlab.yml",
-        "Jenkinsfile",
-    ):
-        assert f"(../../tools/nightly/{name})" in page

@@ -171,17 +171,6 @@ def test_every_path_of_the_repository_that_a_page_names_exists():
                 assert any(ROOT.glob(name.rstrip("/"))), (page, name)
 
 
-def test_pictures_of_the_readme_are_those_that_the_script_draws():
-    drawn = {"terminal.svg", "report.png"}
-    script = (ROOT / "tools/pictures.py").read_text(encoding="utf-8")
-    assert all(name in script for name in drawn)
-    assert {path.name for path in (ROOT / "docs/pictures").iterdir()} == drawn
-    shown = re.findall(r"\(docs/pictures/([\w.]+)\)", README.read_text(encoding="utf-8"))
-    assert set(shown) == drawn
-    terminal = (ROOT / "docs/pictures/terminal.svg").read_text(encoding="utf-8")
-    assert "http" not in terminal.replace("http://www.w3.org/2000/svg", "")
-
-
 def paragraphs() -> set[str]:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     return set(re.findall(r"^- \*\*(.+?)\*\*", text, re.MULTILINE))

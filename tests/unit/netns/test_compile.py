@@ -39,10 +39,6 @@ def _with_machine(intent: Intent, machine: MachineIntent) -> Intent:
     return replace(intent, machines=(machine, *intent.machines[1:]))
 
 
-def test_the_same_intent_gives_the_same_operations():
-    assert compile_intent(cluster()) == compile_intent(cluster())
-
-
 def test_interface_indexes_are_unique_in_the_whole_lab_but_for_loopback():
     indexes = [
         index for one in compile_intent(cluster()) for name, index in one.indexes if name != "lo"
