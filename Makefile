@@ -66,7 +66,7 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 
 override PYTEST = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder
 override CORE = tests/unit tests/netns tests/e2e tests/differential
-override MACHINES = tests/machines tests/api tests/bundle tests/node tests/remote
+override MACHINES = tests/machines tests/api tests/bundle tests/node
 
 test: develop ## the core's own tests, in minutes; the rooms have targets of their own
 	@$(PYTEST) $(CORE) -m 'not machines and not slow'
