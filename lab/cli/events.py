@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from lab.cli.options import json_option, lab_argument
-from lab.cli.output import echo, echo_raw
+from lab.cli.output import echo, echo_part, echo_raw
 
 
 @click.command("events")
@@ -32,4 +32,4 @@ def command(name: str | None, follow: bool, as_json: bool) -> None:
             else:
                 moment = datetime.fromtimestamp(event.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
                 echo(f"{moment}  {event.lab}  {event.kind:<7}  {event.what}")
-            echo_raw("")  # flushes standard output
+            (echo_part if follow else echo_raw)(b"")  # flushes; what follows ends with its reader

@@ -14,7 +14,7 @@ from lab._errors import UsageError
 from lab._log import say
 from lab.cli.complete import machines
 from lab.cli.options import lab_argument
-from lab.cli.output import echo, echo_raw
+from lab.cli.output import echo, echo_part, echo_raw
 
 if TYPE_CHECKING:
     from lab.lifecycle.session import OpenLab
@@ -62,7 +62,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
                 echo(f"==> {piece.path} <==")
                 shown = piece.path
             echo(piece.content.decode(errors="replace"), nl=False)
-            echo_raw("")  # flushes standard output
+            (echo_part if follow else echo_raw)(b"")  # flushes; what follows ends with its reader
         if not shown:
             say(f"no logs: no program of {machine or 'its machines'} has a log")
     return 0

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(Exception):
-    """The reader of standard output has closed the pipe, which ``lab list | head`` does."""
+    """Nobody reads standard output any more, so that a command that only streams to it ends."""
 
 
 class _StandardOutput(io.FileIO):
     """The file of standard output; after a failure it discards all later output.
 
-    Failures are told apart from those of other files by their types.
+    A reader that closes the pipe, which ``lab list | head`` does, is no failure: the command goes
+    on, and its exit code is that of what it did.
     """
 
     _failed = False
@@ -35,8 +36,7 @@ class _StandardOutput(io.FileIO):
     def write(self, content: ReadableBuffer) -> int:
         """Write some of the bytes, and return their number; wait while a pipe is full.
 
-        Raises ReaderGoneError when the reader has closed the pipe; PreflightError when the bytes
-        cannot be written, such as to a full disk.
+        Raises PreflightError when the bytes cannot be written, such as to a full disk.
         """
         if self._failed:
             return memoryview(content).nbytes
@@ -45,7 +45,7 @@ class _StandardOutput(io.FileIO):
                 select.select([], [self], [])
         except BrokenPipeError:
             self._failed = True
-            raise ReaderGoneError from None
+            return memoryview(content).nbytes
         except OSError as error:
             self._failed = True
             action = "writing the result to standard output"

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -18,7 +18,7 @@ from lab._errors import UsageError
 from lab._log import listed, quantity, say
 from lab.cli.complete import selections
 from lab.cli.options import json_option, lab_argument
-from lab.cli.output import ReaderGoneError, echo
+from lab.cli.output import echo
 
 if TYPE_CHECKING:
     import pytest
@@ -203,8 +203,7 @@ def command(
     if keeper.stopped is not None:
         raise keeper.stopped
     if keeper.run is not None and keeper.directory is not None:
-        with suppress(ReaderGoneError):  # a reader that closes the pipe changes no verdict
-            _show(keeper.run, keeper.directory, as_json)
+        _show(keeper.run, keeper.directory, as_json)
     if failed := [test for test, outcome in keeper.own.items() if outcome == "failed"]:
         own_tests = quantity(len(keeper.own), "own test")
         line = f"{len(failed):,} of {own_tests} failed: {listed(failed)}"

@@ -65,7 +65,12 @@ def test_reader_that_stops_early_is_no_failure_and_hides_none(lab):
     lab.run("up", "overlay")
     assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "0\n"
     lab.run("exec", "overlay", "worker1-p1", "--", "ip", "link", "set", "eth0", "down")
-    assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "1\n"
+    for words in (("-m", "hairpin"), ("-m", "hairpin", "--verbose"), ("-m", "hairpin", "--json")):
+        assert shell(lab, script, "test", "overlay", *words).stdout == "1\n"
+    first = min(run.name for run in (lab.state / "labs/overlay/runs").iterdir())
+    assert shell(lab, script, "diff", first, "overlay").stdout == "1\n"
+    assert shell(lab, script, "explain", "overlay", "worker1-p1", "master-p1").stdout == "1\n"
+    assert shell(lab, script, "events", "overlay", "--follow").stdout == "0\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "PYTHONUNBUFFERED=1"])
