@@ -82,7 +82,7 @@ class Keeper:
         """Return the open lab, so that it is not opened twice."""
         return self.opened
 
-    def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
+    def pytest_lab_recorded(self, run: RunResult, directory: Path | None) -> None:
         """Keep the run and its directory."""
         self.run, self.directory = run, directory
 
@@ -202,7 +202,7 @@ def command(
             code = _run_pytest(keeper, options)
     if keeper.stopped is not None:
         raise keeper.stopped
-    if keeper.run is not None and keeper.directory is not None:
+    if keeper.run is not None:
         _show(keeper.run, keeper.directory, as_json)
     if failed := [test for test, outcome in keeper.own.items() if outcome == "failed"]:
         own_tests = quantity(len(keeper.own), "own test")
@@ -275,14 +275,15 @@ def _only_lists(selection: tuple[str, ...]) -> bool:
     return any(word.startswith("--co") or word == "--fixtures" for word in selection)
 
 
-def _show(run: RunResult, directory: Path, as_json: bool) -> None:
-    if as_json:
+def _show(run: RunResult, directory: Path | None, as_json: bool) -> None:
+    """Print the run as JSON, or a summary; ``directory``: None if it could not be stored whole."""
+    if not as_json:
+        from lab.reports.terminal import show
+
+        show(run, str(directory / "report.html") if directory else None)
+    elif directory:
         from lab.reports.result import expanded_text
         from lab.state.files import read_regular
 
         stored = read_regular(directory / "result.json").decode()
         echo(expanded_text(stored), nl=False)
-        return
-    from lab.reports.terminal import show
-
-    show(run, str(directory / "report.html"))

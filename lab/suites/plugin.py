@@ -74,8 +74,11 @@ class Hooks:
         """Called with the number of finished probes of a pass; ``done`` is 0 when a pass starts."""
 
     @pytest.hookspec
-    def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
-        """Called with a run once it is stored, and the directory of its reports."""
+    def pytest_lab_recorded(self, run: RunResult, directory: Path | None) -> None:
+        """Called with a run that is judged and stored, and the directory of its reports.
+
+        ``directory`` is None if it could not be stored whole.
+        """
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -298,12 +298,10 @@ class LabUnderTest:
         run = self.session.run
         assert run is not None
         try:
-            directory = self.session.lab.record(run, self.session.intent)
+            self.session.directory = self.session.lab.record(run, self.session.intent)
         except LabError as error:
             self._refuse(error)
-            return
-        self.session.directory = directory
-        config.hook.pytest_lab_recorded(run=run, directory=directory)
+        config.hook.pytest_lab_recorded(run=run, directory=self.session.directory)
 
     @contextmanager
     def _junit_in_memory(self, config: pytest.Config) -> Iterator[None]:

@@ -86,3 +86,21 @@ def test_a_disk_that_is_full_or_fills_is_named_by_a_test_and_a_capture(lab, tmp_
     assert not any("standard output" in line for line in said)
     assert sum("0 MiB are free" in line for line in said) >= 2
     assert [line for line in said if line.startswith(("before", "left"))] == ["before 0", "left 0"]
+
+
+def test_what_is_judged_is_printed_although_the_disk_is_full_by_then(lab, tmp_path):
+    late = FILLER.replace("pytest_sessionstart()", "pytest_runtest_logfinish()")
+    (tmp_path / "late_filler.py").write_text(late)
+    said = on_a_small_disk(
+        lab,
+        f"""
+        lab up overlay
+        export STATE PYTHONPATH=$PYTHONPATH:{shlex.quote(str(tmp_path))}
+        lab test overlay -p late_filler -k master-p1/worker1-p1/tcp-small
+        rm $STATE/filler; lab down overlay
+        """,
+    )
+    codes = [line for line in said if line.startswith("code")]
+    assert codes == ["code 0", "code 4", "code 0"]
+    assert any(line.startswith("1 of 2,300 cells: 1 pass; ") for line in said)
+    assert not any(line.startswith("Report: ") for line in said)

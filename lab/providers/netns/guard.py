@@ -89,12 +89,11 @@ def _has_ended(process: Process) -> bool:
 
 def _kill_descendants() -> None:
     """Kill and reap all processes below this one, to which their orphans come back."""
-    with suppress(ChildProcessError):
-        while True:
-            for process in _descendants(os.getpid()):
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            os.waitpid(-1, 0)
+    while processes := [*_descendants(os.getpid())]:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        os.waitpid(-1, 0)
 
 
 def _descendants(process: int) -> Iterator[int]:

@@ -173,5 +173,5 @@ class PaperLabs:
     def pytest_lab_progress(self, done: int, total: int) -> None:
         self.progress.append((done, total))
 
-    def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
+    def pytest_lab_recorded(self, run: RunResult, directory: Path | None) -> None:
         self.taken.append((run, directory))

@@ -348,6 +348,19 @@ def test_what_was_judged_before_a_stop_is_kept(stop, code, outer, pytester, monk
     assert not labs.lab.provider.looked_at
 
 
+def test_a_run_that_cannot_be_stored_is_still_handed_over(outer, pytester, monkeypatch):
+    def refuse(*_: object) -> Path:
+        raise FullError("writing the report", "'report.html': the disk is full")
+
+    labs = PaperLabs(pytester.path, one_silent)
+    monkeypatch.setattr(labs.lab, "record", refuse)
+    result = outer(*SUITE, "-k", BROKEN, labs=labs)
+    ((run, directory),) = labs.taken
+    assert ([judged.verdict for judged in run.results], directory) == (["fail"], None)
+    assert result.ret == FullError.exit_code
+    result.stderr.fnmatch_lines(["error: writing the report: 'report.html': the disk is full"])
+
+
 def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     result = outer(*SUITE, "--junitxml=/dev/full", labs=labs)
