@@ -6,6 +6,7 @@ import pytest
 from container_labs import need_bundle
 from scenario_clusters import Fault, brought_up, checked, judge
 from test_three_control_planes import PLANES
+from whole_cluster import SCENARIO
 
 from lab._deadline import Deadline
 
@@ -62,6 +63,18 @@ def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_i
             every=1,
         )
         labs.run(*healthy)
+
+
+@pytest.mark.clusters
+def test_a_cluster_with_an_mtu_above_1500_carries_fragments_between_pods_of_a_node(labs, tmp_path):
+    """1600, because the probes of a cluster send no datagram above 2,048 bytes."""
+    need_bundle()
+    scenario = tmp_path / "jumbo.yaml"
+    text = SCENARIO.read_text(encoding="utf-8").replace("name: cluster", "name: jumbo", 1)
+    scenario.write_text(text.replace("network:", "network:\n  mtu: 1600", 1))
+    with brought_up(labs, str(scenario), "kubernetes", name="jumbo") as lab:
+        checked(labs.green(lab))
+        labs.run("status", lab, "--deep")
 
 
 @pytest.mark.clusters

@@ -113,20 +113,23 @@ table ip {POD_TABLE} {{
 def _masquerading_unit(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The unit's ordering and the lines of its section.
 
+    The bridge is created before the first pod, and then gets its MTU: bridge netfilter takes 1500
+    for a bridge that is created with another one, as the CNI plugin creates it.
+
     A node that answers ARP for its pods does so for every address that it routes elsewhere, because
-    pod addresses are known only at run time. The bridge is created before the first pod.
+    pod addresses are known only at run time.
     """
-    answering: list[str] = []
-    for device in dict.fromkeys(proxy.device for proxy in machine.proxies):
-        if machine.bridge and device == machine.bridge.name:
-            # bridge netfilter takes 1500 for a bridge that is created with another MTU
-            made = f"link add name {device} type bridge"
-            sized = f"link set dev {device} mtu {machine.bridge.mtu}"
-            answering += [f"ExecStart=-/usr/sbin/ip {made}", f"ExecStart=/usr/sbin/ip {sized}"]
-        answering.append(
-            f"ExecStart=/usr/sbin/sysctl -q -w net.ipv4.conf.{device}.proxy_arp=1 "
-            f"net.ipv4.neigh.{device}.proxy_delay=0"
-        )
-    after = "network-pre.target" + (" hybridlab-network.service" if answering else "")
+    lines: list[str] = []
+    if machine.bridge:
+        name, mtu = machine.bridge.name, machine.bridge.mtu
+        lines.append(f"ExecStart=-/usr/sbin/ip link add name {name} type bridge")
+        lines.append(f"ExecStart=/usr/sbin/ip link set dev {name} mtu {mtu}")
+    devices = tuple(dict.fromkeys(proxy.device for proxy in machine.proxies))
+    lines += [
+        f"ExecStart=/usr/sbin/sysctl -q -w net.ipv4.conf.{device}.proxy_arp=1 "
+        f"net.ipv4.neigh.{device}.proxy_delay=0"
+        for device in devices
+    ]
+    after = "network-pre.target" + (" hybridlab-network.service" if devices else "")
     order = ("Before=kubelet.service", f"After={after}")
-    return order, (*run_once(f"/usr/sbin/nft -f {POD_RULES}"), *answering)
+    return order, (*run_once(f"/usr/sbin/nft -f {POD_RULES}"), *lines)
