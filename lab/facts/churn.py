@@ -20,6 +20,7 @@ from lab.topology.subject import (
     QueueSubject,
     RouteSubject,
     SetSubject,
+    SettingSubject,
     SocketSubject,
     Subject,
     VlanSubject,
@@ -125,6 +126,8 @@ _OF_KUBERNETES = (
     _passing(RouteSubject, device=r"vxlan\.calico"),
     _passing(AddressSubject, attribute="", device=r"vxlan\.calico"),
     _passing(RouteSubject, maker="bird"),
+    # the CNI plugin portmap, once a pod asks for a port of the host
+    _passing(SettingSubject, path=r"ipv4/conf/(?:cni0|cbr0)/route_localnet"),
     # programs listen on ports that the kernel chooses
     _passing(SocketSubject, _GONE, port=_EPHEMERAL),
 )
@@ -134,6 +137,10 @@ _OF_ENDPOINTS = (
     # of a Service without endpoints; nft does not print the target of iptables
     r"|meta l4proto \w+ (?:ip6? daddr \S+)? *\w+ dport \d+ counter"
     r"|.*(?:jump|goto) (?:KUBE-(?:SVC|SEP|EXT|FW|SVL)-|cali-[tf]w-).*"
+    # ports of the host that pods ask for, by the CNI plugin portmap 1.9
+    r"|jump (?:hostip_hostports|hostports)|fib daddr type local jump hostports_all"
+    r"|(?:ip6? daddr \S+ )?(?:tcp|udp|sctp) dport \d+ dnat to \S+ comment \"[0-9a-f]{64}\""
+    r"|ip6? saddr \S+ ip6? daddr \S+ masquerade comment \"[0-9a-f]{64}\""
 )
 
 

@@ -170,7 +170,7 @@ def compare_rulesets(
     ``varies``: the part of a rule that is not compared; a rule that is nothing else is left out.
     """
     for name in now.keys() - made.keys():
-        if all(member.idle for member in now[name].objects.values()):
+        if all(_lasting(member, varies).idle for member in now[name].objects.values()):
             continue  # programs make the tables that they only list
         yield _differs(
             _table(name),
@@ -250,10 +250,10 @@ def _reheaded(table: str, made: NftObject, now: NftObject, remade: str) -> str:
     return remade
 
 
-def _lasting(chain: NftObject, varies: re.Pattern[str]) -> NftObject:
-    """The chain without the rules that vary as a whole."""
-    rules = [(rule, handle) for rule, handle in chain.rules if not varies.fullmatch(rule)]
-    return replace(chain, rules=rules)
+def _lasting(member: NftObject, varies: re.Pattern[str]) -> NftObject:
+    """The object without the rules that vary as a whole."""
+    rules = [(rule, handle) for rule, handle in member.rules if not varies.fullmatch(rule)]
+    return replace(member, rules=rules)
 
 
 def _rules(

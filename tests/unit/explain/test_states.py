@@ -420,6 +420,34 @@ CALICO = """table ip calico {{ # handle 20
 \t}}
 }}
 """
+PORTMAP = """table ip cni_hostport {{ # handle 30
+\tcomment "CNI portmap plugin"
+\tchain hostports {{ # handle 1
+\t\ttcp dport 8088 {verdict} comment "{id}" # handle 12
+\t}}
+
+\tchain hostip_hostports {{ # handle 2
+\t}}
+
+\tchain hostports_all {{ # handle 3
+\t\tjump hostip_hostports # handle 7
+\t\tjump hostports # handle 8
+\t}}
+
+\tchain prerouting {{ # handle 4
+\t\ttype nat hook prerouting priority dstnat; policy accept;
+\t\tfib daddr type local jump hostports_all # handle 9
+\t}}
+
+\tchain masquerading {{ # handle 6
+\t\ttype nat hook postrouting priority srcnat; policy accept;
+\t\tip saddr 127.0.0.1 ip daddr 10.244.1.9 masquerade comment "{id}" # handle 14
+\t}}
+}}
+"""
+"""Of a pod that asks for a port of its host."""
+POD_ID = "0878ad68c48a816c4f6153e8e125165153421622ad938071dd7eda9f41299d72"
+HOST_PORT = PORTMAP.format(verdict="dnat to 10.244.1.9:8080", id=POD_ID)
 VETH = LINK | {"ifname": "veth0a1b2c3d"}
 CLUSTER = {
     "nftables": KUBE_PROXY.format(service="10.96.0.9", count=1, end="B") + CALICO.format(end=64),
@@ -444,6 +472,7 @@ def on_a_cluster(**answers: str) -> list[str]:
         {"nftables": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")
          + CALICO.format(end=72)},
         {"nftables": re.sub(r"\t\tmeta l4proto.*\n", "", CLUSTER["nftables"])},
+        {"nftables": CLUSTER["nftables"] + HOST_PORT},
         {"links": json.dumps([LINK]), "routes": ""},
         {"links": json.dumps([LINK, VETH, LINK | {"ifname": "veth99999999"}]),
          "queues": "qdisc tbf 1: dev veth99999999 root refcnt 2 rate 1Kbit\n"},
@@ -469,6 +498,9 @@ DONE_TO_A_CLUSTER = {
     "another verdict of a backend that is still there": (
         {"nftables": OF_KUBE_PROXY.replace("dnat to 10.244.1.9:8080", "drop")},
         ["changed chain ip kube-proxy endpoint-B"]),
+    "a drop of the port that a pod asks for": (
+        {"nftables": OF_KUBE_PROXY + PORTMAP.format(verdict="drop", id=POD_ID)},
+        ["new table ip cni_hostport"]),
     "the link of a pod that is still there": (
         {"links": json.dumps([LINK, VETH | {"mtu": 500}])}, ["changed veth0a1b2c3d mtu"]),
     "a queue on it": (
