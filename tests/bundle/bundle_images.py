@@ -9,6 +9,7 @@ from image_archives import SEARCHED, Entry, Image
 
 from lab._deadline import Deadline
 
+_TESTS = "registry.k8s.io/e2e-test-images"
 USERS = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 GROUPS = "root:x:0:\nnonroot:x:65532:\n"
 BASE = (
@@ -90,18 +91,33 @@ def _flannel(versions: dict[str, str], programs: Path, deadline: Deadline) -> Im
 def conformance_images(
     versions: dict[str, str], programs: Path, deadline: Deadline
 ) -> tuple[Image, ...]:
-    """Return the images of Kubernetes' network tests: agnhost and one for DNS queries.
+    """Return the images of Kubernetes' network tests.
 
-    Both have the programs that the tests call, from Debian; upstream's agnhost has Alpine's.
+    The programs that the tests call in a container are Debian's; upstream's agnhost has Alpine's.
+    One test runs agnhost's CoreDNS as a DNS server of its own.
     """
     kubernetes = next(module for module in read_pins().modules if module.name == "kubernetes")
     porter = module_folder(kubernetes, deadline) / "test/images/agnhost/porter"
     keys = (Entry(f"/{name}", source=porter / name) for name in ("localhost.crt", "localhost.key"))
+    coredns = Entry("/coredns", source=programs / "coredns")
     around = clients(deadline)
-    dns = f"registry.k8s.io/e2e-test-images/glibc-dns-testing:{versions['glibc-dns-testing']}"
+    server = "regression-issue-74839"
     return (
-        _agnhost(versions, programs, (*around, *keys)),
-        Image(dns, (*BASE, *around), ("/bin/sh",)),
+        _agnhost(versions, programs, (*around, *keys, coredns)),
+        *(
+            Image(f"{_TESTS}/{name}:{versions[name]}", (*BASE, *around), ("/bin/sh",))
+            for name in ("glibc-dns-testing", "busybox")
+        ),
+        Image(
+            f"{_TESTS}/{server}:{versions[server]}",
+            (*BASE, Entry(f"/{server}", source=programs / server)),
+            (f"/{server}",),
+        ),
+        Image(
+            f"registry.k8s.io/build-image/distroless-iptables:v{versions['distroless-iptables']}",
+            (*BASE, *around, *packet_filters(deadline)),
+            ("/bin/sh",),
+        ),
     )
 
 
@@ -201,7 +217,7 @@ def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]
         Entry("/uploads", mode=0o777),
     )
     return Image(
-        f"registry.k8s.io/e2e-test-images/agnhost:{versions['agnhost']}",
+        f"{_TESTS}/agnhost:{versions['agnhost']}",
         (*BASE, *around, *agnhost),
         ("/agnhost",),
         command=("pause",),

@@ -62,8 +62,8 @@ class Build:
 
     @property
     def test(self) -> bool:
-        """Whether the package is a test, which ``go test -c`` compiles."""
-        return self.part == CONFORMANCE
+        """Whether the packages are tests, which ``go test -c`` compiles."""
+        return all(package.endswith("/test/e2e") for package in self.packages)
 
     @property
     def title(self) -> str:

@@ -86,7 +86,8 @@ def clients(deadline: Deadline) -> tuple[Entry, ...]:
 
 
 _CLIENTS = (
-    *("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc", "wget"),
+    *("curl", "dd", "dig", "getent", "grep", "hostname", "nslookup", "seq"),
+    *("ss", "tail", "wc", "wget"),
 )
 
 

@@ -45,7 +45,10 @@ _IMAGES = {
     CALICO: (Path("images"), "calico-images", calico_images),
 }
 """Part to the target folder of its images, their folder in the cache, and the images."""
-NOT_A_COMPONENT = ("staging", "glibc-dns-testing", "calico-module", "calico-api")
+NOT_A_COMPONENT = (
+    *("staging", "calico-module", "calico-api"),
+    *("glibc-dns-testing", "distroless-iptables", "busybox", "regression-issue-74839"),
+)
 """Names in the pins that are not components of a bundle."""
 Finished = list[tuple[Path, Path]]
 """Pairs of a finished folder in the cache and its place in the input directory."""
