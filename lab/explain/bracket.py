@@ -45,6 +45,8 @@ class Bracket:
     """A change of the packets before that."""
     kernel: tuple[KernelWord, ...] = ()
     """What the kernel reported about the probe where it passed."""
+    untraced: tuple[tuple[str, str], ...] = ()
+    """Places where the kernel could not be asked, each with the reason."""
 
     def rank(self, difference: Difference) -> int:
         """How near a difference is: ``AT`` or ``NEXT`` to the loss, ``BEFORE`` or ``BEYOND`` it.
@@ -133,6 +135,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         missing=conclusion.missing,
         change=change,
         kernel=kernel,
+        untraced=captured.untraced,
     )
     if conclusion.missing is None:
         return replace(

@@ -163,8 +163,8 @@ _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 _UNSENT = frozenset({"link-down", "route-missing"})
 
 
-Witness = Literal["where", "difference"]
-"""Where the probe is lost, and what differs there."""
+Witness = Literal["where", "difference", "kernel"]
+"""Where the probe is lost, what differs there, and what the kernel says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +326,13 @@ class _Heard:
 
     def follow(self, cell: Cell) -> Bracket | None:
         try:
-            return self._lab.follow(cell)
+            bracket = self._lab.follow(cell)
         except LabError as error:
             self._silent["where", error.cause] = []
             return None
+        for place, reason in bracket.untraced if bracket else ():
+            self._silent.setdefault(("kernel", reason), []).append(place)
+        return bracket
 
     def silences(self) -> tuple[Silence, ...]:
         return tuple(

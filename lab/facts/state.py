@@ -574,13 +574,12 @@ def is_same_space(made: State, now: State) -> bool:
 def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Difference, ...]:
     """Every difference, causes before consequences: a link before its routes.
 
-    Raises BrokenError if one side has no answer to a query that the other has.
+    Raises BrokenError if a side has no answer to a query, even if the other has none either: two
+    states of which nothing is known are not equal.
     """
     for state, when in ((now, "now"), (made, "as the lab made it")):
-        other = made if state is now else now
-        for name in state.silent.keys() - other.silent.keys():
-            action = f"comparing the whole state: reading '{name}' {when}"
-            raise BrokenError(action, state.silent[name])
+        for name, trouble in state.silent.items():
+            raise BrokenError(f"comparing the whole state: reading '{name}' {when}", trouble)
     every = [*_same_addresses(_compare_items(made.items, now.items, churn))]
     every = [*_with_renamed(every, _renamed(made.items, now.items))]
     every = [*_with_neighbours(_without_connected(every, (made.items, now.items)))]

@@ -533,9 +533,6 @@ class MachinesProvider(Provider):
                 traces = guests.fleet.trace(intent, places, flow.table, during, deadline)
             finally:
                 counted = on_each(monitors, lambda name: monitors[name].end())
-        for trace in counted.values():
-            if trace.trouble:
-                say(f"{trace.place}: {trace.trouble}")
         return (*traces, *counted.values())
 
     def logs(

@@ -159,7 +159,7 @@ class KernelSaid:
     routes: tuple[tuple[RouteQuestion, str], ...] = ()
     """Output of ``ip route get`` for each question, or its error if there is no route."""
     trouble: str = ""
-    """Why there is no trace; empty if there is one."""
+    """What could not be asked, and why; empty if everything was."""
     drops: tuple[PacketDrop, ...] = ()
 
 

@@ -82,11 +82,18 @@ def _lines(lab: str, explanation: Explanation, *, commands: bool) -> Iterator[st
     yield from _logs(explanation)
 
 
+_UNKNOWN = {
+    "where": "where the probe is lost",
+    "difference": "what differs at {}",
+    "kernel": "what the kernel reports at {}",
+}
+
+
 def _unknown(explanation: Explanation) -> Iterator[str]:
     """The witnesses that did not answer, and what could not be compared."""
     for silence in explanation.silences:
         places = listed([place or CLUSTER_NAME for place in silence.places])
-        of = f"what differs at {places}" if silence.places else "where the probe is lost"
+        of = _UNKNOWN[silence.witness].format(places)
         yield f"  not known: {of}: {silence.reason}"
     if explanation.unrecorded:
         places = listed([place or CLUSTER_NAME for place in explanation.unrecorded])
@@ -114,9 +121,11 @@ def _agree(explanation: Explanation) -> str:
     number = ("none", "one of three", "two of three", "all three")[len(heard)]
     silent = [no for witness, (_, no) in _WITNESSES.items() if witness not in heard]
     bracket = explanation.bracket
-    if "kernel" not in heard and (bracket is None or bracket.dropped()):
-        known = "is unknown" if bracket is None else "is of something else"
-        silent[-1] = f"what the kernel reports {known}"
+    if "kernel" not in heard:
+        if bracket is None or bracket.untraced:
+            silent[-1] = "what the kernel reports is unknown"
+        elif bracket.dropped():
+            silent[-1] = "what the kernel reports is of something else"
     return "; ".join([f"{number}: {agree}", *silent])
 
 

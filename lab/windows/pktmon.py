@@ -157,7 +157,7 @@ class PacketMonitor:
             if foreign := [name for name in names if not _OURS.fullmatch(name)]:
                 raise _error(f"somebody else has filters there: {', '.join(foreign)}")
             if names:
-                self._cmd(_UNDO, deadline)
+                self._undo(deadline)
             self._state = "unknown"
             done = self._cmd(start_command(protocol, ends), deadline)
             self._state = "off" if done.code else "on"
@@ -175,7 +175,7 @@ class PacketMonitor:
             with self._noting():
                 deadline = self.deadline()
                 if self._state == "on" or (self._state == "unknown" and self._is_ours(deadline)):
-                    self._cmd(_UNDO, deadline)
+                    self._undo(deadline)
         told = tuple(drop for drop in drops if drop.reason)
         if told != drops:
             self._troubles.append("pktmon counts drops without a reason")
@@ -198,6 +198,11 @@ class PacketMonitor:
             return parse("" if done.code else done.stdout)
         except ValueError:
             raise _error(_CODES.get(done.code, f"exit code {done.code}"), done) from None
+
+    def _undo(self, deadline: Deadline) -> None:
+        done = self._cmd(_UNDO, deadline)
+        if done.code:
+            raise _error(f"the lab's filters may still be there: exit code {done.code}", done)
 
     def _cmd(self, line: str, deadline: Deadline) -> Completed:
         return self.shell().run(("cmd.exe", "/d", "/c", line), deadline)

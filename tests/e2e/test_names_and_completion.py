@@ -115,3 +115,12 @@ def test_the_first_words_of_a_bring_up_are_plain(lab):
     told = lab.run("up", "overlay", "--only", "linux").stderr.splitlines()
     at = told.index("starting lab 'overlay'")
     assert told[at + 1] == "  step 1 of 5: holder"
+
+
+def test_what_is_emulated_is_said_once_by_up_test_and_report(lab):
+    for words in (("up", "overlay"), ("test", "overlay", "-m", "hairpin"), ("report", "overlay")):
+        done = lab.run(*words)
+        lines = f"{done.stdout}{done.stderr}".splitlines()
+        said = [line for line in lines if "emulated" in line and str(lab.state) not in line]
+        assert len(said) == 1, words
+        assert all(name in said[0] for name in ("netns", "win1", "win2"))

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from netns_running import Running
@@ -18,6 +19,7 @@ from lab.matrix.cells import product
 from lab.matrix.run import probe
 from lab.plan.planner import make_plan
 from lab.providers.capture import TracedFlow
+from lab.providers.netns import capture
 from lab.providers.provider import ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
@@ -112,3 +114,11 @@ def test_a_table_is_gone_with_a_process_that_is_killed(lab):
         traced(lab, during)
     assert seen == [{*MADE, "hybridlab-trace"}]
     Deadline(10).wait("the tables to go", lambda: tables(lab), until=lambda now: now == MADE)
+
+
+def test_counters_that_cannot_be_read_are_said_and_not_taken_for_none(monkeypatch):
+    monkeypatch.setattr(capture, "_QUEUES", ("sh", "-c", "echo no memory >&2; exit 2"))
+    with Path(os.devnull).open(encoding="ascii") as stop:  # readable at once
+        places = {"here": ()}
+        (said,) = capture.trace_kernel(lambda _: None, places, "", lambda _: None, stop.fileno())
+    assert said.trouble.endswith("no memory")

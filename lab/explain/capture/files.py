@@ -44,6 +44,8 @@ class Captured:
     """Number of the probe within its cell; those before it were as expected."""
     kernel: tuple[KernelWord, ...] = ()
     """What the kernel reported about it; empty if it was not traced."""
+    untraced: tuple[tuple[str, str], ...] = ()
+    """Places where the kernel could not be asked, each with the reason."""
     onward: Conclusion | None = None
     """The result of the query that the DNS server itself sends before it answers."""
 

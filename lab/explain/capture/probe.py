@@ -247,6 +247,7 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it
         matched=matched,
         end=where.end,
         kernel=kernel_words(reports),
+        untraced=tuple((report.place, report.trouble) for report in reports if report.trouble),
         onward=_seen(where.onward, taken, answered=answered, heard=True)[2]
         if where.onward
         else None,

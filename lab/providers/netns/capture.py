@@ -25,6 +25,7 @@ from typing import IO, Any, NoReturn, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
+from lab._log import one_line
 from lab.providers.capture import (
     SNAP_BYTES,
     Direction,
@@ -36,6 +37,7 @@ from lab.providers.capture import (
 )
 from lab.providers.netns import isolation
 from lab.providers.netns.machine import run_captured
+from lab.shells.shell import Completed
 
 _EVERY_PROTOCOL = 0x0003
 """ETH_P_ALL of linux/if_ether.h."""
@@ -383,12 +385,20 @@ def _is_traced() -> bool:
 
 
 def _read_counters() -> str:
+    """The counters of the current namespace. Raises BrokenError if the queues' cannot be read."""
     texts = []
     for name in _COUNTERS:
         path = Path(f"/proc/thread-self/net/{name}")
         if path.exists():  # not every kernel has IPsec counters
             texts.append(path.read_text(encoding="ascii"))
-    return "".join((*texts, run_captured(_QUEUES).stdout))
+    done = run_captured(_QUEUES)
+    if done.code:
+        raise BrokenError(f"reading counters by '{' '.join(_QUEUES)}'", _describe_exit(done))
+    return "".join((*texts, done.stdout))
+
+
+def _describe_exit(done: Completed) -> str:
+    return one_line(done.stderr.strip()) or f"exit code {done.code}"
 
 
 def _wait_until_quiet(tracers: Sequence[_Tracer]) -> None:
@@ -412,9 +422,16 @@ def _end(
     if tracer.trouble:
         return KernelSaid(tracer.place, trouble=tracer.trouble)
     tracer.output.seek(0)
-    enter(tracer.place)
     traced = tracer.output.read()
+    try:
+        enter(tracer.place)
+        after = _read_counters()
+    except (BrokenError, OSError) as error:
+        return KernelSaid(tracer.place, traced, trouble=str(error))
     mark = _MARKED.search(traced)
     answers = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
-    lookups = tuple((question, (done.stdout or done.stderr).strip()) for question, done in answers)
-    return KernelSaid(tracer.place, traced, tracer.before, _read_counters(), lookups)
+    lookups = tuple(
+        (question, (done.stdout or done.stderr).strip() or _describe_exit(done))
+        for question, done in answers
+    )
+    return KernelSaid(tracer.place, traced, tracer.before, after, lookups)

@@ -132,6 +132,9 @@ def test_one_that_has_ended_since_is_an_ailment_of_its_machine(intent, world, tm
     world.broken["systemctl is-active"] = "Failed to connect to bus"
     found = daemon_ailments(intent, world.site(tmp_path))
     assert found["node001"] == "bird is unknown: its log is empty"
+    world.broken["cat /run/bird/log"] = "cat: /run/bird/log: Input/output error"
+    found = daemon_ailments(intent, world.site(tmp_path))
+    assert found["node001"].startswith("bird is unknown: its log cannot be read: cat: ")
 
 
 def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent):

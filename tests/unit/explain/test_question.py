@@ -390,6 +390,24 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
     assert "  not compared, as 'lab up' has recorded no state: win1\n" in text
 
 
+def test_a_kernel_that_cannot_be_asked_is_no_kernel_that_reports_no_drop() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
+    seen = whole(intent)
+    seen["worker1"] = replace(seen["worker1"], forwards=False)
+    bracket = Bracket(
+        "lost", 0, frozenset({"worker1"}), untraced=(("worker1", "there is no 'tc'"),)
+    )
+    sends = Network(cells, (), no_reply).send
+    witnesses = Witnesses(sends, lambda _: seen, lambda _: (), follow=lambda _: bracket)
+    found = explain(cells, (), intent, witnesses)
+    assert found.silences == (Silence("kernel", ("worker1",), "there is no 'tc'"),)
+    text = to_text("overlay", found)
+    assert "  not known: what the kernel reports at worker1: there is no 'tc'\n" in text
+    assert "what the kernel reports is unknown" in text
+    assert "no drop" not in text
+
+
 def test_a_machine_off_the_path_that_does_not_answer_is_named_beside() -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]

@@ -545,9 +545,13 @@ def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None
         compare_states(*((silent, state()) if made else (state(), silent)))
 
 
-def test_a_query_that_neither_side_answers_is_left_out() -> None:
-    silent = read_state(f"\n{MARK} vlans\n{MARK}= 1\n\n{MARK} end\n")
-    assert compare_states(silent, silent) == ()
+@pytest.mark.parametrize(
+    ("end", "said"), [("1", "exit code 1"), ("absent nft", "there is no 'nft'")]
+)
+def test_states_are_not_equal_because_neither_side_answers_a_query(end: str, said: str) -> None:
+    silent = read_state(f"\n{MARK} nftables\n{MARK}= {end}\n\n{MARK} end\n")
+    with pytest.raises(BrokenError, match=f"reading 'nftables' now: {said}"):
+        compare_states(silent, silent)
 
 
 @pytest.mark.parametrize("said", ["", f"\n{MARK} links\n[]\n{MARK}= 0\n"])

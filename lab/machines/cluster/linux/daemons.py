@@ -159,9 +159,16 @@ def _ailment(name: str, some: tuple[Daemon, ...], site: ClusterSite) -> str:
     for daemon, state in zip_longest(some, states[: len(some)], fillvalue="unknown"):
         assert isinstance(daemon, Daemon)
         if state != _RUNS:
-            log = site.query(name, ("cat", f"{daemon.directory}/{LOG}")).stdout
-            return f"{daemon.name} is {state}: {_last_lines(log) or 'its log is empty'}"
+            return f"{daemon.name} is {state}: {_read_log(name, daemon, site)}"
     return ""
+
+
+def _read_log(name: str, daemon: Daemon, site: ClusterSite) -> str:
+    """The last lines of a daemon's log, or why there are none."""
+    completed = site.query(name, ("cat", f"{daemon.directory}/{LOG}"))
+    if completed.code:
+        return f"its log cannot be read: {completed.stderr.strip() or f'exit {completed.code}'}"
+    return _last_lines(completed.stdout) or "its log is empty"
 
 
 def _last_lines(log: str) -> str:
@@ -206,7 +213,7 @@ def _await_ready(name: str, daemon: Daemon, site: ClusterSite) -> None:
     deadline = site.deadline(ready.seconds)
     for _ in deadline.tries(_LOOK_SECONDS):
         if site.query(name, ("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
-            raise BrokenError(action, f"it has ended: {_last_lines(site.query(name, log).stdout)}")
+            raise BrokenError(action, f"it has ended: {_read_log(name, daemon, site)}")
         completed = site.query(name, ready.command or log)
         if completed.code == 0 and re.search(ready.pattern, completed.stdout, re.MULTILINE):
             return
