@@ -1,6 +1,5 @@
-"""Where machines go: one file a case, its answer in it; and the MTU between hypervisors."""
+"""Where machines go: a table of cases with their answers; and the MTU between hypervisors."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,46 +7,40 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from lab._errors import LabError, PreflightError
 from lab.inventory.inventory import Hypervisor, Inventory
 from lab.machines.libvirt.placement import Capacity, fitting_mtu, labs_at_once, place
 from lab.topology.intent import Hardware, MachineIntent
 
-CASES = sorted((Path(__file__).parents[2] / "cases/placement").glob("*.json"))
+CASES = YAML(typ="safe").load(Path(__file__).parents[2] / "cases/placement.yaml")
 MODEL = MachineIntent(
     "", "node", "linux", (), None, None, (), (), (), (), (), None, (), forwards=False
 )
 
 
-def machine(one: dict[str, Any]) -> MachineIntent:
-    hardware = Hardware(
-        "debian-12",
-        vcpus=one["vcpus"],
-        memory_mib=one["memory_mib"],
-        disk_gib=one["disk_gib"],
-        hypervisor=one.get("hypervisor"),
-        place=one.get("place"),
-    )
-    return replace(MODEL, name=one["name"], kind=one["kind"], os=one["os"], hardware=hardware)
+def machine(row: dict[str, Any]) -> MachineIntent:
+    where = {"hypervisor": row.get("hypervisor"), "place": row.get("place")}
+    hardware = replace(Hardware("debian-12", *row["needs"]), **where)
+    kind, system = row.get("kind", "node"), row.get("os", "linux")
+    return replace(MODEL, name=row["name"], kind=kind, os=system, hardware=hardware)
 
 
-def host(one: dict[str, Any]) -> Capacity:
-    return Capacity(**(one | {"tags": frozenset(one["tags"])}))
+def host(row: dict[str, Any]) -> Capacity:
+    return Capacity(row["name"], frozenset(row.get("tags", ())), *row["room"])
 
 
-def answer(case: Any) -> object:
-    machines = [machine(one) for one in case["machines"]]
-    hosts = [host(hypervisor) for hypervisor in case["hypervisors"]]
+def answer(case: dict[str, Any]) -> object:
+    machines, hosts = map(machine, case["machines"]), map(host, case["hypervisors"])
     try:
-        return dict(place(machines, hosts, case["kept"]))
+        return dict(place([*machines], [*hosts], case.get("kept", {})))
     except LabError as error:
         return [f"exit {error.exit_code}", *str(error).splitlines()]
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_a_lab_is_placed_or_refused_as_expected(path):
-    case = json.loads(path.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_a_lab_is_placed_or_refused_as_expected(case):
     assert answer(case) == case["expected"]
 
 
