@@ -6,6 +6,7 @@ another machine gives other figures, and much the same ratios.
     make bench                 all of it (a few minutes)
     python benchmarks/bench.py start engine scale growth pytest media containers mininet
     python benchmarks/bench.py --smallest    does every part work? its figures mean nothing
+    python benchmarks/startup.py main        start-up beside that of another revision
 """
 
 from __future__ import annotations

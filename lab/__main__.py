@@ -8,6 +8,7 @@ control.)
 from __future__ import annotations
 
 import errno
+import gc
 import signal
 import sys
 import threading
@@ -20,6 +21,9 @@ _USED_UP = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _PYTHONS_OWN = signal.getsignal(signal.SIGINT)  # ignored in a background job: not changed then
 if _PYTHONS_OWN is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+# Imports make many objects and no garbage: searching them for cycles takes a tenth of 'lab up'.
+gc.set_threshold(100_000)
 
 try:
     from lab.cli.main import main, report_beside

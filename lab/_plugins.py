@@ -1,7 +1,7 @@
 """Plug-ins: what distributions register as entry points of ``hybridlab.KIND``, ours among them.
 
-An entry point names an object, a module, or a package of modules. Of a module, every object of the
-kind is taken. Entry points are read as the packaging specification has them, from the files
+An entry point names an object, a module, or a package of modules. Of a module, every object of
+the kind is taken. Entry points are read as the packaging specification has them, from the files
 ``entry_points.txt`` of installed distributions: :mod:`importlib.metadata` takes longer to import
 than ``lab --help`` may take. Distributions in zip files and eggs are not read.
 """
@@ -16,7 +16,6 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
@@ -146,10 +145,15 @@ def classes(kind: Kind, of: type[T]) -> Iterator[type[T]]:
 
 def _loaded(kind: Kind) -> Iterator[Any]:
     for plugin in plugins(kind):
-        loaded = plugin.load()
-        yield loaded
-        for module in iter_modules(getattr(loaded, "__path__", ())):
-            yield import_module(f"{plugin.module}.{module.name}")
+        yield from _with_modules(plugin.load())
+
+
+def _with_modules(loaded: Any) -> Iterator[Any]:
+    from pkgutil import iter_modules  # noqa: PLC0415  'lab --help' loads no plug-in
+
+    yield loaded
+    for module in iter_modules(getattr(loaded, "__path__", ())):
+        yield from _with_modules(import_module(f"{loaded.__name__}.{module.name}"))
 
 
 @cache

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MODELS = {
-    "topology": "lab/topology/upstream_tor.py",
+    "topology": "lab/topology/kinds/upstream_tor.py",
     "cni": "lab/machines/addons/bridges.py",
     "family": "lab/matrix/families/hairpin.py",
     "fault": "lab/explain/faults/ip_forward_off.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import select
 import sys
 from collections.abc import Sequence
@@ -81,6 +80,8 @@ def echo(result: object = "", *, nl: bool = True) -> None:
 
 def echo_json(result: object, indent: int = 2) -> None:
     """Print a result as JSON; dataclasses in it are written field by field."""
+    import json
+
     echo(json.dumps(result, indent=indent, default=_plain))
 
 

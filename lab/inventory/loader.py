@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lab._errors import InventoryError
-from lab.scenario.findings import FileFinding, lines, quoted
 from lab.state.permissions import writer
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
+    from lab.scenario.findings import FileFinding
 
 VARIABLE = "HYBRIDLAB_INVENTORY"
 NAME = "lab.toml"
@@ -65,6 +65,8 @@ def load(path: Path, *, named: bool = True) -> Inventory:
     """
     inventory, findings = check(path, named=named)
     if inventory is None or findings:
+        from lab.scenario.findings import lines  # noqa: PLC0415  only for errors
+
         raise InventoryError(_reading(path), lines(str(path), findings))
     return inventory
 
@@ -88,6 +90,8 @@ def check(path: Path, *, named: bool = True) -> tuple[Inventory | None, tuple[Fi
 
 
 def _reading(path: Path) -> str:
+    from lab.scenario.findings import quoted  # noqa: PLC0415  only for errors
+
     return f"reading inventory {quoted(path)}"
 
 

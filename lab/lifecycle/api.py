@@ -21,7 +21,6 @@ from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.lock import lab_lock
 from lab.state.store import Store
-from lab.topology.footprint import network_addons
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
@@ -85,6 +84,8 @@ class Prepared:
             ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
             note = f"note: {ignored} of nodes: for real machines only, ignored by"
             return (f"{note} '{self.provider.name}'",) if ignored else ()
+        from lab.topology.footprint import network_addons  # noqa: PLC0415  plug-ins
+
         addon = network_addons().get(self.compiled.intent.topology)
         if addon is None or self.compiled.intent.kubernetes is None:
             return ()

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lab._errors import UsageError, did_you_mean
-from lab.inventory import values
 from lab.state.rows import LabRow
 
 LONGEST = 63
@@ -54,6 +53,8 @@ def parse_age(text: str) -> float:
 
     Raises UsageError when it is not a number with one of the units s, m, h, d, w.
     """
+    from lab.inventory import values  # noqa: PLC0415  pydantic takes a third of 'lab down'
+
     seconds = values.seconds(text)
     if seconds is None:
         raise UsageError(

@@ -326,10 +326,9 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
 
 def asked_families(scenario: Scenario) -> Iterator[Problem]:
     """Requested families that no special Service has cells of."""
-    shown = families_of(scenario.services.special)
     for index, family in enumerate(scenario.matrix.families or ()):
         needed = terms()[family].needs
-        if needed and family not in shown:
+        if needed and family not in families_of(scenario.services.special):
             message = f"no special Service has cells of the family {quoted(family)}"
             yield Problem(
                 ("matrix", "families", index), message, f"add one with {needed}, or leave it out"

@@ -1,1 +1,1 @@
-"""Plan to Intent: one small module per topology, and the limits that follow from it."""
+"""Plan to Intent: what the topologies share, and the limits that follow from each."""

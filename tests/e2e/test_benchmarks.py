@@ -41,6 +41,16 @@ def test_a_part_of_the_benchmark_works(part):
     assert figures
 
 
+def test_start_up_is_compared_with_another_revision():
+    done = run_program([sys.executable, BENCHMARKS / "startup.py", "HEAD", "--runs", "1"])
+    assert [line.split(" times")[0].split()[:2] for line in done.stdout.splitlines()] == [
+        ["lab", "--help"],
+        ["lab", "list"],
+        ["lab", "up"],
+        ["lab", "down"],
+    ]
+
+
 def test_the_code_is_counted():
     assert "files of ours" in run_program([sys.executable, BENCHMARKS / "size.py"]).stdout
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lab.topology import upstream_tor
+from lab.topology.kinds import upstream_tor
 
 TOPOLOGY = replace(
     upstream_tor.TOPOLOGY,

@@ -33,7 +33,7 @@ from lab.machines.cluster.linux.operations import (
 )
 from lab.topology.footprint import Footprint
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.ovn import EXTERNAL_BRIDGE
+from lab.topology.kinds.ovn import EXTERNAL_BRIDGE
 
 NAMESPACE = "ovn-kubernetes"
 IMAGE = "ghcr.io/ovn-kubernetes/ovn-kubernetes/ovn-kube-ubuntu"

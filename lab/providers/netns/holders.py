@@ -41,6 +41,10 @@ _STATE, _STARTED = 0, 19
 """Fields of /proc/PID/stat, counted from after the name in brackets (proc(5): 3 and 22)."""
 _PROGRAM = Path(__file__).with_name("holder.py")
 _INTERPRETERS = ("python", "pypy")
+_WORDS = 7
+"""Words of a holder's command."""
+_LONGEST_COMMAND = 1 << 16
+"""Bytes; a holder's command has three paths of at most 4,096 bytes and a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class HolderKind:
 
         The token is empty except for a holder of an earlier version, which has it as an argument.
         """
-        if len(words) - len(self.command("", "", Path())) not in {0, 1}:
+        if len(words) not in {_WORDS, _WORDS + 1}:
             return None
         program, marker, lab, *token, directory = (os.fsdecode(word) for word in words[3:])
         options, path = words[1:3], Path(program)
@@ -252,7 +256,7 @@ def _iterate_holders(
         with suppress(FileNotFoundError, ProcessLookupError):  # it has exited meanwhile
             if not all_users and os.stat(process).st_uid != caller:  # noqa: PTH116  quick
                 continue  # do not even read another user's command line
-            claim = kind.claim(Path(process, "cmdline").read_bytes().split(b"\0")[:-1])
+            claim = kind.claim(_read_words(process))
             if claim is None:
                 continue
             lab, earlier, directory = claim
@@ -267,6 +271,15 @@ def _iterate_holders(
                 token = _read_token(process) or earlier
             if since is not None and start_time(int(name)) == since:
                 yield HolderProcess(int(name), since, user, lab, token, directory)
+
+
+def _read_words(process: str) -> list[bytes]:
+    """The command of a process; read of every process, so without pathlib, which takes longer."""
+    descriptor = os.open(f"{process}/cmdline", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _LONGEST_COMMAND).split(b"\0")[:-1]
+    finally:
+        os.close(descriptor)
 
 
 def _read_status(process: str) -> Mapping[str, str]:
@@ -539,6 +552,7 @@ def start_holder(
     since = start_time(started.pid)
     if since is None:
         raise BrokenError(action, f"process {started.pid} ended at once", "run 'lab up' again")
+    _KNOWN[lab.token] = str(started.pid)
     return HolderEntry(started.pid, since)
 
 

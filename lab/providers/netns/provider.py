@@ -22,7 +22,6 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError, did_you_mean
 from lab._log import listed, quantity
 from lab.plan.step import Step
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import daemons, holders, isolation, namespaces
 from lab.providers.netns.holders import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
@@ -53,6 +52,7 @@ from lab.topology.intent import Intent
 if TYPE_CHECKING:
     from lab.facts.difference import Difference
     from lab.facts.node import NodeFacts  # large, and few commands observe
+    from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
     from lab.providers.netns.bring_up import NetnsBringUp
 
 _PACED_MTU = 1500
@@ -322,7 +322,8 @@ class NetnsProvider(Provider):
         Raises BrokenError if the lab is not up. Raises DeadlineError when the capture does not
         finish in time.
         """
-        from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
+        from lab.providers.capture import Taken  # noqa: PLC0415  imported only when used
+        from lab.providers.netns import capture  # noqa: PLC0415  the same
 
         del intent
         with capture.Stop() as stop:
@@ -345,7 +346,8 @@ class NetnsProvider(Provider):
         deadline: Deadline,
     ) -> None:
         """Capture all packets at a tap, as they come; see :class:`Capturing`."""
-        from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
+        from lab.providers.capture import Taken  # noqa: PLC0415  imported only when used
+        from lab.providers.netns import capture  # noqa: PLC0415  the same
 
         del intent
         holders.enter_holder(lab).call(
@@ -370,7 +372,8 @@ class NetnsProvider(Provider):
         Raises BrokenError if the lab is not up. Raises DeadlineError when the trace does not finish
         in time.
         """
-        from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
+        from lab.providers.capture import KernelSaid  # noqa: PLC0415  imported only when used
+        from lab.providers.netns import capture  # noqa: PLC0415  the same
 
         del intent
         with capture.Stop() as stop:

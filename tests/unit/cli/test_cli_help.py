@@ -131,6 +131,32 @@ def test_what_is_missing_is_installed_from_a_checkout_by_make_and_else_by_pip(
     assert commands[1][2] == 'pip install "hybridlab[windows]"'
 
 
+@pytest.mark.parametrize("words", ["--help", "list", "status nowhere", "down nowhere"])
+def test_what_reads_no_file_of_the_user_imports_neither_pydantic_nor_yaml(tmp_path, words):
+    code = f"""if True:
+        import sys, atexit; from lab.cli.main import main
+        atexit.register(lambda: print(*{{m.partition('.')[0] for m in sys.modules}}))
+        main({words.split()})
+    """
+    done = run_program(
+        [sys.executable, "-c", code],
+        env={"HYBRIDLAB_STATE": str(tmp_path / "state")},
+        cwd=tmp_path,
+        check=False,
+    )
+    imported = {*done.stdout.splitlines()[-1].split()}
+    assert "lab" in imported
+    assert not imported & {"pydantic", "ruamel", "jinja2", "rich", "pytest"}
+
+
+def test_a_topology_is_looked_up_without_what_explains_its_packets():
+    code = (
+        "import sys; from lab.topology.registry import topologies; assert topologies();"
+        "print('lab.topology.subject' in sys.modules)"
+    )
+    assert run_program([sys.executable, "-c", code]).stdout.strip() == "False"
+
+
 def test_the_option_that_a_run_without_cells_advises_is_in_the_help():
     done = CliRunner().invoke(main_command, ["test", "--help"], prog_name="lab")
     assert "--collect-only -q" in done.output

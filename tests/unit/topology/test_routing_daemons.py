@@ -9,9 +9,10 @@ from shipped import intent_of
 
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
-from lab.topology import bird, gateways, registry, upstream_vrrp
+from lab.topology import bird, gateways, registry
 from lab.topology.daemon import Daemon
 from lab.topology.intent import Intent, MachineIntent, Route, Speaker
+from lab.topology.kinds import upstream_vrrp
 from lab.topology.path import Flow
 from lab.topology.walk import walk
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.plan.plan import Plan, PlannedNode
-from lab.topology import bird, l2bridge, machines, windows_limits
+from lab.topology import bird, machines, windows_limits
 from lab.topology.intent import Intent, MachineIntent, Route, Session, Speaker
+from lab.topology.kinds import l2bridge
 from lab.topology.registry import Topology, in_range, one_of, parameter
 
 ASN = 64_512

@@ -20,7 +20,7 @@ from lab.plan.plan import FIRST_NODE_OFFSET, Plan, PlannedNode, mac
 from lab.plan.planner import VXLAN_OVERHEAD, node_mtu
 from lab.scenario.findings import Problem
 from lab.scenario.scenario import Scenario
-from lab.topology import bird, gateways, l2bridge, machines, vxlan, windows_limits
+from lab.topology import bird, gateways, machines, vxlan, windows_limits
 from lab.topology.daemon import READY_SECONDS, Daemon, File, Ready
 from lab.topology.intent import (
     Gateway,
@@ -34,6 +34,7 @@ from lab.topology.intent import (
     Session,
     Speaker,
 )
+from lab.topology.kinds import l2bridge
 from lab.topology.registry import Parameter, Topology, in_range, one_of, parameter
 
 KEEPALIVED = "keepalived"

@@ -7,8 +7,9 @@ field report of the same with wincni, whose OutBoundNAT exempts the pod and serv
 from __future__ import annotations
 
 from lab.plan.plan import Plan
-from lab.topology import l2bridge, machines, windows_limits
+from lab.topology import machines, windows_limits
 from lab.topology.intent import Intent
+from lab.topology.kinds import l2bridge
 from lab.topology.registry import Topology
 
 

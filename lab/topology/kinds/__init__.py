@@ -1,0 +1,1 @@
+"""The kinds of topologies, one file each: :mod:`lab.topology.registry` finds them."""
