@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -57,18 +58,27 @@ def report_command(name: str, run: str | None, in_browser: bool, as_json: bool) 
 
 
 def _open(report: Path) -> None:
-    """Open a report in the user's browser.
+    """Open a report in the user's browser: of the commands in $BROWSER, the first that succeeds.
 
     Raises PreflightError if there is none.
     """
     import webbrowser
 
-    if not webbrowser.open(report.as_uri()):
-        raise PreflightError(
-            f"opening '{report}'",
-            "no browser was found on this machine",
-            "set $BROWSER to the command of one, or copy the file to where there is one",
-        )
+    commands = [text for text in os.environ.get("BROWSER", "").split(os.pathsep) if text]
+    for text in commands:
+        with suppress(ValueError, webbrowser.Error):  # a quotation mark that is not closed
+            whole = f"{text} %s" if " " in text and "%s" not in text else text
+            if webbrowser.get(whole).open(report.as_uri()):
+                return
+    if not commands and webbrowser.open(report.as_uri()):
+        return
+    raise PreflightError(
+        f"opening '{report}'",
+        f"$BROWSER is '{os.environ['BROWSER']}', which failed or is not there"
+        if commands
+        else "no browser was found on this machine",
+        "set $BROWSER to the command of one, or copy the file to where there is one",
+    )
 
 
 @click.command("diff")

@@ -125,11 +125,23 @@ def test_an_earlier_report_is_named_by_its_age_and_opens_in_a_browser(lab, tmp_p
     assert lab.run("report", "overlay", Path(before).parent.name).stdout == before
     assert "only 2 runs" in lab.run("report", "overlay~2", code=2).stderr
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" >{tmp_path}/opened\n')
+    browser.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/opened\n')
     browser.chmod(0o755)
     words = lab.command("report", "overlay~1", "--open")
-    assert lab.call(words, BROWSER=str(browser)).returncode == 0
-    assert (tmp_path / "opened").read_text().strip() == Path(before.strip()).as_uri()
+    page = Path(before.strip()).as_uri()
+    for command, arguments in (
+        (f"{browser}", page),
+        (f"{browser} --new-tab", f"--new-tab {page}"),
+        (f"{browser} %s --new-tab", f"{page} --new-tab"),
+        (f"{tmp_path}/none --new-tab:'{browser}:{browser}", page),
+    ):
+        assert lab.call(words, BROWSER=command).returncode == 0
+        assert (tmp_path / "opened").read_text().strip() == arguments
+        (tmp_path / "opened").unlink()
+    for command in ("false", f"{tmp_path}/none --new-tab"):
+        done = lab.call(words, BROWSER=command)
+        assert f"$BROWSER is '{command}', which failed or is not there" in done.stderr
+        assert done.returncode == 4
 
 
 def test_second_up_changes_nothing_and_reports_it(overlay):
