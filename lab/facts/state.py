@@ -50,8 +50,7 @@ from lab.topology.subject import (
 
 _SCRIPT = (
     r"""
-ask space sh -c 'cut -d " " -f 22 /proc/1/stat && cat /proc/sys/kernel/random/boot_id &&
-    readlink /proc/self/ns/net'
+ask space sh -c 'cat /proc/sys/kernel/random/boot_id && readlink /proc/self/ns/net'
 ask links ip -json -details address
 ask routes ip route show table all
 ask cache ip route show cache

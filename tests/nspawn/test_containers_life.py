@@ -65,6 +65,16 @@ def test_a_fault_is_named_and_healed(lab):
     assert "works" in lab.run("explain", "small", "master-p1", "worker-p1").stdout
 
 
+def test_pods_are_compared_with_what_the_lab_made(lab):
+    said = lab.run("explain", "small", "master-p1", "worker-p1").stdout
+    assert "not compared" not in said
+    inside = ("exec", "small", "worker-p1", "--", "sysctl", "-q", "-w")
+    lab.run(*inside, "net.ipv4.tcp_keepalive_time=7000")
+    said = lab.run("explain", "small", "master-p1", "worker-p1").stdout
+    assert "pod worker-p1, setting net/ipv4/tcp_keepalive_time: 7000; it should be: 7200" in said
+    lab.run(*inside, "net.ipv4.tcp_keepalive_time=7200")
+
+
 def test_a_capture_follows_a_probe_there_and_back(lab):
     said = lab.run("capture", "small", "master-p1", "worker-p1").stdout
     assert "worker flannel.4096" in said
