@@ -47,8 +47,8 @@ class BrokenFiles:
 
     def read(self) -> dict[str, BrokenFile]:
         good, *cases = re.split(r"^== ", self.path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        found = [self._case(good.splitlines(), case.splitlines()) for case in cases]
-        return {case.name.removesuffix(self.ending): case for case in found}
+        damaged = [self._case(good.splitlines(), case.splitlines()) for case in cases]
+        return {case.name.removesuffix(self.ending): case for case in damaged}
 
     def _case(self, good: list[str], case: list[str]) -> BrokenFile:
         name = case[0] + self.ending

@@ -29,8 +29,8 @@ def pytest_configure() -> None:
     is not installed.
     """
     os.environ["HYBRIDLAB_INVENTORY"] = os.devnull
-    found = importlib.util.find_spec("libvirt")
-    if found and found.origin is None:
+    spec = importlib.util.find_spec("libvirt")
+    if spec and spec.origin is None:
         sys.modules["libvirt"] = None  # type: ignore[assignment]  makes the import fail
     settings.load_profile("untimed")
 

@@ -25,8 +25,8 @@ def programs(*names: str) -> Path | None:
 
 def image(name: str, into: Path) -> Path | None:
     """Unpack the newest image of that name; None if there is none."""
-    found = programs()
-    archives = sorted((found.parent / "images").glob(f"{name}-v*.tar")) if found else []
+    folder = programs()
+    archives = sorted((folder.parent / "images").glob(f"{name}-v*.tar")) if folder else []
     if not archives:
         return None
     with tarfile.open(archives[0]) as archive:
@@ -38,9 +38,9 @@ def image(name: str, into: Path) -> Path | None:
 
 
 def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    found = archive.extractfile(name)
-    assert found, name
-    return found
+    member = archive.extractfile(name)
+    assert member, name
+    return member
 
 
 def _age(path: Path) -> float:

@@ -103,7 +103,7 @@ def _network(machine: MachineIntent) -> Said:
     if machine.tunnel:
         subnet["Policies"] = [{"Type": "VSID", "VSID": machine.tunnel.vni}]
         ends = {neighbour.address: neighbour.mac for neighbour in machine.neighbours}
-        owners = {one.mac: one.remote for one in machine.forwarding}
+        owners = {entry.mac: entry.remote for entry in machine.forwarding}
         policies = [{"Type": "HostRoute"}]
         policies += [
             {
@@ -170,9 +170,11 @@ def _remote(whole: Intent) -> list[Said]:
 
 def _ids(machine: MachineIntent, whole: Intent) -> dict[str, str]:
     own = {pod.address.partition("/")[0]: f"a8556439-{pod.name}" for pod in machine.pods}
-    linux = [one for one in whole.machines if one.os == "linux"]
+    linux = [machine for machine in whole.machines if machine.os == "linux"]
     others = {
-        pod.address.partition("/")[0]: f"358e0976-{pod.name}" for one in linux for pod in one.pods
+        pod.address.partition("/")[0]: f"358e0976-{pod.name}"
+        for machine in linux
+        for pod in machine.pods
     }
     return {**others, **own}
 

@@ -63,18 +63,18 @@ class Block:
     def commands(self) -> Iterator[Command]:
         if self.language not in SHELL:
             return
-        for found in (CONSOLE if self.language == "console" else SCRIPT).finditer(self.text):
-            line, output = found["line"], found.groupdict().get("output")
+        for match in (CONSOLE if self.language == "console" else SCRIPT).finditer(self.text):
+            line, output = match["line"], match.groupdict().get("output")
             code = EXIT.search(line)
             yield Command(EXIT.sub("", line), int(code[1]) if code else 0, output)
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    for found in BLOCK.finditer(page.read_text(encoding="utf-8")):
-        if found["first"]:
-            yield Block("sh", f"{found['first']}\n")
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if match["first"]:
+            yield Block("sh", f"{match['first']}\n")
         else:
-            yield Block(found["language"], found["text"], found["file"], found["reason"])
+            yield Block(match["language"], match["text"], match["file"], match["reason"])
 
 
 def runnable(page: Path) -> bool:

@@ -84,10 +84,10 @@ class ProviderContract:
         )
         probe = Probe(7, source, "tcp", "small", address, 8080, intent.pod_mtu)
         ended: list[int] = []
-        found = provider.probe(lab, intent, [probe], PACE, ended.append)
-        assert list(found) == [7]
+        outcomes = provider.probe(lab, intent, [probe], PACE, ended.append)
+        assert list(outcomes) == [7]
         assert ended[-1] == 1
-        return found[7]
+        return outcomes[7]
 
     def test_its_name_is_the_first_word_of_its_banner(
         self, provider: Provider, intent: Intent
@@ -118,12 +118,12 @@ class ProviderContract:
     ) -> None:
         first, again = ([*provider.steps(lab, intent)] for _ in range(2))
         assert len({step.name for step in first}) == len(first) > 0
-        assert [(one.name, one.digest) for one in first] == [
-            (one.name, one.digest) for one in again
+        assert [(step.name, step.digest) for step in first] == [
+            (step.name, step.digest) for step in again
         ]
         fewer = replace(intent, machines=intent.machines[:1])
         changed = [(step.name, step.digest) for step in provider.steps(lab, fewer)]
-        assert changed != [(one.name, one.digest) for one in first]
+        assert changed != [(step.name, step.digest) for step in first]
 
     def test_every_step_can_run_twice(
         self, provider: Provider, running: LabHandle, intent: Intent
@@ -161,18 +161,18 @@ class ProviderContract:
     def test_a_machine_that_is_not_there_is_refused_with_the_nearest(
         self, provider: Provider, running: LabHandle, intent: Intent
     ) -> None:
-        there = intent.machines[0].name
+        name = intent.machines[0].name
         with pytest.raises(UsageError) as refused:
-            provider.machine(running, intent, f"{there}x")
-        assert there in refused.value.hint
+            provider.machine(running, intent, f"{name}x")
+        assert name in refused.value.hint
 
     def test_a_probe_that_works_names_who_answered_and_whom_it_saw(
         self, provider: Provider, running: LabHandle, intent: Intent
     ) -> None:
-        found = self.probed(provider, running, intent, pods(intent)[0])
-        assert (found.status, found.backends) == ("ok", (pods(intent)[-1],)), found
-        assert found.source_seen
-        assert found.latency_ms > 0
+        outcome = self.probed(provider, running, intent, pods(intent)[0])
+        assert (outcome.status, outcome.backends) == ("ok", (pods(intent)[-1],)), outcome
+        assert outcome.source_seen
+        assert outcome.latency_ms > 0
 
     def test_a_probe_that_cannot_be_made_is_an_outcome(
         self, provider: Provider, running: LabHandle, intent: Intent

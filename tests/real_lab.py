@@ -54,8 +54,8 @@ class RealLab:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        said = f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert code in {None, done.returncode}, said
+        text = f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert code in {None, done.returncode}, text
         assert "Traceback" not in done.stderr, done.stderr
         return done
 

@@ -217,14 +217,14 @@ def main() -> int:
     parser.add_argument("--scenarios", default="overlay")
     parser.add_argument("--skip", action="append", default=[], metavar="WORD")
     parser.add_argument("--hypervisor", action="store_true", help="Name this machine's libvirt.")
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         code, clone = run_recipe(
-            asked.recipe,
+            namespace.recipe,
             Path(work),
-            asked.scenarios,
-            skip=asked.skip,
-            inventory=INVENTORY if asked.hypervisor else "",
+            namespace.scenarios,
+            skip=namespace.skip,
+            inventory=INVENTORY if namespace.hypervisor else "",
         )
         for path in sorted(clone.glob("night/*")):
             _tell(f"kept: {path.relative_to(clone)}")

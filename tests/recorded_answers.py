@@ -82,7 +82,7 @@ def asks(script: str) -> tuple[Ask, ...]:
     lexer = shlex.shlex(plain, posix=True, punctuation_chars=";\n&|()")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     tokens = [*lexer]
-    found, depth = [], 0
+    asks, depth = [], 0
     for number, token in enumerate(tokens):
         begins = number == 0 or bool(set(tokens[number - 1]) & _SEPARATORS)
         begins |= tokens[number - 1] in {"then", "do", "else"}
@@ -90,8 +90,8 @@ def asks(script: str) -> tuple[Ask, ...]:
         depth -= begins and token in {"fi", "done"}
         words = list(takewhile(_is_word, tokens[number + 1 :]))
         if begins and token == "ask" and words:
-            found.append(Ask(words[0], tuple(words[1:]), always=not depth))
-    return tuple(found)
+            asks.append(Ask(words[0], tuple(words[1:]), always=not depth))
+    return tuple(asks)
 
 
 def _is_word(token: str) -> bool:
@@ -112,7 +112,7 @@ def sections(script: str, done: Completed) -> Iterator[tuple[str, Answer]]:
     """Each command of a script with its answer."""
     known, complaints = asks(script), dict(_bodies(done.stderr))
     for name, body in _bodies(done.stdout):
-        command = next(filter(None, (one.named(name) for one in known)), None)
+        command = next(filter(None, (ask.named(name) for ask in known)), None)
         assert command is not None, f"no command of the script is named '{name}'"
         text, _, end = body.rpartition(f"{MARK}= ")
         yield command, Answer(end.strip(), text, complaints.get(name, ""))

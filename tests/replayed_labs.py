@@ -91,9 +91,9 @@ def _taken(entry: Mapping[str, Any]) -> Taken:
     return Taken(**{**entry, "tap": Tap(**entry["tap"]), "frames": frames})
 
 
-def said_entry(said: KernelSaid) -> dict[str, Any]:
-    routes = [[shlex.join(question.command("")), text] for question, text in said.routes]
-    return {**asdict(replace(said, routes=(), drops=())), "routes": routes, "drops": []}
+def said_entry(report: KernelSaid) -> dict[str, Any]:
+    routes = [[shlex.join(question.command("")), text] for question, text in report.routes]
+    return {**asdict(replace(report, routes=(), drops=())), "routes": routes, "drops": []}
 
 
 def _said(entry: Mapping[str, Any], questions: Sequence[RouteQuestion]) -> KernelSaid:

@@ -41,6 +41,6 @@ def cells_of(name: str) -> tuple[Cell, ...]:
 
 
 def cell_of(name: str, identity: str) -> Cell:
-    found = matrix_of(name).find(identity)
-    assert found is not None, identity
-    return found
+    cell = matrix_of(name).find(identity)
+    assert cell is not None, identity
+    return cell

@@ -29,14 +29,14 @@ def kubectl(lab: RealLab, *words: str) -> str:
 
 def ready(lab: RealLab) -> dict[str, str]:
     """Each node, and what its condition Ready says."""
-    found = json.loads(kubectl(lab, "get", "nodes", "-o", "json"))["items"]
+    items = json.loads(kubectl(lab, "get", "nodes", "-o", "json"))["items"]
     return {
         node["metadata"]["name"]: next(
             condition["status"]
             for condition in node["status"]["conditions"]
             if condition["type"] == "Ready"
         )
-        for node in found
+        for node in items
     }
 
 

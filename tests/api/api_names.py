@@ -36,9 +36,9 @@ def said_at_deadline(act: Callable[[Deadline], object], *words: str) -> str:
         try:
             act(Deadline(seconds))
         except DeadlineError as error:
-            said = str(error)
-            if seconds >= _LONGEST or all(word in said for word in words):
-                return said
+            message = str(error)
+            if seconds >= _LONGEST or all(word in message for word in words):
+                return message
         else:
             raise AssertionError("it ended before its deadline")
         seconds *= 4

@@ -25,9 +25,9 @@ _UP_SECONDS = 240.0
 class ControlPlane:
     """The processes, and access to the API."""
 
-    def __init__(self, directory: Path, found: Path) -> None:
+    def __init__(self, directory: Path, path: Path) -> None:
         self._directory = directory
-        self._found = found
+        self._found = path
         self._authority = Authority(directory)
         self._ports = free_ports(3)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -167,7 +167,7 @@ class ControlPlane:
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [one.getsockname()[1] for one in sockets]
+    ports: list[int] = [socket.getsockname()[1] for socket in sockets]
     for one in sockets:
         one.close()
     return ports

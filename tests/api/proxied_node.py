@@ -121,8 +121,8 @@ class ProxiedNode:
     def seen(self) -> NodeFacts:
         """The facts of its rules."""
         assert self._process.poll() is None, self._log.read_text()[-3000:]
-        said = json.loads(self.nft("-j", "list", "ruleset"))
-        rules = nftables.read(said["nftables"], but=frozenset())
+        document = json.loads(self.nft("-j", "list", "ruleset"))
+        rules = nftables.read(document["nftables"], but=frozenset())
         return NodeFacts("linux", "", translations=rules.translations)
 
     def asked(self, port: int, question: bytes) -> bytes:

@@ -49,8 +49,8 @@ def deployed_again(pods: ProbePods, api: Api, pod: str = POD) -> tuple[str, str]
     obstacles = pods.deploy(Deadline(SECONDS), said.append, renew=False)
     assert obstacles.keys() == {pod}
     assert said == [f"1 probe pod cannot run: {obstacles[pod].sentence}"]
-    seen = pods.observe(Deadline(SECONDS), (), obstacles)
-    bound = bind(pods._intent, seen)
+    observed = pods.observe(Deadline(SECONDS), (), obstacles)
+    bound = bind(pods._intent, observed)
     assert bound.obstacles() == obstacles
     return obstacles[pod].sentence, obstacles[pod].mends
 

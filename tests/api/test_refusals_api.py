@@ -32,9 +32,9 @@ def test_versions_are_those_of_the_nodes(plane, api):
 @pytest.mark.usefixtures("deployed")
 def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(api):
     prober = ExecProber(api, "win1")
-    found = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(SECONDS))
-    assert found[1].status == "error"
-    assert "running 'curl' in pod 'win1-p1'" in found[1].detail
+    outcomes = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(SECONDS))
+    assert outcomes[1].status == "error"
+    assert "running 'curl' in pod 'win1-p1'" in outcomes[1].detail
 
 
 @pytest.mark.usefixtures("deployed")
@@ -52,8 +52,8 @@ def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(deployed, api, p
     plane.kill_server()
     try:
         prober = ExecProber(api, "win1")
-        found = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(3.0))
-        assert found[1].status == "error"
+        outcomes = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(3.0))
+        assert outcomes[1].status == "error"
         results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(1.0))
         assert {result.verdict for result in results} == {"probe-error"}
         refused = "connection refused"

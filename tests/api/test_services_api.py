@@ -88,8 +88,8 @@ def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(dns, spe
 
 @pytest.fixture
 def proxied(plane, special, tmp_path):
-    found = programs("kube-proxy")
-    if found is None:
+    folder = programs("kube-proxy")
+    if folder is None:
         pytest.skip(f"there is no kube-proxy: {HOW}")
     if os.geteuid() != 0:
         pytest.skip("kube-proxy needs a network namespace of root's")
@@ -100,12 +100,12 @@ def proxied(plane, special, tmp_path):
             kube_proxy_config(plan_cluster("services", special.intent, BUNDLE))
         )
         planned = special.plan.node(node)
-        started.append(ProxiedNode(plane, root or found / "kube-proxy", planned, made, tmp_path))
+        started.append(ProxiedNode(plane, root or folder / "kube-proxy", planned, made, tmp_path))
         return started[-1]
 
     yield start
-    for one in started:
-        one.end()
+    for proxied_node in started:
+        proxied_node.end()
 
 
 _OTHERS = ("packets of ", "Service kube-dns, ")
@@ -115,7 +115,9 @@ def different(node: ProxiedNode, name: str, bound: Intent) -> list[str]:
     """What differs of Services; DNS and who masquerades what leaves are of other add-ons."""
     look = Look(bound.machine(name), node.seen(), "kubernetes", BRIDGES.footprint)
     return [
-        str(one) for one in ServicesCheck().on_machine(look) if not one.object.startswith(_OTHERS)
+        str(difference)
+        for difference in ServicesCheck().on_machine(look)
+        if not difference.object.startswith(_OTHERS)
     ]
 
 
@@ -148,10 +150,10 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(name, proxied, b
 @pytest.fixture
 def root(tmp_path):
     """The files of kube-proxy's image."""
-    found = image("kube-proxy", tmp_path / "root")
-    if found is None:
+    path = image("kube-proxy", tmp_path / "root")
+    if path is None:
         pytest.skip(f"there is no image of kube-proxy: {HOW}")
-    return found
+    return path
 
 
 def start_again(node: ProxiedNode) -> None:

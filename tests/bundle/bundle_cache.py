@@ -88,8 +88,8 @@ def copy_out(made: Path, output: Path) -> None:
     Raises UsageError when something else is there.
     """
     if output.is_dir() and any(output.iterdir()):
-        doing = f"writing the input directory {output}"
-        raise UsageError(doing, "it is not empty", "another --output, or remove this one")
+        text = f"writing the input directory {output}"
+        raise UsageError(text, "it is not empty", "another --output, or remove this one")
     link_files(made, output)
 
 

@@ -43,11 +43,11 @@ def toolchain(cgo: bool) -> str:
     """Return the identity of the Go toolchain and, if ``cgo``, of the C toolchain."""
     asked = ["go", "env", "GOVERSION", "GOFLAGS", "GOEXPERIMENT", "GOAMD64"]
     deadline = Deadline(60.0)
-    said = run("looking for the Go toolchain", asked, deadline, HERE, os.environ | _FLAGS)
+    completed = run("looking for the Go toolchain", asked, deadline, HERE, os.environ | _FLAGS)
     if cgo:
         asked = ["dpkg-query", "--show", *C_PACKAGES]
-        said += run("looking for the C toolchain", asked, deadline, HERE)
-    return said
+        completed += run("looking for the C toolchain", asked, deadline, HERE)
+    return completed
 
 
 def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
@@ -56,7 +56,7 @@ def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
     Raises BrokenError when go failed, with its last lines of output; DeadlineError at the deadline:
     what go has done until then stays in its cache.
     """
-    doing = f"building {build.title}"
+    text = f"building {build.title}"
     with tempfile.TemporaryDirectory(prefix="hybridlab-go-") as scratch:
         folder = Path(scratch)
         for name in ("go.mod", "go.sum"):
@@ -65,9 +65,9 @@ def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
         environment = go_environment(build) | {"GOTMPDIR": scratch}
         if build.module.copies:
             command = ["go", "mod", "download", "-json", build.module.requires[0]]
-            told = json.loads(run(doing, command, deadline, folder, environment))
+            told = json.loads(run(text, command, deadline, folder, environment))
             copy_main(build.module, folder, Path(told["Dir"]))
-        run(doing, go_command(build, into), deadline, folder, environment)
+        run(text, go_command(build, into), deadline, folder, environment)
     ending = ".exe" if build.system == "windows" else ""
     for theirs, ours in build.names:
         (into / (theirs + ending)).rename(into / (ours + ending))

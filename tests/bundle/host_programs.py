@@ -136,9 +136,9 @@ def install(packages: tuple[str, ...], deadline: Deadline) -> dict[str, str]:
         Some are missing, and this is not root or not Debian.
 
     """
-    doing = "looking for the Debian packages that a bundle is made with"
+    text = "looking for the Debian packages that a bundle is made with"
     if not shutil.which("dpkg-query"):
-        raise PreflightError(doing, "this is not Debian", "a Debian or Ubuntu machine")
+        raise PreflightError(text, "this is not Debian", "a Debian or Ubuntu machine")
     has = installed(packages, deadline)
     missing = [name for name in packages if name not in has]
     if not missing:
@@ -146,7 +146,7 @@ def install(packages: tuple[str, ...], deadline: Deadline) -> dict[str, str]:
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     if os.geteuid() != 0:
         happened = f"missing: {', '.join(missing)}"
-        raise PreflightError(doing, happened, f"sudo {' '.join(command)}")
+        raise PreflightError(text, happened, f"sudo {' '.join(command)}")
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     run(f"installing {', '.join(missing)}", command, deadline, Path("/"), quiet)
     return installed(packages, deadline)

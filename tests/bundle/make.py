@@ -174,7 +174,9 @@ def _assembled(pins: Pins, finished: Finished, cache: Path) -> Path:
     def make(into: Path) -> None:
         for home, folder in finished:
             link_files(folder, into / home)
-        told = {name: one for name, one in pins.versions.items() if name not in NOT_A_COMPONENT}
+        told = {
+            name: version for name, version in pins.versions.items() if name not in NOT_A_COMPONENT
+        }
         (into / "versions.json").write_text(json.dumps(told, indent=1) + "\n")
 
     return finished_folder(cache / f"input-{key}", "input directory", make)

@@ -75,8 +75,8 @@ def _go_mod(module: Module, folder: Path) -> str:
 
 def _their_go_mod(required: str, folder: Path) -> dict:
     """Return the required module's own go.mod, as ``go mod edit -json`` prints it."""
-    found = _json(["go", "mod", "edit", "-json", _downloaded(required, folder)["GoMod"]], folder)
-    return {"Godebug": None} | found
+    document = _json(["go", "mod", "edit", "-json", _downloaded(required, folder)["GoMod"]], folder)
+    return {"Godebug": None} | document
 
 
 def _downloaded(required: str, folder: Path) -> dict:

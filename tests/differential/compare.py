@@ -138,22 +138,25 @@ def main() -> int:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--ignore", default="", help="fields of rows, with spaces between")
     parser.add_argument("--unordered", action="store_true", help="the order of rows may differ")
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     recorded = sorted(path.name.partition(".")[0] for path in (ROOT / RECORDED).glob("*.xz"))
-    names = asked.scenarios or recorded
-    with checked_out(asked.old) as tree, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    names = namespace.scenarios or recorded
+    with checked_out(namespace.old) as tree, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         groups = [names[first::_GROUPS] for first in range(min(_GROUPS, len(names)))]
         jobs = [
-            [pool.submit(dump, one, asked.count, asked.seed, group) for one in (tree, ROOT)]
+            [
+                pool.submit(dump, path, namespace.count, namespace.seed, group)
+                for path in (tree, ROOT)
+            ]
             for group in groups
         ]
         old, new = ([row for pair in jobs for row in pair[side].result()] for side in (0, 1))
-    kinds = print_differences(old, new, asked.ignore.split(), ordered=not asked.unordered)
+    kinds = print_differences(old, new, namespace.ignore.split(), ordered=not namespace.unordered)
     said = sum(1 for one in new if one["rows"])
-    print(f"\n{len(new):,} states, {said:,} with differences from the lab's; seed {asked.seed}")
+    print(f"\n{len(new):,} states, {said:,} with differences from the lab's; seed {namespace.seed}")
     for kind, number in kinds.most_common():
         print(f"{number:>6,} states differ: {kind}")
-    print(f"{sum(kinds.values()):,} states differ between {asked.old} and the working tree")
+    print(f"{sum(kinds.values()):,} states differ between {namespace.old} and the working tree")
     return 1 if kinds else 0
 
 

@@ -60,7 +60,7 @@ class Projection:
         yield from self._of_machine(machine, observed, rng.choice(("lab", "kubernetes")))
         others = {machine: observed, (other := rng.choice(sorted(self._facts))): self._facts[other]}
         explainer = Explainer(self._intent, {**others, machine: observed})
-        yield from (_row("lab", one) for one in explainer.everything())
+        yield from (_row("lab", difference) for difference in explainer.everything())
         near = [cell for cell in self._cells if machine in {cell.source.node, cell.target.node}]
         cell = rng.choice(near or self._cells)
         works = expect(cell, self._limits).works

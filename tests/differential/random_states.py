@@ -243,12 +243,15 @@ def link_address(state: RandomState) -> str | None:
     def change(one: Entry) -> Entry:
         if "addr_info" not in one:
             return one
-        there = one["addr_info"]
+        addr_info = one["addr_info"]
         if how == "gone":
-            return {**one, "addr_info": there[1:]}
-        if how == "prefix" and there:
-            return {**one, "addr_info": [{**there[0], "prefixlen": new["prefixlen"]}, *there[1:]]}
-        return {**one, "addr_info": [*there, new]}
+            return {**one, "addr_info": addr_info[1:]}
+        if how == "prefix" and addr_info:
+            return {
+                **one,
+                "addr_info": [{**addr_info[0], "prefixlen": new["prefixlen"]}, *addr_info[1:]],
+            }
+        return {**one, "addr_info": [*addr_info, new]}
 
     state.change_link(name, change)
     return f"address of {name} {how} {new['local']}/{new['prefixlen']}"
@@ -347,15 +350,15 @@ def proxy(state: RandomState) -> str | None:
         gone = entries.pop(state.rng.randrange(len(entries)))
         begin = f"{gone['dst']} dev {gone['dev']}"
         lines = [line for line in lines if not line.startswith(begin)]
-        said = f"no proxy {begin}"
+        text = f"no proxy {begin}"
     else:
         new = {"dst": state.address(), "dev": state.rng.choice(state.devices())}
         entries.append(new)
         lines.append(f"{new['dst']} dev {new['dev']} proxy")
-        said = f"proxy {lines[-1]}"
+        text = f"proxy {lines[-1]}"
     state.write(PROXIES, entries)
     state.write_lines(PROXY_LINES, lines)
-    return said
+    return text
 
 
 def forwarding(state: RandomState) -> str | None:
@@ -662,16 +665,16 @@ def session(state: RandomState) -> str | None:
         return None
     place = state.rng.choice(places)
     if state.rng.random() < 0.3:
-        said = f"no session {lines.pop(place)}"
+        text = f"no session {lines.pop(place)}"
     else:
         words = lines[place].split()
         state_word, more = state.rng.choice(
             (("start", "Active        Socket: Connection refused"), ("down", ""), ("start", "Idle"))
         )
         lines[place] = f"{words[0]} BGP --- {state_word} {words[4]} {more}"
-        said = f"session {lines[place]}"
+        text = f"session {lines[place]}"
     state.write_lines(command, lines)
-    return said
+    return text
 
 
 def database(state: RandomState) -> str | None:

@@ -45,8 +45,8 @@ class Lab:
 
     def run(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         done = self._run_here(words) if _goes_here(words) else self.call(self.command(*words))
-        said = f"{done.stderr[-4000:]}\n{done.stdout[-4000:]}"
-        assert code in {None, done.returncode}, f"{words}: {done.returncode}\n{said}"
+        text = f"{done.stderr[-4000:]}\n{done.stdout[-4000:]}"
+        assert code in {None, done.returncode}, f"{words}: {done.returncode}\n{text}"
         assert "Traceback" not in done.stderr
         return done
 

@@ -41,12 +41,12 @@ def at(path: Path, namespace: Path) -> bool:
 
 def test_capture_shows_the_path_and_writes_its_files(lab, tmp_path):
     lab.run("up", "overlay")
-    said = lab.run("capture", "overlay", *CELL).stdout
-    assert said.startswith("pod-pod: master-p1 to worker1-p1, UDP small: works\n")
-    assert "\n  10  worker1-p1 eth0 " in said
-    assert " in VXLAN 4096 " in said
+    stdout = lab.run("capture", "overlay", *CELL).stdout
+    assert stdout.startswith("pod-pod: master-p1 to worker1-p1, UDP small: works\n")
+    assert "\n  10  worker1-p1 eth0 " in stdout
+    assert " in VXLAN 4096 " in stdout
     (directory,) = captures(lab)
-    assert str(directory) in said
+    assert str(directory) in stdout
     assert directory.stat().st_mode & 0o777 == 0o700
     names = sorted(path.name for path in directory.iterdir())
     assert (names[0], names[-1], len(names)) == ("01-master-p1-eth0.pcapng", "path.pcapng", 11)
@@ -55,10 +55,10 @@ def test_capture_shows_the_path_and_writes_its_files(lab, tmp_path):
     own = tmp_path / "mine"
     words = ("capture", "overlay", "pod-pod/master-p1/worker1-p1/udp-small", "--json")
     done = lab.run(*words, "--timeout", "0.5", "--output", str(own), code=1)
-    found = json.loads(done.stdout)
-    assert (found["last"], found["missing"]) == ("worker1 eth0", "worker1 flannel.4096")
-    assert found["kind"] == "question-lost"
-    assert [hop["file"] for hop in found["hops"]] == names[:-1]
+    document = json.loads(done.stdout)
+    assert (document["last"], document["missing"]) == ("worker1 eth0", "worker1 flannel.4096")
+    assert document["kind"] == "question-lost"
+    assert [hop["file"] for hop in document["hops"]] == names[:-1]
     assert sorted(path.name for path in own.iterdir()) == names
     lab.run(*words, "--output", str(own), code=2)
 

@@ -19,11 +19,11 @@ def test_every_report_has_the_failover(lab):
     assert "gateway of node009: held by master1, then by master" in done.stdout
     assert "master1 is taken off its networks" in done.stderr
     run = next((lab.state / "labs/upstream-vrrp/runs").iterdir())
-    found = json.loads((run / "result.json").read_text())["failover"]
-    assert found["well"]
-    assert found["lost"] == "master1"
-    assert found["longest_seconds"]["away"] > 1.0
-    assert len(found["away"]["silences"]) == 12
+    failover = json.loads((run / "result.json").read_text())["failover"]
+    assert failover["well"]
+    assert failover["lost"] == "master1"
+    assert failover["longest_seconds"]["away"] > 1.0
+    assert len(failover["away"]["silences"]) == 12
     suite = ET.parse(run / "junit.xml").getroot().find("testsuite")
     assert suite is not None
     properties = {one.get("name"): one.get("value") for one in suite.iter("property")}

@@ -19,8 +19,8 @@ def faults_of(lab: Lab) -> list[tuple[str, str, bool]]:
 def test_a_fault_breaks_the_lab_and_heal_repairs_it(lab):
     lab.run("up", "overlay")
     assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
-    said = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1").stdout
-    assert "'lab heal overlay' removes it" in said
+    stdout = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1").stdout
+    assert "'lab heal overlay' removes it" in stdout
     (different,) = json.loads(lab.run("status", "overlay", "--deep", "--json", code=1).stdout)[
         "differences"
     ]
@@ -43,9 +43,9 @@ def test_a_fault_breaks_the_lab_and_heal_repairs_it(lab):
 def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab, moment):
     lab.run("up", "overlay")
     lab.kill_after(moment, "fault", "overlay", "wrong-vni", "--node", "worker1")
-    there = faults_of(lab)
+    faults = faults_of(lab)
     healed = json.loads(lab.run("heal", "overlay", "--json").stdout)
-    assert [one["fault"] for one in healed["mended"]] == [name for name, _, _ in there]
+    assert [one["fault"] for one in healed["mended"]] == [name for name, _, _ in faults]
     lab.run("test", "overlay", "-k", "pod-pod/master-p1/worker1-p1")
 
 
@@ -55,8 +55,8 @@ def test_a_lab_that_was_rebuilt_since_has_nothing_to_heal(lab):
     lab.kill_holder()
     lab.run("up", "overlay")
     assert faults_of(lab) == []
-    said = lab.run("heal", "overlay").stdout
-    assert "was rebuilt since 'wrong-vni' on 'worker1'" in said
+    stdout = lab.run("heal", "overlay").stdout
+    assert "was rebuilt since 'wrong-vni' on 'worker1'" in stdout
     assert "has no fault" in lab.run("heal", "overlay").stdout
 
 
@@ -72,8 +72,8 @@ def test_faults_are_listed_with_the_machines_they_can_be_done_on(lab):
     everywhere = {one["name"] for one in json.loads(lab.run("fault", "--list", "--json").stdout)}
     assert {"wrong-vni", "packet-loss", "two-nodes-one-mac"} <= everywhere
     lab.run("up", "overlay")
-    there = json.loads(lab.run("fault", "--list", "overlay", "--json").stdout)
-    sites = {one["name"]: [site["node"] for site in one["sites"]] for one in there}
+    document = json.loads(lab.run("fault", "--list", "overlay", "--json").stdout)
+    sites = {one["name"]: [site["node"] for site in one["sites"]] for one in document}
     assert sites["outboundnat-exception-missing"] == ["win1", "win2"]
     assert "--node win1, win2" in lab.run("fault", "--list", "overlay").stdout
 
@@ -139,9 +139,9 @@ def test_fault_by_chance_is_the_same_for_the_same_number_and_another_for_another
     lab.run("up", "overlay")
     found = []
     for seed in ("1", "1", "2", "3"):
-        said = lab.run("fault", "overlay", "--random", seed).stdout
+        stdout = lab.run("fault", "overlay", "--random", seed).stdout
         ((name, node, _),) = faults_of(lab)
-        assert name not in said
+        assert name not in stdout
         found.append((name, node))
         lab.run("heal", "overlay")
     assert found[0] == found[1]

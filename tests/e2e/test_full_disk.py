@@ -32,27 +32,27 @@ def on_a_small_disk(lab: Lab, script: str) -> list[str]:
 
 
 def test_nearly_full_disk_is_refused_and_no_lab_is_left_behind(lab):
-    said = on_a_small_disk(
+    lines = on_a_small_disk(
         lab, "lab list; head -c 16M /dev/zero >$STATE/filler; lab up overlay; lab list"
     )
-    assert said.count("code 4") == 1
-    assert any("MiB are free, 16 MiB are needed" in line for line in said)
-    assert [line for line in said if line.startswith("overlay")] == []
+    assert lines.count("code 4") == 1
+    assert any("MiB are free, 16 MiB are needed" in line for line in lines)
+    assert [line for line in lines if line.startswith("overlay")] == []
     assert not any(lab.state.iterdir())
 
 
 def test_lab_on_a_full_disk_is_removed_and_journaled_once_there_is_space(lab):
-    said = on_a_small_disk(
+    lines = on_a_small_disk(
         lab,
         f"lab up overlay; {FILL}; {FILL}; lab down overlay; echo holders $({HOLDERS});"
         " lab down overlay; rm $STATE/filler; lab down overlay; lab list",
     )
-    codes = [line for line in said if line.startswith("code")]
+    codes = [line for line in lines if line.startswith("code")]
     assert codes == ["code 0", "code 4", "code 4", "code 0", "code 0"]
-    assert "holders 0" in said
-    assert any("it is removed (process" in line for line in said)
-    assert any("the journal could not be written" in line for line in said)
-    assert any("there are no labs" in line for line in said)
+    assert "holders 0" in lines
+    assert any("it is removed (process" in line for line in lines)
+    assert any("the journal could not be written" in line for line in lines)
+    assert any("there are no labs" in line for line in lines)
 
 
 FILLER = """
@@ -69,7 +69,7 @@ def pytest_sessionstart():
 
 def test_a_disk_that_is_full_or_fills_is_named_by_a_test_and_a_capture(lab, tmp_path):
     (tmp_path / "filler.py").write_text(FILLER)
-    said = on_a_small_disk(
+    lines = on_a_small_disk(
         lab,
         f"""
         lab up overlay; echo before $(find $STATE -name '*.pcapng' -o -name '*.xml' | wc -l)
@@ -81,17 +81,17 @@ def test_a_disk_that_is_full_or_fills_is_named_by_a_test_and_a_capture(lab, tmp_
         lab down overlay
         """,
     )
-    codes = [line for line in said if line.startswith("code")]
+    codes = [line for line in lines if line.startswith("code")]
     assert codes == ["code 0", "code 4", "code 4", "code 4", "code 4"]
-    assert not any("standard output" in line for line in said)
-    assert sum("0 MiB are free" in line for line in said) >= 2
-    assert [line for line in said if line.startswith(("before", "left"))] == ["before 0", "left 0"]
+    assert not any("standard output" in line for line in lines)
+    assert sum("0 MiB are free" in line for line in lines) >= 2
+    assert [line for line in lines if line.startswith(("before", "left"))] == ["before 0", "left 0"]
 
 
 def test_what_is_judged_is_printed_although_the_disk_is_full_by_then(lab, tmp_path):
     late = FILLER.replace("pytest_sessionstart()", "pytest_runtest_logfinish()")
     (tmp_path / "late_filler.py").write_text(late)
-    said = on_a_small_disk(
+    lines = on_a_small_disk(
         lab,
         f"""
         lab up overlay
@@ -100,7 +100,7 @@ def test_what_is_judged_is_printed_although_the_disk_is_full_by_then(lab, tmp_pa
         rm $STATE/filler; lab down overlay
         """,
     )
-    codes = [line for line in said if line.startswith("code")]
+    codes = [line for line in lines if line.startswith("code")]
     assert codes == ["code 0", "code 4", "code 0"]
-    assert any(line.startswith("1 of 2,300 cells: 1 pass; ") for line in said)
-    assert not any(line.startswith("Report: ") for line in said)
+    assert any(line.startswith("1 of 2,300 cells: 1 pass; ") for line in lines)
+    assert not any(line.startswith("Report: ") for line in lines)

@@ -191,9 +191,9 @@ WITHOUT_DAEMONS = 'mount -t tmpfs none /usr/sbin && exec "$@"'
     ],
 )
 def test_daemons_of_the_scenarios_are_asked_for(clone, words, needed, spared):
-    asked = [word.replace(",", " ") for word in words.split()]
+    names = [word.replace(",", " ") for word in words.split()]
     inside = ("unshare", "--map-root-user", "--mount", "sh", "-c", WITHOUT_DAEMONS, "sh")
-    done = call(clone, *inside, "make", "--silent", *asked, "PROVIDER=netns")
+    done = call(clone, *inside, "make", "--silent", *names, "PROVIDER=netns")
     assert "system packages are missing" in done.stderr, done.stderr
     listed = set(done.stderr.split())
     assert set(needed.split()) <= listed

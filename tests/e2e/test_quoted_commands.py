@@ -105,10 +105,10 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path):
-    found = Shell(tmp_path)
-    yield found
-    for lab in (found.state / "labs").glob("*"):
-        found.run(f"lab down {lab.name}")
+    shell = Shell(tmp_path)
+    yield shell
+    for lab in (shell.state / "labs").glob("*"):
+        shell.run(f"lab down {lab.name}")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -122,13 +122,13 @@ def test_every_command_of_a_page_has_the_documented_result(page, shell):
             continue
         for command in block.commands():
             done = shell.settled(command.line)
-            seen = f"$ {command.line}\n{done.stdout}"
-            assert done.returncode == command.code, seen
+            text = f"$ {command.line}\n{done.stdout}"
+            assert done.returncode == command.code, text
             if command.output is None:
                 continue
             printed = done.stdout
             if not command.output.startswith(PROVIDER):
                 printed = re.sub(f"^{PROVIDER}.*\n", "", printed)
             assert pattern(command.output).fullmatch(narrow(printed)), (
-                f"{seen}\nThe page has:\n{command.output}"
+                f"{text}\nThe page has:\n{command.output}"
             )

@@ -47,9 +47,9 @@ def test_endpoints_that_come_and_go_are_a_change_of_the_scenario(lab, tmp_path):
     assert near in whole
     for pods in ("[worker1-p1]", "[worker2-p2]", "[worker1-p2, win1-p1]"):
         file.write_text(whole.replace(near, near.replace("[worker1-p1]", pods)))
-        said = lab.run("up", str(file)).stderr
+        stderr = lab.run("up", str(file)).stderr
         if pods != "[worker1-p1]":
-            assert ": network\n" not in said, "only the Services have changed"
+            assert ": network\n" not in stderr, "only the Services have changed"
         cells = judged(lab, "-m", "nodeport-local or health-check")
         assert {cell["verdict"] for cell in cells} == {"pass", "known-limit"}
         asked = {name for cell in cells for name in cell["backends"] if "near-linux" in cell["id"]}

@@ -33,8 +33,8 @@ def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab):
         families = ("hairpin", "dns", "pod-external")
         list(pool.map(lambda family: lab.run("test", "overlay", "-m", family), families))
     runs = lab.state / "labs" / "overlay" / "runs"
-    found = [ET.parse(path).getroot().iter("testcase") for path in runs.glob("*/junit.xml")]
-    assert sorted(len(list(cases)) for cases in found) == [40, 40, 60]
+    lines = [ET.parse(path).getroot().iter("testcase") for path in runs.glob("*/junit.xml")]
+    assert sorted(len(list(cases)) for cases in lines) == [40, 40, 60]
     assert not list(runs.parent.glob("junit*"))
 
 

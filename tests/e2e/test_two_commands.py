@@ -56,8 +56,8 @@ def test_up_test_and_report_name_emulated_nodes_once_and_others_do_not(lab):
         lines = (*done.stdout.splitlines(), *done.stderr.splitlines())
         return sum("netns" in line and "win1" in line and "emulated" in line for line in lines)
 
-    one = "pod-pod/master-p1/worker1-p1/tcp-small"
-    assert count("up", "overlay") == count("test", "overlay", "-k", one) == 1
+    text = "pod-pod/master-p1/worker1-p1/tcp-small"
+    assert count("up", "overlay") == count("test", "overlay", "-k", text) == 1
     assert count("report", "overlay") == 1
     others = ("status", "overlay"), ("list",), ("exec", "overlay", "win1", "true")
     assert [count(*words) for words in (*others, ("down", "overlay"))] == [0, 0, 0, 0]
@@ -67,15 +67,15 @@ def test_keys_of_real_machines_are_noted_in_a_users_own_file_alone(lab, tmp_path
     own = tmp_path / "own.yaml"
     own.write_text(find("overlay").read_text().replace("name: overlay", "name: own", 1))
     for scenario, noted in (("overlay", False), (str(own), True)):
-        said = lab.run("up", scenario, "--dry-run").stderr
-        assert ("note: 'image' of nodes" in said) == noted
+        stderr = lab.run("up", scenario, "--dry-run").stderr
+        assert ("note: 'image' of nodes" in stderr) == noted
 
 
 def test_labs_are_taken_down_by_name_and_all_at_once(lab):
     for name in ("a", "b", "c", "d"):
         lab.run("up", "overlay", "--name", name)
-    said = lab.run("status").stdout
-    assert [name for name in "abcd" if f"lab '{name}' is up" in said] == ["a", "b", "c", "d"]
+    stdout = lab.run("status").stdout
+    assert [name for name in "abcd" if f"lab '{name}' is up" in stdout] == ["a", "b", "c", "d"]
     lab.run("down", code=2)
     done = lab.run("down", "a", "no-such-lab", "b", code=2)
     assert done.stdout == "lab 'a' is down\nlab 'b' is down\n"
@@ -175,8 +175,8 @@ def test_pytest_itself_runs_the_suite(overlay, tmp_path):
 
 
 def test_exec_runs_in_the_pod_with_its_exit_code(overlay):
-    seen = overlay.run("exec", "overlay", "worker1-p1", "--", "ip", "-br", "-4", "address")
-    assert "10.244.1.4/24" in seen.stdout
+    completed = overlay.run("exec", "overlay", "worker1-p1", "--", "ip", "-br", "-4", "address")
+    assert "10.244.1.4/24" in completed.stdout
     overlay.run("exec", "overlay", "worker1-p1", "--", "sh", "-c", "exit 7", code=7)
     answer = overlay.run(
         *("exec", "overlay", "win1-p1", "--"),

@@ -31,12 +31,12 @@ class Namespace:
         return ("nsenter", f"--target={self.pid}", "--net", "--")
 
     def do(self, *commands: str) -> str:
-        said = ""
+        text = ""
         for command in commands:
             done = run_program((*self.entry(), *command.split()), check=False)
             assert done.returncode == 0, f"{command}: {done.stderr}"
-            said += done.stdout
-        return said
+            text += done.stdout
+        return text
 
     def ping(self, address: str, size: int) -> int:
         """0 with a reply, 1 without one, 2 if the packet is too large to be sent."""

@@ -173,7 +173,8 @@ def uplink(mtu: int = 1400) -> Iterator[Uplink]:
     """A bridge with an address of this machine, with the first free number."""
     sweep()
     made = next(
-        (one for octet in range(200) if _made(one := Uplink(f"hvup{octet}", octet, mtu))), None
+        (uplink for octet in range(200) if _made(uplink := Uplink(f"hvup{octet}", octet, mtu))),
+        None,
     )
     if made is None:
         raise Missing("200 bridges named hvup0, hvup1, ... are there already")
@@ -186,8 +187,8 @@ def uplink(mtu: int = 1400) -> Iterator[Uplink]:
         _output("ip", "link", "delete", made.bridge)
 
 
-def _made(one: Uplink) -> bool:
-    command = ("ip", "link", "add", one.bridge, "mtu", str(one.mtu), "type", "bridge")
+def _made(uplink: Uplink) -> bool:
+    command = ("ip", "link", "add", uplink.bridge, "mtu", str(uplink.mtu), "type", "bridge")
     return run_program(command, check=False).returncode == 0
 
 
@@ -210,9 +211,11 @@ def hypervisor(name: str, network: Uplink, host: int) -> Iterator[Hypervisor]:
             key = (directory / "ssh" / "host_key.pub").read_text(encoding="ascii").strip()
             trust(address, " ".join(key.split()[:2]), _owner())
             uri = f"qemu+ssh://root@{address}/system?keyfile={directory}/key"
-            one = Hypervisor(name, address, uri, network.mtu, outer.pid, inner, directory, port)
-            _await(one, outer)
-            yield one
+            hypervisor = Hypervisor(
+                name, address, uri, network.mtu, outer.pid, inner, directory, port
+            )
+            _await(hypervisor, outer)
+            yield hypervisor
         finally:
             distrust(address, _owner())
             _end(outer, port)
@@ -323,18 +326,18 @@ def _connect(outer: int, network: Uplink, host: int, port: str) -> None:
         _output("nsenter", f"--target={outer}", "--net", "ip", *words.split())
 
 
-def _await(one: Hypervisor, outer: subprocess.Popen[bytes]) -> None:
+def _await(hypervisor: Hypervisor, outer: subprocess.Popen[bytes]) -> None:
     def look() -> str:
         if outer.poll() is not None:
-            story = (one.directory / "story").read_text(errors="replace")
-            raise AssertionError(f"hypervisor '{one.name}' ended by itself: {story[-2000:]}")
+            story = (hypervisor.directory / "story").read_text(errors="replace")
+            raise AssertionError(f"hypervisor '{hypervisor.name}' ended by itself: {story[-2000:]}")
         done = run_program(
-            ("virsh", "-q", "-c", one.uri, "version"), check=False, stdin=subprocess.DEVNULL
+            ("virsh", "-q", "-c", hypervisor.uri, "version"), check=False, stdin=subprocess.DEVNULL
         )
         return "" if done.returncode == 0 else done.stderr.strip() or "no answer"
 
-    what = f"waiting for hypervisor '{one.name}' to answer"
-    Deadline(START_SECONDS).wait(what, look, until=lambda seen: not seen, every=0.2)
+    text = f"waiting for hypervisor '{hypervisor.name}' to answer"
+    Deadline(START_SECONDS).wait(text, look, until=lambda seen: not seen, every=0.2)
 
 
 def _end(outer: subprocess.Popen[bytes], port: str) -> None:
@@ -357,8 +360,8 @@ def _await_end(spaces: dict[str, str], port: str, directory: Path) -> None:
             *([str(directory)] if directory.exists() else []),
         ]
 
-    what = "waiting for all of a hypervisor to go"
-    Deadline(END_SECONDS).wait(what, look, until=lambda seen: not seen, every=0.05)
+    text = "waiting for all of a hypervisor to go"
+    Deadline(END_SECONDS).wait(text, look, until=lambda seen: not seen, every=0.05)
 
 
 def _processes(spaces: dict[str, str]) -> Iterator[int]:

@@ -25,10 +25,10 @@ def test_a_cluster_of_this_topology_comes_up_green_and_goes(connected, topology,
     lab = RealLab(tmp_path / "state", tmp_path / "lab.toml")
     try:
         lab.up(SCENARIOS / f"{topology}.yaml", pods="kubernetes")
-        said = lab.run("test", name).stdout
+        stdout = lab.run("test", name).stdout
     finally:
         if (lab.state / "labs" / name).is_dir():
             lab.run("down", name)
-    assert "cells" in said
-    assert "Not as expected" not in said
+    assert "cells" in stdout
+    assert "Not as expected" not in stdout
     assert objects(connected, f"{name}-") == before

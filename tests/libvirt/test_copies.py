@@ -60,10 +60,10 @@ def copying(tmp_path, monkeypatch):
     except libvirt.libvirtError as error:
         pytest.skip(f"no libvirtd: {error}")
     monkeypatch.setattr(images, "_STALL_SECONDS", 1.5)
-    found = Copying(tmp_path, 4 * MIB + 17)
-    yield found
-    storage.remove_pool(found.pool())
-    assert not found.storage.exists()
+    copying = Copying(tmp_path, 4 * MIB + 17)
+    yield copying
+    storage.remove_pool(copying.pool())
+    assert not copying.storage.exists()
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

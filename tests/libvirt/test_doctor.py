@@ -48,12 +48,12 @@ def hypervisor(storage):
 @pytest.fixture
 def connected(hypervisor, storage):
     try:
-        found = connection.connect(hypervisor)
+        connection_ = connection.connect(hypervisor)
     except PreflightError as error:
         pytest.skip(f"no libvirtd: {error.happened}")
-    yield found
-    assert traces(found, storage) == set()
-    found.close()
+    yield connection_
+    assert traces(connection_, storage) == set()
+    connection_.close()
 
 
 def test_a_way_to_run_guests_is_found_and_nothing_is_left(connected, hypervisor):
@@ -72,8 +72,8 @@ def test_guest_whose_firmware_does_not_finish_is_reported(connected, hypervisor,
     monkeypatch.setattr(host, "_TRIAL_SECONDS", {"kvm": 3.0, "tcg": 3.0})
     with pytest.raises(PreflightError) as caught:
         host.probe_acceleration(connected, hypervisor)
-    said = "no guest runs with TCG: its firmware begins, then nothing for 3 s"
-    assert said in caught.value.happened
+    text = "no guest runs with TCG: its firmware begins, then nothing for 3 s"
+    assert text in caught.value.happened
     assert caught.value.exit_code == 4
 
 
@@ -150,33 +150,33 @@ def test_command_examines_every_hypervisor(storage, tmp_path):
         'address = "192.0.2.1"\n[hypervisors.gone]\nuri = "qemu+unix:///system?socket=/none"\n'
         'address = "192.0.2.2"\n'
     )
-    found = doctor(tmp_path / "two.toml", inventory, 4)
-    assert found["hypervisor 'here'", "connection"]["level"] == "ok"
-    assert found["hypervisor 'here'", "acceleration"]["level"] in {"ok", "warn"}
-    assert found["hypervisor 'here'", "storage"]["level"] == "ok"
-    gone = found["hypervisor 'gone'", "connection"]
+    diagnoses = doctor(tmp_path / "two.toml", inventory, 4)
+    assert diagnoses["hypervisor 'here'", "connection"]["level"] == "ok"
+    assert diagnoses["hypervisor 'here'", "acceleration"]["level"] in {"ok", "warn"}
+    assert diagnoses["hypervisor 'here'", "storage"]["level"] == "ok"
+    gone = diagnoses["hypervisor 'gone'", "connection"]
     assert gone["level"] == "fail"
     assert gone["hint"]
 
 
 def inventory_of(hosts: tuple[hypervisors.Hypervisor, ...], mtu: int) -> str:
-    return "".join(replace(one, mtu=mtu).entry() for one in hosts)
+    return "".join(replace(hypervisor, mtu=mtu).entry() for hypervisor in hosts)
 
 
 def test_two_hypervisors_reach_each_other_with_packets_that_fit(two_hypervisors, tmp_path):
     inventory = inventory_of(two_hypervisors, two_hypervisors[0].mtu)
-    found = doctor(tmp_path / "lab.toml", inventory, 0)
-    for one in two_hypervisors:
-        subject = f"hypervisor '{one.name}'"
-        seen = found[subject, "shell"]["seen"]
+    diagnoses = doctor(tmp_path / "lab.toml", inventory, 0)
+    for hypervisor in two_hypervisors:
+        subject = f"hypervisor '{hypervisor.name}'"
+        seen = diagnoses[subject, "shell"]["seen"]
         assert seen == "a shell works; the other hypervisors are reachable"
-        assert found[subject, "mtu"]["level"] == found[subject, "clock"]["level"] == "ok"
+        assert diagnoses[subject, "mtu"]["level"] == diagnoses[subject, "clock"]["level"] == "ok"
 
 
 def test_a_too_small_mtu_between_two_hypervisors_is_reported_for_both(two_hypervisors, tmp_path):
     first, second = two_hypervisors
-    found = doctor(tmp_path / "lab.toml", inventory_of(two_hypervisors, first.mtu + 100), 4)
+    diagnoses = doctor(tmp_path / "lab.toml", inventory_of(two_hypervisors, first.mtu + 100), 4)
     subject = f"hypervisor '{first.name}'"
-    assert f"does not reach '{second.name}'" in found[subject, "shell"]["seen"]
-    hint = found[subject, "mtu"]["hint"]
+    assert f"does not reach '{second.name}'" in diagnoses[subject, "shell"]["seen"]
+    hint = diagnoses[subject, "mtu"]["hint"]
     assert hint == f"set mtu = {first.mtu} in [hypervisors.{first.name}]"

@@ -83,17 +83,17 @@ def silent(lab: Drill, seconds: int) -> Drill:
 
 def test_a_guest_that_never_answers_is_reported_with_its_phase_and_console(lab):
     boot_disk(saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
-    said = silent(lab, 6).run(*lab.up_words(), code=3).stderr
-    assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in said
-    assert "the initial RAM disk was running" in said
-    assert "| half way" in said
-    assert f"lab down {lab.name}" in said
+    stderr = silent(lab, 6).run(*lab.up_words(), code=3).stderr
+    assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in stderr
+    assert "the initial RAM disk was running" in stderr
+    assert "| half way" in stderr
+    assert f"lab down {lab.name}" in stderr
     (archive,) = (lab.state / "labs" / lab.name / "evidence").iterdir()
     with tarfile.open(archive) as content:
         consoles = [name for name in content.getnames() if name.endswith("node/console.log")]
-        found = content.extractfile(consoles[0])
-        assert found is not None
-        assert b"half way" in found.read()
+        member = content.extractfile(consoles[0])
+        assert member is not None
+        assert b"half way" in member.read()
     assert "broken" in lab.run("status", lab.name, code=3).stdout
     lab.run("down", lab.name)
 
@@ -108,9 +108,9 @@ def test_a_guest_that_never_answers_is_reported_with_its_phase_and_console(lab):
 )
 def test_a_guest_that_has_given_up_is_not_waited_for(lab, text, phase):
     boot_disk(saying(f"{text}\r\n"), lab.image)
-    said = silent(lab, 100).run(*lab.up_words(), code=3).stderr
-    assert "it is running but will never answer" in said
-    assert phase in said
+    stderr = silent(lab, 100).run(*lab.up_words(), code=3).stderr
+    assert "it is running but will never answer" in stderr
+    assert phase in stderr
 
 
 def test_a_guest_that_shuts_down_while_it_boots_is_reported(lab, connected):
@@ -127,13 +127,12 @@ def started_domain(connected: Any, lab: Drill) -> Any:
     """The node's domain, once it runs."""
 
     def look() -> Any:
-        found = (
-            listalldomain
-            for listalldomain in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
-            if listalldomain.name().startswith(f"{lab.name}-")
-            and listalldomain.name().endswith("-node")
+        running = (
+            domain
+            for domain in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
+            if domain.name().startswith(f"{lab.name}-") and domain.name().endswith("-node")
         )
-        return next(found, None)
+        return next(running, None)
 
     return Deadline(60).wait("waiting for the node's domain", look)
 
@@ -146,9 +145,9 @@ def with_nics(lab: Drill, *wanted: str) -> tuple[str, ...]:
 
 
 def test_a_card_on_a_network_that_is_not_there_is_refused_before_anything_is_made(lab, connected):
-    said = lab.run(*with_nics(lab, "nowhere-at-all"), code=4).stderr
-    assert "looking for network 'nowhere-at-all', which machine 'node' has a card on" in said
-    assert "hypervisor 'local' has none of that name" in said
+    stderr = lab.run(*with_nics(lab, "nowhere-at-all"), code=4).stderr
+    assert "looking for network 'nowhere-at-all', which machine 'node' has a card on" in stderr
+    assert "hypervisor 'local' has none of that name" in stderr
     assert lab.left(connected) == set()
 
 
@@ -158,8 +157,8 @@ def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_p
     name = f"{lab.name}net"
     network = connected.networkDefineXML(f"<network><name>{name}</name></network>")
     try:
-        said = lab.run(*with_nics(lab, name), code=4).stderr
-        assert f"virsh net-start {name}" in said
+        stderr = lab.run(*with_nics(lab, name), code=4).stderr
+        assert f"virsh net-start {name}" in stderr
         network.create()
         lab.run(*with_nics(lab, name, name))
         assert started_domain(connected, lab).XMLDesc().count(f"network='{name}'") == 2
@@ -174,9 +173,9 @@ def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_p
 def test_more_than_fits_is_refused_with_what_is_free(lab, connected):
     file = lab.folder / "huge.yaml"
     file.write_text(SCENARIO.read_text().replace("512MiB", "1100GiB"))
-    said = lab.run(*lab.up_words(file), code=4).stderr
-    assert "no hypervisor has room" in said
-    assert "'local' has free:" in said
+    stderr = lab.run(*lab.up_words(file), code=4).stderr
+    assert "no hypervisor has room" in stderr
+    assert "'local' has free:" in stderr
     assert lab.left(connected) == set()
 
 
@@ -188,9 +187,9 @@ def host(connected, tmp_path):
 
 @pytest.fixture
 def handle(host, tmp_path):
-    found = LabHandle("faults", tmp_path / "labs" / "faults", os.urandom(8).hex())
-    yield found
-    remove_lab(host, found.token)
+    handle = LabHandle("faults", tmp_path / "labs" / "faults", os.urandom(8).hex())
+    yield handle
+    remove_lab(host, handle.token)
 
 
 @pytest.mark.parametrize("running", [True, False])

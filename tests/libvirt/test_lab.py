@@ -78,9 +78,9 @@ def test_a_pod_is_a_place_to_run_commands_in(lab):
 
 
 def test_the_console_shows_the_machines_boot_output(lab):
-    said = lab.run("console", "small", "worker", "--log").stdout
-    assert "hybridlab: new instance" in said
-    assert "Multi-User System" in said
+    stdout = lab.run("console", "small", "worker", "--log").stdout
+    assert "hybridlab: new instance" in stdout
+    assert "Multi-User System" in stdout
 
 
 def test_the_console_answers_while_nobody_types(lab):
@@ -122,11 +122,11 @@ def test_a_blocked_tunnel_turns_its_cells_and_up_again_does_not_hide_it(lab):
     rule = "add table ip fault; add chain ip fault out { type filter hook output priority 0; }"
     drop = "add rule ip fault out udp dport 4789 drop"
     lab.run("ssh", "small", "worker", "--", "nft", f"{rule}; {drop}")
-    one = "pod-pod/master-p1/worker-p1/tcp-small"
-    failed = lab.run("test", "small", "-k", one, code=1)
+    text = "pod-pod/master-p1/worker-p1/tcp-small"
+    failed = lab.run("test", "small", "-k", text, code=1)
     assert "pod-pod" in failed.stdout
     lab.run("ssh", "small", "worker", "--", "nft", "delete table ip fault")
-    lab.run("test", "small", "-k", one)
+    lab.run("test", "small", "-k", text)
 
 
 def test_a_suspended_lab_goes_on_where_it_was(lab, connected):
@@ -149,9 +149,9 @@ def test_after_a_reboot_of_the_hypervisor_the_lab_is_put_back(lab, connected):
     for domain in domains(connected, lab):
         if domain.isActive():
             domain.destroy()
-    said = lab.run("status", "small", code=3).stdout
-    assert "broken" in said
-    assert "shut off" in said
+    stdout = lab.run("status", "small", code=3).stdout
+    assert "broken" in stdout
+    assert "shut off" in stdout
     lab.run("test", "small", code=3)
     assert "booted" in lab.up().stderr
     lab.run("test", "small", "-k", "pod-pod")

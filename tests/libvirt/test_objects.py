@@ -36,14 +36,14 @@ CLUSTER = Segment("cluster", "10.9.0.0/24", 1400)
 
 @pytest.fixture
 def host(tmp_path):
-    found = Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
+    host = Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
     try:
-        before = objects(found.connected, "objects-")
+        before = objects(host.connected, "objects-")
     except PreflightError as error:
         pytest.skip(f"no libvirtd: {error.happened}")
-    yield found
-    assert objects(found.connected, "objects-") == before
-    found.connected.close()
+    yield host
+    assert objects(host.connected, "objects-") == before
+    host.connected.close()
 
 
 @pytest.fixture
@@ -222,5 +222,5 @@ def test_what_others_remove_while_it_is_looked_at_is_passed_over(host):
     network = host.connected.networkDefineXML("<network><name>objects-going</name></network>")
     listed = host.connected.listAllNetworks()
     network.undefine()
-    seen = [one.name() for one, _ in connection.each(listed, lambda one: one.XMLDesc())]
-    assert "objects-going" not in seen
+    names = [one.name() for one, _ in connection.each(listed, lambda one: one.XMLDesc())]
+    assert "objects-going" not in names

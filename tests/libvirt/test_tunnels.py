@@ -255,11 +255,11 @@ APART = {"one": "h1", "two": "h2", "three": "h3"}
 
 def carriage(hosts: Hosts, machines: dict[str, str] = APART, mtu: int = UPLINK) -> VxlanUnderlay:
     made = {}
-    for one in hosts:
-        uri = f"qemu+ssh://{one.address}/system"
-        host = Host(Hypervisor(name=one.name, uri=uri, mtu=mtu))
-        host.__dict__["shell"] = one.shell()
-        made[one.name] = host
+    for bridged_host in hosts:
+        uri = f"qemu+ssh://{bridged_host.address}/system"
+        host = Host(Hypervisor(name=bridged_host.name, uri=uri, mtu=mtu))
+        host.__dict__["shell"] = bridged_host.shell()
+        made[bridged_host.name] = host
     return VxlanUnderlay(LAB, INTENT, machines, made)
 
 

@@ -52,26 +52,33 @@ def inventory(path: Path, hypervisors: Sequence[Hypervisor], management: str = "
     return path
 
 
-def virsh(one: Hypervisor, *words: str) -> list[str]:
-    done = run_program(("virsh", "-q", "-c", one.uri, *words))
+def virsh(hypervisor: Hypervisor, *words: str) -> list[str]:
+    done = run_program(("virsh", "-q", "-c", hypervisor.uri, *words))
     return done.stdout.split()
 
 
-def found(one: Hypervisor) -> set[str]:
+def found(hypervisor: Hypervisor) -> set[str]:
     """Everything that labs have left there, except copies of images."""
     kinds = (("list", "--all"), ("net-list", "--all"), ("pool-list", "--all"))
-    links = [link["ifname"] for link in json.loads(one.run("ip", "-json", "link"))]
-    files = one.run("sh", "-c", f"find {STORAGE}/labs /var/lib/libvirt/qemu/save -type f || true")
+    links = [link["ifname"] for link in json.loads(hypervisor.run("ip", "-json", "link"))]
+    files = hypervisor.run(
+        "sh", "-c", f"find {STORAGE}/labs /var/lib/libvirt/qemu/save -type f || true"
+    )
     return {
-        *(name for kind in kinds for name in virsh(one, *kind, "--name") if name != IMAGES_POOL),
+        *(
+            name
+            for kind in kinds
+            for name in virsh(hypervisor, *kind, "--name")
+            if name != IMAGES_POOL
+        ),
         *(name for name in links if name.startswith(("hl", "hx", "vnet"))),
         *files.split(),
     }
 
 
-def images(one: Hypervisor) -> list[str]:
+def images(hypervisor: Hypervisor) -> list[str]:
     """The disks of images on the hypervisor."""
-    listed = one.run("sh", "-c", f"ls {STORAGE}/images || true").split()
+    listed = hypervisor.run("sh", "-c", f"ls {STORAGE}/images || true").split()
     return [name for name in listed if name.endswith(".qcow2")]
 
 

@@ -83,13 +83,13 @@ def test_a_clone_that_never_prints_its_keys_leaves_screen_disk_and_setup_logs(la
     ntfs_maker.disk(lab.image, files, boot=boot.rstrip(b"\0") + b"\0")
     short = replace(lab, extra={"BOOTLESS_SECONDS": "15"})
 
-    said = short.run(*short.up_words(clone), code=3).stderr
+    stderr = short.run(*short.up_words(clone), code=3).stderr
 
     its = handle(lab)
     folder = its.directory / "win-first-start"
     assert (folder / "screen.png").read_bytes().startswith(b"\x89PNG")
     for words in ("phase specialize", "MiB", "page Localization and waits", str(folder)):
-        assert words in said
+        assert words in stderr
     assert {path.name for path in folder.iterdir()} == {
         "screen.png",
         "windows-panther-unattendgc-setupact.log",

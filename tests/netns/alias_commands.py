@@ -31,11 +31,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old")
     parser.add_argument("new")
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     total = 0
     for path in sorted(RECORDED.glob("*.json.xz")):
         content = read_packed(path)
-        if number := add_alias(content, asked.old, asked.new):
+        if number := add_alias(content, namespace.old, namespace.new):
             write_packed(path, content)
             total += number
     print(f"{total:,} places answer it")

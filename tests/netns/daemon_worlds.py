@@ -100,10 +100,10 @@ listen front
 
 def world() -> Intent:
     """Two workers with BIRD and keepalived, and a router with dnsmasq and HAProxy."""
-    one, two = ADDRESSES["worker1"], ADDRESSES["worker2"]
+    worker1, two = ADDRESSES["worker1"], ADDRESSES["worker2"]
     return having(
-        worker1=(bird(one, two), keepalived(one, two, 150)),
-        worker2=(bird(two, one), keepalived(two, one, 100)),
+        worker1=(bird(worker1, two), keepalived(worker1, two, 150)),
+        worker2=(bird(two, worker1), keepalived(two, worker1, 100)),
         router=(haproxy(), dnsmasq()),
     )
 

@@ -107,15 +107,15 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
             command=f"lab up {lab}",
             options=options,
         )
-        there = {of: provider}
+        providers = {of: provider}
         try:
             up(wanted, provider, store, lambda _: None)
-            opened = open_lab(lab, there, store)
+            opened = open_lab(lab, providers, store)
             with bound(opened) as intent:
                 yield replace(opened, intent=intent)
         finally:
             if store.lab(lab) is not None:
-                down(lab, there, store, lambda _: None)
+                down(lab, providers, store, lambda _: None)
 
 
 def every_cell(opened: OpenLab) -> tuple[Cell, ...]:
@@ -128,10 +128,10 @@ def failures(opened: OpenLab, chosen: Sequence[Cell]) -> list[Cell]:
     def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
         return opened.provider.probe(opened.handle, opened.intent, probes, settings, lambda _: None)
 
-    results = run(chosen, opened.limits, send, time.monotonic, lambda one: one.id, pace=QUICK)
+    results = run(chosen, opened.limits, send, time.monotonic, lambda cell: cell.id, pace=QUICK)
     red = [result for result in results if result.verdict not in GREEN]
-    twice = [one.cell for one in red if one.verdict != "flaky"]
-    return twice or [one.cell for one in red]
+    twice = [result.cell for result in red if result.verdict != "flaky"]
+    return twice or [result.cell for result in red]
 
 
 def question(cell: Cell) -> ExplainQuestion:
@@ -166,7 +166,7 @@ def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cel
     chosen: list[Cell] = []
     for family in families.values():
         rng.shuffle(family)
-        family.sort(key=lambda one: touches(one, names) < 2 and not peers & set(one.backends))
+        family.sort(key=lambda cell: touches(cell, names) < 2 and not peers & set(cell.backends))
         chosen += [*family[: SAMPLE // 2], *rng.sample(family, min(len(family), SAMPLE // 2))]
     return list(dict.fromkeys(chosen))
 
@@ -183,14 +183,14 @@ def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
 
 def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
     """Every fault that is possible on the scenario's hypervisors, once."""
-    there = {hypervisor.name for hypervisor in opened.intent.hypervisors}
-    found = []
+    names = {hypervisor.name for hypervisor in opened.intent.hypervisors}
+    puts = []
     for fault in applicable(opened):
-        sites = [site for site in registry.sites(fault, opened.intent) if site.node in there]
+        sites = [site for site in registry.sites(fault, opened.intent) if site.node in names]
         if sites:
             site = rng.choice(sites)
-            found.append(Put(fault, site.node, rng.choice(site.peers) if site.peers else ""))
-    return found
+            puts.append(Put(fault, site.node, rng.choice(site.peers) if site.peers else ""))
+    return puts
 
 
 _LOOKS = 3
@@ -213,9 +213,9 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
         unfixed = told.mends
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
-    said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
+    text = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
     named = told is not None and any(names(told, put) for put in puts)
-    return Score(tuple(puts), cell.id, said, named, healed, seconds, unfixed)
+    return Score(tuple(puts), cell.id, text, named, healed, seconds, unfixed)
 
 
 def mends(opened: OpenLab, told: Difference, cell: Cell) -> bool:
@@ -247,10 +247,10 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
         cell for cell in every_cell(opened) if touches(cell, near) and ends(opened, cell) - near
     ]
     names = concerned(opened, put)
-    pods = [one for one in leaving if one.family == "pod-pod"]
+    pods = [cell for cell in leaving if cell.family == "pod-pod"]
     between = [pod for pod in pods if touches(pod, names) > 1]
-    plain = pods + [one for one in leaving if one.family == "pod-node"]
-    asking = [one for one in leaving if one.family == "pod-service" and one.source.node in near]
+    plain = pods + [cell for cell in leaving if cell.family == "pod-node"]
+    asking = [cell for cell in leaving if cell.family == "pod-service" and cell.source.node in near]
     return between or plain or asking
 
 
@@ -267,11 +267,11 @@ def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = 
     return judge(opened, [put], rng)
 
 
-def drilled_pair(opened: OpenLab, there: Sequence[Fault], rng: random.Random) -> Score:
+def drilled_pair(opened: OpenLab, faults: Sequence[Fault], rng: random.Random) -> Score:
     """Two faults at once, on different nodes, so that they do not change the same objects."""
-    one, other = (choose(fault, opened, rng) for fault in rng.sample(there, 2))
+    one, other = (choose(fault, opened, rng) for fault in rng.sample(faults, 2))
     while other.node == one.node:
-        other = choose(rng.choice(there), opened, rng)
+        other = choose(rng.choice(faults), opened, rng)
     for put in (one, other):
         request = FaultRequest(put.fault.name, put.node, put.peer)
         put_in(opened, request, lambda _: None)
@@ -282,9 +282,11 @@ def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
     """Findings for random cells of a healthy lab."""
     said = []
     for cell in rng.sample(every_cell(opened), count):
-        found = explain_again(opened, cell)
-        if not found.well:
-            said.append(f"{cell.id}: {found.verdict}; {found.finding or found.detail}")
+        explanation = explain_again(opened, cell)
+        if not explanation.well:
+            said.append(
+                f"{cell.id}: {explanation.verdict}; {explanation.finding or explanation.detail}"
+            )
     return said
 
 
@@ -302,11 +304,11 @@ class Drilled:
 
 def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] = ()) -> Drilled:
     """Print the table of one lab; ``only``: the faults to put in, empty for all."""
-    there = [one for one in applicable(opened) if not only or one.name in only]
+    faults = [fault for fault in applicable(opened) if not only or fault.name in only]
     alarms = false_alarms(opened, HEALTHY, rng)
-    print(f"\n{opened.name}: {len(there)} faults, {HEALTHY} cells of the healthy lab", flush=True)
+    print(f"\n{opened.name}: {len(faults)} faults, {HEALTHY} cells of the healthy lab", flush=True)
     scores = []
-    for fault in there * rounds:
+    for fault in faults * rounds:
         scores.append(drilled(opened, fault, rng))
         print_score(scores[-1])
     for put in () if only else on_hypervisors(opened, rng):
@@ -314,13 +316,13 @@ def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] 
         print_score(scores[-1])
     pairs = []
     for _ in () if only else range(PAIRS):
-        pairs.append(drilled_pair(opened, there, rng))
+        pairs.append(drilled_pair(opened, faults, rng))
         print_score(pairs[-1])
     good = sum(score.good for score in scores)
     both = sum(pair.good for pair in pairs)
     for alarm in alarms:
         print(f"  FALSE ALARM {alarm}", flush=True)
-    took = [one.seconds for one in (*scores, *pairs)] or [0.0]
+    took = [score.seconds for score in (*scores, *pairs)] or [0.0]
     line = (
         f"{opened.name}: {good} of {len(scores)} faults named, {both} of {len(pairs)} pairs, "
         f"{len(alarms)} false alarms, an explanation in {sum(took) / len(took):.1f} s, "
@@ -347,16 +349,18 @@ def main() -> int:
     parser.add_argument("--faults", default="", help="these alone, with spaces between")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=1, help="times that each fault is put in")
-    asked = parser.parse_args()
-    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
+    namespace = parser.parse_args()
+    seed = namespace.seed if namespace.seed is not None else random.SystemRandom().randrange(10**6)
     print(f"seed {seed}; the same again: --seed {seed}")
     results = []
     try:
         with terminable():
-            for name in asked.scenarios or shipped():
+            for name in namespace.scenarios or shipped():
                 rng = random.Random(f"{seed} {name}")
                 results.append(
-                    scenario(name, rng, asked.rounds, asked.provider, asked.faults.split())
+                    scenario(
+                        name, rng, namespace.rounds, namespace.provider, namespace.faults.split()
+                    )
                 )
                 print(f"  {results[-1].line}", flush=True)
     except KeyboardInterrupt:

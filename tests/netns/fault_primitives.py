@@ -86,8 +86,8 @@ class Site:
         if self.pod:
             return ["eth0"]
         made = (self.machine.bridge, self.machine.tunnel)
-        there = [pod.port for pod in self.machine.pods] + [one.name for one in made if one]
-        return [*there, "eth0"]
+        ports = [pod.port for pod in self.machine.pods] + [one.name for one in made if one]
+        return [*ports, "eth0"]
 
     def other_pod(self) -> Pod:
         pods = [pod for each in self.opened.intent.machines for pod in each.pods]

@@ -227,20 +227,20 @@ def own_rule(site: Site) -> RandomFault | None:
     chains: list[tuple[str, str, str, str]] = []
     table = chain = ""
     for line in site.read("nft -a list ruleset").splitlines():
-        if found := re.match(r"table (\S+ \S+) \{", line):
-            table = found[1]
-        elif found := re.match(r"\tchain (\S+) \{", line):
-            chain = found[1]
-        elif chain and (found := re.match(r"\t\t(.+) # handle (\d+)$", line)):
+        if match := re.match(r"table (\S+ \S+) \{", line):
+            table = match[1]
+        elif match := re.match(r"\tchain (\S+) \{", line):
+            chain = match[1]
+        elif chain and (match := re.match(r"\t\t(.+) # handle (\d+)$", line)):
             if not table.endswith(_OF_IPTABLES):
-                chains.append((table, chain, found[1], found[2]))
+                chains.append((table, chain, match[1], match[2]))
         elif line == "\t}":
             chain = ""
     if not chains:
         return None
     table, chain, rule, handle = site.rng.choice(chains)
     at = f"{table} {chain}"
-    what = site.rng.choice(("delete", "drop", "change", "last", "limit"))
+    choice = site.rng.choice(("delete", "drop", "change", "last", "limit"))
     quoted = rule.replace("'", "'\\''")
     changed = re.sub(r"(accept|return|masquerade.*|dnat .*|(?:goto|jump) \S+)$", "drop", quoted)
     do = {
@@ -249,7 +249,7 @@ def own_rule(site: Site) -> RandomFault | None:
         "change": f"nft replace rule {at} handle {handle} '{changed}'",
         "last": f"nft add rule {at} '{quoted}' && nft delete rule {at} handle {handle}",
         "limit": f"nft insert rule {at} limit rate over 1/minute burst 1 packets drop",
-    }[what]
+    }[choice]
     names = {chain, *re.findall(r"\d+\.\d+\.\d+\.\d+", rule)}
     names |= {*re.findall(r"(?:goto|jump) (\S+)", rule)}
     return _of_table(site, table, "|".join(names), do)
@@ -275,8 +275,8 @@ def own_element(site: Site) -> RandomFault | None:
             continue
         for kind, name, inner in re.findall(r"(?ms)^\t(map|set) (\S+) \{\n(.*?)^\t\}", body):
             listed = re.search(r"elements = \{(.*)\}", inner, re.DOTALL)
-            there = listed[1].split(",") if listed else ()
-            found += [(table, kind, name, " ".join(one.split())) for one in there]
+            words = listed[1].split(",") if listed else ()
+            found += [(table, kind, name, " ".join(one.split())) for one in words]
     if not found:
         return None
     table, kind, name, element = rng.choice(found)
@@ -320,12 +320,12 @@ def xfrm(site: Site) -> RandomFault:
     rng = site.rng
     way = rng.choice(("in", "out") if site.pod else ("in", "out", "fwd"))
     ends = rng.choice(("src 0.0.0.0/0 dst 0.0.0.0/0", "src 10.0.0.0/8 dst 10.0.0.0/8"))
-    what = f"dir {way} {ends} proto {rng.choice(('tcp', 'udp'))}"
+    text = f"dir {way} {ends} proto {rng.choice(('tcp', 'udp'))}"
     how = rng.choice(
         ("action block", "action block", "tmpl src 0.0.0.0 dst 0.0.0.0 proto esp mode transport")
     )
     return site.fault(
-        "xfrm policy", f"ip xfrm policy add {what} {how}", f"ip xfrm policy delete {what}",
+        "xfrm policy", f"ip xfrm policy add {text} {how}", f"ip xfrm policy delete {text}",
         hook={"in": "input", "out": "output", "fwd": "forward"}[way] if site.pod else "route",
     )  # fmt: skip
 
@@ -336,7 +336,7 @@ def queue(site: Site) -> RandomFault | None:
     if f"dev {device} root" in site.read("tc qdisc show | grep -v noqueue"):
         return None
     add = f"tc qdisc add dev {device} root"
-    what = site.rng.choice(
+    choice = site.rng.choice(
         (
             f"{add} tbf rate 8bit burst 10 limit 10",
             f"{add} tbf rate 800bit burst 60 limit 100",
@@ -348,7 +348,7 @@ def queue(site: Site) -> RandomFault | None:
             "u32 match ip protocol 17 0xff flowid 1:2"),
         )
     )  # fmt: skip
-    return site.fault(f" of {device}|{device}", what, f"tc qdisc delete dev {device} root")
+    return site.fault(f" of {device}|{device}", choice, f"tc qdisc delete dev {device} root")
 
 
 FILTERS: Sequence[Make] = (

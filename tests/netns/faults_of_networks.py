@@ -58,7 +58,7 @@ def route(site: Site) -> RandomFault | None:
         return None
     via, device = shown[1] or "", shown[2]
     number = rng.randrange(700, 800)
-    what = rng.choice(
+    choice = rng.choice(
         (
             f"blackhole {wide}", f"unreachable {wide}", f"prohibit {wide}", f"{wide} dev lo",
             f"{target} {via}dev {device} mtu lock {rng.choice((100, 600))}",
@@ -70,11 +70,11 @@ def route(site: Site) -> RandomFault | None:
             f"{wide} nhid {number}",
         )
     )  # fmt: skip
-    hop = f"ip nexthop add id {number} blackhole && " if "nhid" in what else ""
-    undo = f"ip route delete {what}" + (f"; ip nexthop delete id {number}" if hop else "")
-    later = any(one in what for one in ("onlink", "src", "broadcast"))
+    hop = f"ip nexthop add id {number} blackhole && " if "nhid" in choice else ""
+    undo = f"ip route delete {choice}" + (f"; ip nexthop delete id {number}" if hop else "")
+    later = any(one in choice for one in ("onlink", "src", "broadcast"))
     named = f"{wide}|{target}" + (f"|nexthop {number}" if hop else "")
-    return site.fault(named, f"{hop}ip route add {what}", undo, hook="route", later=later)
+    return site.fault(named, f"{hop}ip route add {choice}", undo, hook="route", later=later)
 
 
 def own_route(site: Site) -> RandomFault | None:
@@ -127,12 +127,12 @@ def address(site: Site) -> RandomFault | None:
 def netmask(site: Site) -> RandomFault | None:
     """A pod's address with another netmask."""
     shown = site.read("ip -4 -oneline address show dev eth0; ip route show default")
-    found = re.search(r"inet (\d+\.\d+\.\d+\.\d+)/(\d+)", shown)
+    match = re.search(r"inet (\d+\.\d+\.\d+\.\d+)/(\d+)", shown)
     way = re.search(r"default .*", shown)
-    if site.pod is None or not found or not way or found[2] == "32":
+    if site.pod is None or not match or not way or match[2] == "32":
         return None
     wrong = site.rng.choice((8, 12, 30))
-    new, old = f"{found[1]}/{wrong}", f"{found[1]}/{found[2]}"
+    new, old = f"{match[1]}/{wrong}", f"{match[1]}/{match[2]}"
     again = f"ip route replace {way[0].strip()} onlink"
     plain = f"ip route replace {way[0].strip()}"
     change = "ip address add {} brd + dev eth0; ip address delete {} dev eth0; {}"
@@ -168,8 +168,8 @@ ip_forward_use_pmtu=1 conf/all/bc_forwarding=1 neigh/cni0/unres_qlen_bytes=0 ip_
 
 def setting(site: Site) -> RandomFault:
     """A sysctl of the network namespace."""
-    there = (_OF_PODS if site.pod else _OF_NODES).split()
-    key, _, value = site.rng.choice(there).partition("=")
+    words = (_OF_PODS if site.pod else _OF_NODES).split()
+    key, _, value = site.rng.choice(words).partition("=")
     path = f"/proc/sys/net/ipv4/{key}"
     kept = saved(site, key.replace("..", ""))
     value = value.replace("_", " ")
@@ -271,13 +271,13 @@ def tunnel(site: Site) -> RandomFault | None:
     """A parameter of a VXLAN device."""
     made = site.machine.tunnel
     shown = site.read("ip -details link show type vxlan")
-    if site.pod or made is None or not (found := re.search(r"vxlan id (\d+) .*?dev (\S+)", shown)):
+    if site.pod or made is None or not (match := re.search(r"vxlan id (\d+) .*?dev (\S+)", shown)):
         return None
     own = re.search(r" local (\S+)", shown)
-    put = f"ip link set dev {made.name} type vxlan id {found[1]}"
+    put = f"ip link set dev {made.name} type vxlan id {match[1]}"
     what, back = site.rng.choice(
         (
-            ("dev lo", f"dev {found[2]}"), ("ttl 1", "ttl auto"), ("df set", "df unset"),
+            ("dev lo", f"dev {match[2]}"), ("ttl 1", "ttl auto"), ("df set", "df unset"),
             ("local 192.0.2.9", f"local {own[1]}" if own else "ttl auto"),
             ("tos 0x10", "tos 0"), ("udpcsum", "noudpcsum"),
         )
@@ -288,10 +288,10 @@ def tunnel(site: Site) -> RandomFault | None:
 def neighbour(site: Site) -> RandomFault | None:
     """A wrong permanent neighbour entry, for the gateway or for a pod of the machine."""
     if site.pod:
-        found = re.search(r"via (\S+) dev (\S+)", site.read("ip route show default"))
-        if not found:
+        match = re.search(r"via (\S+) dev (\S+)", site.read("ip route show default"))
+        if not match:
             return None
-        address, device = found[1], found[2]
+        address, device = match[1], match[2]
     else:
         if site.machine.bridge is None or not site.machine.pods:
             return None
@@ -392,10 +392,10 @@ def socket(site: Site) -> RandomFault | None:
         return site.fault(f":{number}|socket", gone, RESTART, hook="input")
     kept = saved(site, "pid")
     other = f"({sys.executable} -m http.server {number} > /dev/null 2>&1 & echo $! > {kept})"
-    there = f"i=0; until ss -H -l -n -t | grep -q ':{number} ' || [ $i = 50 ]; do "
-    there += "sleep 0.1; i=$((i+1)); done"
+    text = f"i=0; until ss -H -l -n -t | grep -q ':{number} ' || [ $i = 50 ]; do "
+    text += "sleep 0.1; i=$((i+1)); done"
     return site.fault(
-        f":{number}|socket", f"{gone} && {other} && {there}",
+        f":{number}|socket", f"{gone} && {other} && {text}",
         f"kill $(cat {kept}); {RESTART}", hook="input",
     )  # fmt: skip
 
@@ -408,10 +408,10 @@ done"""
 
 def process(site: Site) -> RandomFault | None:
     """A daemon that stands still."""
-    there = re.findall(r"(?m)^(\d+) (bird|keepalived|dnsmasq|haproxy|ov\S+)$", site.read(_OWN))
-    if not there or site.kubernetes or site.pod:
+    matches = re.findall(r"(?m)^(\d+) (bird|keepalived|dnsmasq|haproxy|ov\S+)$", site.read(_OWN))
+    if not matches or site.kubernetes or site.pod:
         return None
-    number, name = site.rng.choice(there)
+    number, name = site.rng.choice(matches)
     return site.fault(name, f"kill -STOP {number}", f"kill -CONT {number}", later=True)
 
 

@@ -33,5 +33,9 @@ def look(running: Running, machine: MachineIntent) -> NodeFacts:
 
 def differences(running: Running, *nodes: str) -> tuple[Difference, ...]:
     """Differences of the whole lab, or of some of its machines."""
-    there = [one for one in running.intent.everything() if not nodes or one.name in nodes]
-    return compare_lab(running.intent, {one.name: look(running, one) for one in there})
+    machines = [
+        machine for machine in running.intent.everything() if not nodes or machine.name in nodes
+    ]
+    return compare_lab(
+        running.intent, {machine.name: look(running, machine) for machine in machines}
+    )

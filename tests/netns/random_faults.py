@@ -50,10 +50,10 @@ Judged = Literal["named", "right machine", "wrongly accused", "nothing"]
 
 def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
     """One fault at a random place of the lab."""
-    there = [machine for machine in opened.intent.machines if machine.pods]
+    machines = [machine for machine in opened.intent.machines if machine.pods]
     kinds = (*FILTERS, *NETWORKS, *(CLUSTERS if opened.intent.kubernetes else ()))
     while True:
-        machine = rng.choice(there)
+        machine = rng.choice(machines)
         pod = rng.choice(machine.pods) if rng.random() < 0.5 else None
         found = rng.choice(kinds)(Site(opened, rng, machine, pod))
         if found is not None:
@@ -95,9 +95,9 @@ def judged(fault: RandomFault, found: Explanation) -> Judged:
     finding = found.finding
     if finding is None:
         return "nothing"
-    said = f"{finding.object} {finding.intended} {finding.observed} {finding.mends}"
+    text = f"{finding.object} {finding.intended} {finding.observed} {finding.mends}"
     at = {finding.place, finding.node}
-    if fault.place in at and any(name in said for name in fault.names):
+    if fault.place in at and any(name in text for name in fault.names):
         return "named"
     return "right machine" if finding.node == fault.machine else "wrongly accused"
 
@@ -189,26 +189,26 @@ def put_in(opened: OpenLab, fault: RandomFault) -> Iterator[bool]:
 
 def learned(opened: OpenLab) -> Mapping[str, str]:
     """The routes that daemons have learned, of each machine with one."""
-    there = [one.name for one in opened.intent.everything() if one.daemons]
-    return {one: run_at(opened, one, "ip route show proto bird | sort").stdout for one in there}
+    names = [one.name for one in opened.intent.everything() if one.daemons]
+    return {one: run_at(opened, one, "ip route show proto bird | sort").stdout for one in names}
 
 
 def score(opened: OpenLab, fault: RandomFault, cell: Cell, routes: Mapping[str, str]) -> Scored:
     """Score the explanation of a cell that the fault has turned red."""
     begun = time.monotonic()
-    found = explain_again(opened, cell)
-    seconds, finding = time.monotonic() - begun, found.finding
-    said = f"{finding.node}: {finding.object}: {finding.observed}" if finding else "nothing"
-    where = found.bracket.sentence if found.bracket else "no bracket"
-    if found.verdict in {"pass", "known-limit"}:
+    again = explain_again(opened, cell)
+    seconds, finding = time.monotonic() - begun, again.finding
+    text = f"{finding.node}: {finding.object}: {finding.observed}" if finding else "nothing"
+    where = again.bracket.sentence if again.bracket else "no bracket"
+    if again.verdict in {"pass", "known-limit"}:
         return Scored(fault, "comes and goes", cell.id, seconds=seconds)
-    verdict = judged(fault, found)
-    last = found.bracket.last.tap.place if found.bracket and found.bracket.last else ""
+    verdict = judged(fault, again)
+    last = again.bracket.last.tap.place if again.bracket and again.bracket.last else ""
     routed = last not in routes or learned(opened)[last] == routes[last]
-    right = bracketed(fault, found, routed=routed)
+    right = bracketed(fault, again, routed=routed)
     advice = finding if verdict == "named" else None
-    said = f"{cell.id}: {said}\n      where: {where}"
-    return Scored(fault, verdict, said, right, seconds, advice, "kernel" in found.witnesses)
+    text = f"{cell.id}: {text}\n      where: {where}"
+    return Scored(fault, verdict, text, right, seconds, advice, "kernel" in again.witnesses)
 
 
 def tried(opened: OpenLab, scored: Scored, cell: Cell) -> Scored:
@@ -388,10 +388,10 @@ def _apart(name: str, count: int, seconds: float, seed: int, provider: str) -> T
             if not line.startswith("{"):
                 print(f"{name}: {line}", end="", flush=True)
     try:
-        said = json.loads(last)
+        document = json.loads(last)
     except ValueError:
         return Tally(Counter({"broken": 1}))
-    tally = Tally(Counter(said["counts"]), said["seconds"])
+    tally = Tally(Counter(document["counts"]), document["seconds"])
     print(f"{name}: {tally}", flush=True)
     return tally
 

@@ -148,9 +148,9 @@ class RecordingProvider(NetnsProvider):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
-        said = super().trace_kernel(lab, intent, places, flow, during, deadline)
-        self.recording.traces.append([said_entry(one) for one in said])
-        return said
+        reports = super().trace_kernel(lab, intent, places, flow, during, deadline)
+        self.recording.traces.append([said_entry(one) for one in reports])
+        return reports
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         holders = super().gateway_holders(lab, intent)

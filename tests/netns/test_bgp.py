@@ -83,7 +83,7 @@ def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running
     session = f"'to-{peer.sessions[0].machine}'"
     running.shell("worker1", f'birdc disable "{session}"')
     found = differences(running, "worker1")
-    lost = {(one.kind, one.object) for one in found}
+    lost = {(difference.kind, difference.object) for difference in found}
     running.shell("worker1", found[0].shows)
     running.shell("worker1", found[0].mends)
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
@@ -98,8 +98,8 @@ def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running
 def test_the_fix_of_a_card_leaves_learned_routes_to_the_daemon(running, name):
     fault = faults.faults()[name]
     change = fault.change(running.intent, "worker1", "worker2" if fault.peer else "")
-    for one in (*change.do, *change.undo):
-        running.shell(one.place, one.line)
+    for command in (*change.do, *change.undo):
+        running.shell(command.place, command.line)
     static = running.shell("worker1", "ip -4 route show proto boot").splitlines()
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
     assert {line.split()[0] for line in static}.isdisjoint(_wanted(running, "worker1"))

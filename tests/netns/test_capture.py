@@ -67,13 +67,13 @@ def capture_cell(running: Running, cell_id: str, seconds: float = SECONDS) -> Ca
     ],
 )
 def test_what_works_is_seen_all_the_way_there_and_back(running, cell, first, last):
-    found = capture_cell(running, cell, seconds=5.0)
-    assert (found.verdict, found.conclusion.kind) == ("pass", "answered")
-    assert not [one for one in found.taken if one.trouble or one.missed]
-    there = [str(row.tap) for row in found.trace.there if row.question.seen]
-    back = [str(row.tap) for row in found.trace.back if row.answer.seen]
-    assert (there[0], there[-1]) == (first, last)
-    assert back == there[::-1]
+    captured = capture_cell(running, cell, seconds=5.0)
+    assert (captured.verdict, captured.conclusion.kind) == ("pass", "answered")
+    assert not [capture for capture in captured.taken if capture.trouble or capture.missed]
+    lines = [str(row.tap) for row in captured.trace.there if row.question.seen]
+    back = [str(row.tap) for row in captured.trace.back if row.answer.seen]
+    assert (lines[0], lines[-1]) == (first, last)
+    assert back == lines[::-1]
 
 
 LOST = """
@@ -94,13 +94,13 @@ def test_what_is_lost_is_last_seen_where_the_fault_is(running, case):
     change = FAULTS[fault].change(running.intent, node, peer.strip("-"))
     running.run(change.do)
     try:
-        found = capture_cell(running, cell)
+        captured = capture_cell(running, cell)
     finally:
         running.run(change.undo)
-    assert found.verdict == "fail"
-    seen = (found.conclusion.last, found.conclusion.missing)
+    assert captured.verdict == "fail"
+    seen = (captured.conclusion.last, captured.conclusion.missing)
     wanted = [word if " " in word else f"worker1 {word}" for word in points.split(", ")]
-    assert [point and str(point.tap) for point in seen] == wanted, found.conclusion
+    assert [point and str(point.tap) for point in seen] == wanted, captured.conclusion
     assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
 
@@ -108,26 +108,26 @@ def test_a_rejection_is_reported_with_its_sender(running):
     change = FAULTS["tunnel-udp-rejected"].change(running.intent, "worker1", "")
     running.run(change.do)
     try:
-        found = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small")
+        captured = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small")
     finally:
         running.run(change.undo)
-    assert found.conclusion.kind == "refused"
+    assert captured.conclusion.kind == "refused"
     address = running.intent.machine("worker1").interfaces[0].addresses[0].partition("/")[0]
     assert f"ICMP 'port unreachable' from {address}, first seen leaving worker1 eth0" in (
-        found.conclusion.sentence
+        captured.conclusion.sentence
     )
 
 
 def test_a_device_that_is_not_there_is_a_gap_and_no_more(running):
     taps = [Tap("worker1", "eth0"), Tap("worker1", "eth77"), Tap("nobody", "eth0")]
     called: list[int] = []
-    found = running.provider.capture(
+    capture = running.provider.capture(
         running.lab, running.intent, taps, 1 << 20, lambda: called.append(1), Deadline(30)
     )
     assert called == [1]
-    assert [one.tap for one in found] == taps
-    assert [bool(one.trouble) for one in found] == [False, True, True]
-    assert "no device 'eth77' in 'worker1'" in found[1].trouble
+    assert [one.tap for one in capture] == taps
+    assert [bool(one.trouble) for one in capture] == [False, True, True]
+    assert "no device 'eth77' in 'worker1'" in capture[1].trouble
 
 
 def test_what_is_beyond_the_limit_is_counted_and_not_kept(running):
@@ -160,12 +160,12 @@ def test_an_error_of_the_probe_ends_the_capture(running):
 def test_tshark_finds_the_probe_in_every_file(running, tmp_path):
     tshark = shutil.which("tshark")
     assert tshark, "there is no tshark: 'make develop' installs it, as tools/setup has it"
-    found = capture_cell(running, "pod-service/worker1-p1/to-master-p1/udp-small", seconds=5.0)
-    for name, content in files(found):
+    captured = capture_cell(running, "pod-service/worker1-p1/to-master-p1/udp-small", seconds=5.0)
+    for name, content in files(captured):
         (tmp_path / name).write_bytes(content)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[:2] == ["01-worker1-p1-eth0.pcapng", "02-worker1-veth1.pcapng"]
-    assert len(names) == len(found.taken) + 1
+    assert len(names) == len(captured.taken) + 1
     wanted = ("-e", "frame.interface_name", "-e", "frame.comment", "-e", "udp.dstport")
     done = subprocess.run(
         [tshark, "-nr", str(tmp_path / WHOLE), "-Y", "frame.comment", "-T", "json", *wanted],
@@ -175,10 +175,10 @@ def test_tshark_finds_the_probe_in_every_file(running, tmp_path):
         timeout=60,
     )
     layers = [one["_source"]["layers"] for one in json.loads(done.stdout)]
-    assert len(layers) == len(found.matched.passed)
+    assert len(layers) == len(captured.matched.passed)
     asked = [layer for layer in layers if layer["frame.comment"] == ["the probe's question"]]
     seen_at = [one["frame.interface_name"][0] for one in asked]
-    assert seen_at == [f"{row.tap.place}:{row.tap.device}" for row in found.trace.there]
+    assert seen_at == [f"{row.tap.place}:{row.tap.device}" for row in captured.trace.there]
     assert asked[0]["udp.dstport"] == ["80"]
     in_tunnel = next(one for one in asked if one["frame.interface_name"] == ["master:eth0"])
     assert in_tunnel["udp.dstport"] == ["4789", "8080"]
@@ -194,6 +194,6 @@ def test_who_may_not_force_a_long_buffer_takes_what_is_allowed(running, monkeypa
             super().setsockopt(level, option, value)
 
     monkeypatch.setattr(socket, "socket", Plain)
-    found = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small", seconds=5.0)
-    assert found.conclusion.kind == "answered"
-    assert not [one for one in found.taken if one.trouble or one.missed]
+    captured = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small", seconds=5.0)
+    assert captured.conclusion.kind == "answered"
+    assert not [capture for capture in captured.taken if capture.trouble or capture.missed]

@@ -126,8 +126,8 @@ def test_one_that_is_stopped_breaks_the_lab_and_the_step_starts_it_again(bring_u
     def look() -> Liveness:
         return running.provider.liveness(running.lab, running.intent)
 
-    found = Deadline(5).wait("seeing it", look, until=lambda seen: seen.state == "broken")
-    assert found.detail == "'sleeper' on 'worker2' is stopped by a signal or a debugger"
+    liveness = Deadline(5).wait("seeing it", look, until=lambda seen: seen.state == "broken")
+    assert liveness.detail == "'sleeper' on 'worker2' is stopped by a signal or a debugger"
     for step in running.provider.steps(running.lab, running.intent)[-2:]:
         step.run()
     assert look().state == "running"
@@ -253,8 +253,8 @@ def test_a_whole_life_with_daemons(new_lab, before):
         env={**os.environ, "PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found == {
+    document = json.loads(done.stdout)
+    assert document == {
         "state": "running",
         "established": True,
         "elected": True,

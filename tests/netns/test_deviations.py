@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow
 
 INTENT = cluster("overlay", linux=2, windows=0)
 POD = next(pod.name for machine in INTENT.machines for pod in machine.pods if pod.role != "dns")
-NODE = next(one.name for one in INTENT.machines if any(pod.name == POD for pod in one.pods))
+NODE = next(
+    machine.name for machine in INTENT.machines if any(pod.name == POD for pod in machine.pods)
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ if shutil.which("iptables-legacy"):
 def test_what_was_done_by_hand_is_found_and_undone(running, place, thing, command):
     running.shell(place, command)
     there = found(running, NODE, POD)
-    assert any(where == place and thing in one.object for where, one in there), there
+    assert any(where == place and thing in difference.object for where, difference in there), there
     for where, one in there:
         if found(running, where):
             running.shell(where, one.mends)
@@ -150,5 +152,5 @@ def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(tmp_p
         assert unplaced.silences == (Silence("where", (), "asking: no room"),)
         assert unplaced.finding is None
         assert "pod worker1-p1, setting net/ipv4/ip_default_ttl" in {
-            one.object for one in unplaced.elsewhere
+            difference.object for difference in unplaced.elsewhere
         }

@@ -28,9 +28,9 @@ LONG = f"60.{os.getpid()}"
 def entry(new_lab):
     lab = new_lab("entered")
     yield holders.start_holder(lab, sys.executable)
-    found = holders.find_holder(lab)
-    assert found
-    holders.end_all_holders(lambda: (found,))
+    holder = holders.find_holder(lab)
+    assert holder
+    holders.end_all_holders(lambda: (holder,))
 
 
 def test_what_a_function_returns_comes_back(entry):

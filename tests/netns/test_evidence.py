@@ -18,8 +18,8 @@ from lab.shells.shell import Completed
 
 
 def pieces(running: Running) -> dict[str, str]:
-    found = running.provider.evidence(running.lab, running.intent)
-    return {piece.path: piece.content.decode() for piece in found}
+    pieces = running.provider.evidence(running.lab, running.intent)
+    return {piece.path: piece.content.decode() for piece in pieces}
 
 
 def test_every_namespace_shows_its_own_network(overlay):
@@ -48,9 +48,9 @@ def test_every_namespace_shows_its_own_network(overlay):
 
 
 def test_a_missing_lab_is_recorded_as_missing(new_lab):
-    found = list(NetnsProvider().evidence(new_lab(), cluster("overlay")))
-    assert [piece.path for piece in found] == ["holder.txt"]
-    assert b"no holder process" in found[0].content
+    pieces = list(NetnsProvider().evidence(new_lab(), cluster("overlay")))
+    assert [piece.path for piece in pieces] == ["holder.txt"]
+    assert b"no holder process" in pieces[0].content
 
 
 def test_a_lab_with_only_a_holder_lists_its_missing_namespaces(new_lab):

@@ -67,9 +67,11 @@ def test_more_operations_than_one_batch_holds_are_all_done():
     many = [NeighbourSet(f"10.1.{n // 250}.{n % 250}", MAC, "br") for n in range(3000)]
 
     def work() -> int:
-        one = NamespaceOperations("n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC), *many))
+        operations = NamespaceOperations(
+            "n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC), *many)
+        )
         namespaces.create(["n"])
-        netlink.apply_operations([one])
+        netlink.apply_operations([operations])
         with namespaces.inside("n"), netlink.Socket("n") as channel:
             bodies = channel.dump(netlink.GET_NEIGHBOUR, bytes([socket.AF_INET]) + bytes(11))
             found = {netlink.attributes(body[12:])[1] for body in bodies}

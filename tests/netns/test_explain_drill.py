@@ -47,7 +47,7 @@ FAULTS = registry.faults()
 LEARNED = {"bgp-session-down", "gateway-dead"}
 """Those of daemons, which another lab has."""
 OVERLAY = compile_scenario("overlay", None, None, "namespaces").intent
-OF_OVERLAY = sorted(name for name, one in FAULTS.items() if registry.sites(one, OVERLAY))
+OF_OVERLAY = sorted(name for name, fault in FAULTS.items() if registry.sites(fault, OVERLAY))
 WORDS = {"service-backend-stale", "service-rules-missing"}
 """Those that no one command mends."""
 
@@ -124,22 +124,22 @@ def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     put = choose(FAULTS[name], opened, rng)
     put_in(opened, FaultRequest(name, put.node, put.peer), lambda _: None)
     failing = failures(opened, sample(opened, [put], rng))
-    near = [one for one in failing if put.node in ends(opened, one)]
+    near = [cell for cell in failing if put.node in ends(opened, cell)]
     cell = rng.choice(near or failing or through(opened, put))
-    found = explain_again(opened, cell).finding
-    assert found is not None, f"seed {SEED}: {put}, {cell.id}"
-    for text in (found.shows, found.mends):
-        done(opened, found, text)
+    difference = explain_again(opened, cell).finding
+    assert difference is not None, f"seed {SEED}: {put}, {cell.id}"
+    for text in (difference.shows, difference.mends):
+        done(opened, difference, text)
     Deadline(20 if name in LEARNED else 0).wait(
-        f"'{found.mends}' mending {put} (seed {SEED}, {cell.id})",
+        f"'{difference.mends}' mending {put} (seed {SEED}, {cell.id})",
         lambda: explain_again(opened, cell),
-        until=lambda said: said.well,
+        until=lambda explanation: explanation.well,
     )
 
 
-def done(opened: OpenLab, found: Difference, text: str) -> None:
-    assert by_hand(opened.name, found.place, text).startswith("lab exec "), text
-    machine = opened.provider.machine(opened.handle, opened.intent, found.place)
+def done(opened: OpenLab, difference: Difference, text: str) -> None:
+    assert by_hand(opened.name, difference.place, text).startswith("lab exec "), text
+    machine = opened.provider.machine(opened.handle, opened.intent, difference.place)
     line = text.removeprefix("in the pod: ")
     ran = machine.run(("sh", "-c", line), Deadline(30))
     assert ran.code == 0, (text, ran)

@@ -38,11 +38,11 @@ def listed_after(*steps: str) -> list[str]:
 
 
 def done(change: FaultChange) -> str:
-    return script([one.line for one in change.do])
+    return script([command.line for command in change.do])
 
 
 def undone(change: FaultChange) -> str:
-    return script([one.line for one in change.undo]).replace(POD_RULES, "/run/pods.nft")
+    return script([command.line for command in change.undo]).replace(POD_RULES, "/run/pods.nft")
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def forged(new_lab, user: tuple[str, ...], message: bytes) -> dict[str, object]:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    assert found["opened"]
-    return found
+    document: dict[str, object] = json.loads(done.stdout)
+    assert document["opened"]
+    return document
 
 
 # SECURITY.md: What comes from a lab is data.

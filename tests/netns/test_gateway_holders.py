@@ -27,8 +27,8 @@ def running(bring_up):
 
 
 def held(running: Running) -> dict[str, list[str]]:
-    found = running.provider.gateway_holders(running.lab, running.intent)
-    return {node: list(names) for node, names in found.items()}
+    gateway_holders = running.provider.gateway_holders(running.lab, running.intent)
+    return {node: list(names) for node, names in gateway_holders.items()}
 
 
 def holders(running: Running) -> set[str]:
@@ -38,15 +38,15 @@ def holders(running: Running) -> set[str]:
 def test_a_failover_and_another_one_back(running, capsys):
     assert holders(running) == {"master1"}
     for _ in range(2):
-        found = failover_of(running, running.intent).run()
-        assert found.trouble == ""
-        assert found.lost == found.before["node009"]
-        assert found.lost not in found.away.holders.values()
-        assert found.back.holders == found.away.holders, "nobody preempts"
-        for silence in found.away.silences:
+        failover = failover_of(running, running.intent).run()
+        assert failover.trouble == ""
+        assert failover.lost == failover.before["node009"]
+        assert failover.lost not in failover.away.holders.values()
+        assert failover.back.holders == failover.away.holders, "nobody preempts"
+        for silence in failover.away.silences:
             assert ADVERT_SECONDS < silence.seconds < 15.0, silence
             assert 0 < silence.answered < silence.sent, silence
-        assert holders(running) == set(found.back.holders.values())
+        assert holders(running) == set(failover.back.holders.values())
     assert capsys.readouterr().err.count("failover: ") == 4
     assert differences(running) == ()
 

@@ -44,10 +44,10 @@ def test_marks_hold_odd_names_and_directories(new_lab, tmp_path):
     odd = tmp_path / "a directory with 'quotes' and ünïcode"
     lab = LabHandle("a b", odd, made.token)
     holders.start_holder(lab, sys.executable)
-    found = holders.find_holder(lab)
-    assert found
-    assert (found.lab, found.directory) == ("a b", odd)
-    assert NetnsProvider().destroy(lab) == (f"process {found.pid} (holder) with its namespaces",)
+    holder = holders.find_holder(lab)
+    assert holder
+    assert (holder.lab, holder.directory) == ("a b", odd)
+    assert NetnsProvider().destroy(lab) == (f"process {holder.pid} (holder) with its namespaces",)
     assert NetnsProvider().destroy(lab) == ()
 
 
@@ -69,9 +69,9 @@ def test_it_has_no_descriptor_but_null(lab):
     os.set_inheritable(write, True)
     try:
         entry = holders.start_holder(lab, sys.executable)
-        found = {str(path.readlink()) for path in Path(f"/proc/{entry.pid}/fd").iterdir()}
+        lines = {str(path.readlink()) for path in Path(f"/proc/{entry.pid}/fd").iterdir()}
         # a newer libffi keeps its own file open
-        assert {one for one in found if "/libffi.so" not in one} == {"/dev/null"}
+        assert {one for one in lines if "/libffi.so" not in one} == {"/dev/null"}
     finally:
         os.close(read)
         os.close(write)
@@ -92,9 +92,9 @@ def test_it_survives_its_caller_and_lets_go_of_its_output(lab):
         timeout=20,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
-    found = holders.find_holder(lab)
-    assert found
-    assert found.pid == int(done.stdout)
+    holder = holders.find_holder(lab)
+    assert holder
+    assert holder.pid == int(done.stdout)
 
 
 def test_killing_it_ends_every_process_inside(lab):
@@ -213,8 +213,8 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab, new_lab):
     later = LabHandle(lab.name, lab.directory, new_lab("token").token)
     for one in (lab, elsewhere, later, later):
         provider.steps(one, intent)[0].run()
-    there = [holder.token for holder in list_holders() if holder.lab == lab.name]
-    assert there == [elsewhere.token, later.token]
+    tokens = [holder.token for holder in list_holders() if holder.lab == lab.name]
+    assert tokens == [elsewhere.token, later.token]
     provider.destroy(elsewhere)
     provider.destroy(later)
 
@@ -222,8 +222,8 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab, new_lab):
 def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab):
     holders.start_holder(lab, sys.executable)
     looks = iter([(), tuple(holder for holder in list_holders() if holder.token == lab.token)])
-    (found,) = holders.end_all_holders(lambda: next(looks))
-    assert found.gone()
+    (holder,) = holders.end_all_holders(lambda: next(looks))
+    assert holder.gone()
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,13 @@ def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[
         )
 
     flow = TracedFlow("tcp", {}, trace_table("tcp", [cell.target.address]))
-    said = running.provider.trace_kernel(
+    answers = running.provider.trace_kernel(
         running.lab, running.intent, dict.fromkeys(PLACES, ()), flow, during or ask, Deadline(30)
     )
-    assert [(one.place, one.trouble) for one in said] == [(place, "") for place in PLACES]
-    return tuple(word.sentence for word in kernel_words(said))
+    assert [(report.place, report.trouble) for report in answers] == [
+        (place, "") for place in PLACES
+    ]
+    return tuple(word.sentence for word in kernel_words(answers))
 
 
 def tables(running: Running) -> set[str]:

@@ -47,8 +47,8 @@ def barred(running: Running, machine: str, what: str) -> Iterator[None]:
 @pytest.mark.parametrize("source", ["compute-01-p1", "compute-02", "controller-01", "client"])
 def test_every_api_server_answers_behind_the_api_address(running, source):
     asked = " ".join(["http://10.0.0.253:6443/"] * 64)
-    said = running.shell(source, f"curl --silent --fail --max-time 5 {asked}").splitlines()
-    answers = [json.loads(line) for line in said]
+    lines = running.shell(source, f"curl --silent --fail --max-time 5 {asked}").splitlines()
+    answers = [json.loads(line) for line in lines]
     assert {answer["endpoint"] for answer in answers} == {f"controller-0{n}" for n in (1, 2, 3)}
     assert {answer["client"].partition(":")[0] for answer in answers} == {"10.0.0.253"}
 
@@ -56,8 +56,8 @@ def test_every_api_server_answers_behind_the_api_address(running, source):
 def test_an_api_server_that_is_down_is_left_out_and_taken_in_again(running):
     def answering() -> set[str]:
         asked = " ".join(["http://10.0.0.253:6443/"] * 48)
-        said = running.shell("compute-01", f"curl --silent --fail --max-time 5 {asked}")
-        return {json.loads(line)["endpoint"] for line in said.splitlines()}
+        output = running.shell("compute-01", f"curl --silent --fail --max-time 5 {asked}")
+        return {json.loads(line)["endpoint"] for line in output.splitlines()}
 
     with barred(running, "controller-02", "tcp dport 6443"):
         Deadline(60).wait(
@@ -83,8 +83,8 @@ def asked(running: Running, source: str, name: str, protocol: Protocol = "udp") 
     "source", ["compute-01-p1", "controller-02-p1", "compute-01", "controller-02"]
 )
 def test_pods_and_nodes_find_nodes_by_their_names(running, source, protocol):
-    found = asked(running, source, "compute-02.k8scluster.kubeinit.local.", protocol)
-    assert (found.status, found.answer) == ("ok", "10.0.0.5")
+    outcome = asked(running, source, "compute-02.k8scluster.kubeinit.local.", protocol)
+    assert (outcome.status, outcome.answer) == ("ok", "10.0.0.5")
     strange = asked(running, source, "nobody.k8scluster.kubeinit.local.", protocol)
     assert strange.status == "no-such-name"
 
@@ -93,8 +93,8 @@ def test_one_that_holds_a_connection_to_the_dns_keeps_nobody_else_from_it(runnin
     """CoreDNS holds those that it has asked by for ten seconds."""
     holding = "import os, socket; c = socket.create_connection(('10.0.0.253', 53))"
     asking = "os.system('timeout 5 getent hosts controller-03')"
-    said = running.shell("compute-01", f'python3 -c "{holding}; {asking}"')
-    assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
+    output = running.shell("compute-01", f'python3 -c "{holding}; {asking}"')
+    assert output.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
 
 
 def test_without_the_services_nodes_dns_services_are_found_and_nodes_are_not(running):
@@ -108,8 +108,8 @@ def test_without_the_services_nodes_dns_services_are_found_and_nodes_are_not(run
 def entries(running: Running) -> str:
     made = running.intent.machine("hypervisor-02").forwarding
     return " && ".join(
-        f"bridge fdb append {one.mac} dev {one.device} dst {one.remote} self permanent"
-        for one in made
+        f"bridge fdb append {entry.mac} dev {entry.device} dst {entry.remote} self permanent"
+        for entry in made
     )
 
 

@@ -47,8 +47,8 @@ def _life(lab: LabHandle, before: Sequence[str] = ()) -> dict[str, object]:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    document: dict[str, object] = json.loads(done.stdout)
+    return document
 
 
 def test_a_whole_life(new_lab):
@@ -64,14 +64,14 @@ def test_a_whole_life_as_a_plain_user(new_lab):
 def test_no_user_namespaces_left_is_refused_with_the_command(new_lab):
     # Inside a user namespace of its own, which allows no further one, without capabilities.
     shut = 'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all "$@"'
-    seen = _life(
+    liveness = _life(
         new_lab("life"),
         ["unshare", "--user", "--map-root-user", "sh", "-c", shut, "sh"],
     )
-    assert seen["error"] == "PreflightError"
-    assert "no namespaces" in str(seen["text"])
-    assert "No space left on device" in str(seen["text"])
-    assert seen["hint"] == (
+    assert liveness["error"] == "PreflightError"
+    assert "no namespaces" in str(liveness["text"])
+    assert "No space left on device" in str(liveness["text"])
+    assert liveness["hint"] == (
         "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
     )
 
@@ -163,8 +163,8 @@ def test_liveness_distinguishes_absent_running_and_broken(bring_up):
     running = bring_up(cluster("overlay", pods=1))
     provider, lab, intent = running.provider, running.lab, running.intent
     assert provider.liveness(lab, intent).state == "running"
-    found = provider.liveness(lab, cluster("overlay", pods=2))
-    assert (found.state, "'worker1-p2'" in found.detail) == ("broken", True)
+    liveness = provider.liveness(lab, cluster("overlay", pods=2))
+    assert (liveness.state, "'worker1-p2'" in liveness.detail) == ("broken", True)
     pid = running.entry.call("x", lambda _: _responder(), _soon(), answer=int)
 
     def see(how: signal.Signals, state: str) -> str:

@@ -65,7 +65,9 @@ def test_the_injected_fault_is_the_first_finding(small, machine, kind, what, bre
     bash(small, machine, break_)
     node = machine.partition("-")[0]
     found = differences(small, node)
-    assert [(one.kind, one.node, one.object) for one in found][:1] == [(kind, node, what)]
+    assert [(difference.kind, difference.node, difference.object) for difference in found][:1] == [
+        (kind, node, what)
+    ]
 
 
 def bash(running: Running, machine: str, command: str) -> None:

@@ -178,11 +178,11 @@ def test_a_source_that_cannot_send_is_an_error_and_the_others_are_probed(world):
     name = {"port": 53, "protocol": "udp", "name": "svc"}
     probes = [a_probe("client", A, key=0, **name), a_probe("c", C, key=1, **name)]
     probes += [a_probe("gone", B, key=2), a_probe("a", B, key=3)]
-    found = world.probe(probes)
-    assert [found[key].status for key in range(4)] == ["refused", "error", "error", "ok"]
-    assert found[0].detail.startswith(f"asking {A} for 'svc.', ")
-    assert "/run/resolv/c" in found[1].detail
-    assert "cannot enter the namespace of 'gone'" in found[2].detail
+    outcomes = world.probe(probes)
+    assert [outcomes[key].status for key in range(4)] == ["refused", "error", "error", "ok"]
+    assert outcomes[0].detail.startswith(f"asking {A} for 'svc.', ")
+    assert "/run/resolv/c" in outcomes[1].detail
+    assert "cannot enter the namespace of 'gone'" in outcomes[2].detail
 
 
 def test_what_cannot_be_sent_at_all_is_an_error(world):

@@ -30,9 +30,9 @@ def curl(world: World, *options: str) -> str:
 
 
 def test_curl_gets_the_names_of_server_and_client(world):
-    said = json.loads(curl(world, f"http://{B}:8080/"))
-    assert said["endpoint"] == "b"
-    assert said["client"].startswith("10.1.0.2:")
+    document = json.loads(curl(world, f"http://{B}:8080/"))
+    assert document["endpoint"] == "b"
+    assert document["client"].startswith("10.1.0.2:")
 
 
 def test_curl_gets_its_mebibyte_back_and_not_a_byte_more(world):

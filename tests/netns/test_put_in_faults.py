@@ -56,7 +56,7 @@ def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running, name):
     running.run(change.undo)  # of nothing
     running.run(change.do)
     found = differences(running, *machines)
-    assert site.node in {one.node for one in found}
+    assert site.node in {difference.node for difference in found}
     running.run(change.undo)
     running.run(change.undo)
     running.run(change.do[: len(change.do) // 2])

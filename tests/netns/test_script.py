@@ -79,16 +79,16 @@ def _state(names: list[str]) -> dict[str, dict[str, object]]:
 def test_running_the_script_gives_the_executors_state(kind):
     intent = cluster(kind)
     wanted = compile_intent(realise(intent))
-    names = [one.namespace for one in wanted]
+    names = [operations.namespace for operations in wanted]
 
     def by_executor() -> str:
         namespaces.create(names)
         netlink.apply_operations(wanted)
         namespaces.load_rulesets(
             tuple(
-                (one.namespace, operation.text)
-                for one in wanted
-                for operation in one.operations
+                (operations.namespace, operation.text)
+                for operations in wanted
+                for operation in operations.operations
                 if isinstance(operation, RulesetLoad)
             )
         )
@@ -111,9 +111,9 @@ def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away():
 
     def life() -> tuple[list[str], list[str]]:
         _run("sh", text)
-        there = sorted(path.name for path in Path("/run/netns").iterdir())
+        names = sorted(path.name for path in Path("/run/netns").iterdir())
         _run(teardown)
-        return there, sorted(path.name for path in Path("/run/netns").iterdir())
+        return names, sorted(path.name for path in Path("/run/netns").iterdir())
 
     there, left = call_isolated(
         "running one node's script", life, Deadline(30), tuple[list[str], list[str]]

@@ -159,7 +159,7 @@ def remembered(lab: Changing) -> list[str]:
 def test_affinity_ends_with_the_backend(lab):
     lab.offer(service(*PODS[:2], affinity=600))
     (kept,) = lab.answers("worker2-p1", 4)["tcp"]
-    left = next(one for one in PODS[:2] if one.pod != kept)
+    left = next(backend for backend in PODS[:2] if backend.pod != kept)
     lab.offer(service(left, affinity=600))
     assert lab.answers("worker2-p1", 4) == both(left.pod)
 
@@ -179,7 +179,7 @@ def test_a_policy_follows_the_backends_from_node_to_node(lab):
 
 FLUSH, RULE = "nft flush chain ip kube-proxy", "nft add rule ip kube-proxy"
 NOBODY = "no-endpoint-services"
-EVERY = ", ".join(f"{number} : {one.address} . 8080" for number, one in enumerate(PODS))
+EVERY = ", ".join(f"{number} : {backend.address} . 8080" for number, backend in enumerate(PODS))
 WRONG = [
     # what is offered, what breaks worker1's rules, what is told of which object
     (
@@ -241,5 +241,5 @@ def test_rules_that_differ_from_the_intent_are_reported(lab, offered, breaks, to
     assert differences(lab.running, "worker1", "worker2") == ()
     lab.running.shell("worker1", breaks)
     found = differences(lab.running, "worker1", "worker2")
-    assert {(one.kind, one.object) for one in found} == told
-    assert {one.node for one in found} == {"worker1"}
+    assert {(difference.kind, difference.object) for difference in found} == told
+    assert {difference.node for difference in found} == {"worker1"}

@@ -15,8 +15,8 @@ from netns_running import LOST_SECONDS
 # SECURITY.md: Nodes on namespaces share the host's files.
 def test_a_pod_reads_and_writes_the_hosts_files_as_the_labs_user(overlay, tmp_path):
     (tmp_path / "read").write_text("of the host", encoding="utf-8")
-    said = overlay.shell("worker1-p1", f"cat {tmp_path}/read; touch {tmp_path}/written")
-    assert said == "of the host"
+    shell = overlay.shell("worker1-p1", f"cat {tmp_path}/read; touch {tmp_path}/written")
+    assert shell == "of the host"
     assert (tmp_path / "written").stat().st_uid == os.geteuid()
 
 
@@ -66,6 +66,6 @@ def test_a_unix_socket_of_the_host_can_be_reached_unless_it_is_in_run_or_has_no_
                 opened.callback(Path(name).unlink)
             code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(eval(sys.argv[1]))"
             command = shlex.join([sys.executable, "-I", "-c", code, repr(name)])
-            said = overlay.shell("worker1-p1", f"{command} 2>/dev/null && echo reached || true")
-            reached |= {kind} if said == "reached\n" else set()
+            shell = overlay.shell("worker1-p1", f"{command} 2>/dev/null && echo reached || true")
+            reached |= {kind} if shell == "reached\n" else set()
     assert reached == {"shared"}

@@ -102,8 +102,8 @@ class OneLab(NetnsProvider):
         self._token = lab.token
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        found = super().marks(all_users=all_users)
-        return tuple(one for one in found if one.token == self._token)
+        marks = super().marks(all_users=all_users)
+        return tuple(mark for mark in marks if mark.token == self._token)
 
 
 def collect(
@@ -134,9 +134,9 @@ def holder_of_nobody(python: str, common: Path, lab: LabHandle, name: str, direc
 
 
 def only_of_nobody(lab: LabHandle) -> int:
-    (found,) = [holder for holder in list_holders(all_users=True) if holder.token == lab.token]
-    assert found.user == NOBODY
-    return found.pid
+    (holder,) = [holder for holder in list_holders(all_users=True) if holder.token == lab.token]
+    assert holder.user == NOBODY
+    return holder.pid
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ def test_each_kind_of_holder_is_found_as_itself_alone(lab, tmp_path):
         second = holders.start_holder(node, sys.executable, NODE_HOLDER)
         for kind, entry in ((LAB_HOLDER, first), (NODE_HOLDER, second)):
             found = [holder for holder in list_holders(kind) if holder.token == lab.token]
-            assert [one.pid for one in found] == [entry.pid]
+            assert [holder.pid for holder in found] == [entry.pid]
     finally:
         holders.end_all_holders(
             lambda: [

@@ -87,9 +87,9 @@ def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(host_
     host_gateway.shell("router", f"ip route replace {WINDOWS}/32 dev eth0")
     try:
         assert host_gateway.ask("router", WINDOWS, 8080).startswith("win1-p1")
-        found = host_gateway.shell("router", f"ip neigh show {WINDOWS} dev eth0")
+        shell = host_gateway.shell("router", f"ip neigh show {WINDOWS} dev eth0")
         node = host_gateway.shell("win1", "cat /sys/class/net/eth0/address").strip()
-        assert f"lladdr {node}" in found
+        assert f"lladdr {node}" in shell
     finally:
         host_gateway.shell("router", f"ip route del {WINDOWS}/32 dev eth0")
 

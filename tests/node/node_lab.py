@@ -51,7 +51,7 @@ class NodeLab:
             return self.fleet.probe_all(self.intent, probes, settings, lambda _: None)
 
         pace = _QUICK if broken else RunPace()
-        return run(self.cells(), self.limits, send, time.monotonic, lambda one: one.id, pace=pace)
+        return run(self.cells(), self.limits, send, time.monotonic, lambda cell: cell.id, pace=pace)
 
 
 def verdicts(results: Sequence[CellResult]) -> Counter[str]:

@@ -28,8 +28,8 @@ def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]
 
     def ask() -> None:
         settings = ProbeSettings(0.5, 1)
-        asked = [probe(0, cell)]
-        outcomes.append(lab.fleet.probe_all(lab.intent, asked, settings, lambda _: None)[0])
+        probes = [probe(0, cell)]
+        outcomes.append(lab.fleet.probe_all(lab.intent, probes, settings, lambda _: None)[0])
 
     taps = [tap for tap, _ in where.taps]
     taken = lab.fleet.capture(lab.intent, taps, 1 << 20, ask, Deadline(SECONDS))
@@ -42,18 +42,20 @@ def test_agents_take_a_probe_down_wherever_it_passes(new_lab):
     lab = new_lab("overlay")
     lab.up()
     cell = "pod-pod/master-p1/worker1-p1/tcp-large"
-    said, taken = captured(lab, cell)
-    assert said.kind == "answered"
-    assert not [one for one in taken if one.trouble or one.missed or not one.frames]
+    conclusion, taken = captured(lab, cell)
+    assert conclusion.kind == "answered"
+    assert not [
+        capture for capture in taken if capture.trouble or capture.missed or not capture.frames
+    ]
     lab.guest("worker1").shell("ip link set cni0 down")
-    said, _ = captured(lab, cell)
-    points = [point and point.tap for point in (said.last, said.missing)]
+    conclusion, _ = captured(lab, cell)
+    points = [point and point.tap for point in (conclusion.last, conclusion.missing)]
     assert points == [Tap("worker1", "flannel.4096"), Tap("worker1", "cni0")]
     lab.guest("worker1").reachable = False
     _, taken = captured(lab, cell)
-    troubles = {one.tap.place for one in taken if one.trouble}
+    troubles = {capture.tap.place for capture in taken if capture.trouble}
     assert troubles == {"worker1", "worker1-p1"}
-    assert [one for one in taken if one.frames]
+    assert [capture for capture in taken if capture.frames]
 
 
 class EnoughError(Exception):
@@ -97,10 +99,10 @@ def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_
     def tables() -> str:
         return str(guest.shell("nft list tables"))
 
-    said = lab.fleet.trace(lab.intent, places, table, ask, Deadline(SECONDS))
-    assert [(one.place, one.trouble) for one in said] == [(place, "") for place in places]
+    reports = lab.fleet.trace(lab.intent, places, table, ask, Deadline(SECONDS))
+    assert [(one.place, one.trouble) for one in reports] == [(place, "") for place in places]
     assert [
-        word for word in kernel_words(said) if "table inet mine chain c dropped" in word.sentence
+        word for word in kernel_words(reports) if "table inet mine chain c dropped" in word.sentence
     ]
     assert TABLE not in tables()
 
@@ -146,11 +148,11 @@ def in_memory(
 def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone():
     taps = [Tap("b", "eth0"), Tap("a-p1", "eth0"), Tap("c", "eth0"), Tap("a", "eth0")]
     well = Told()
-    found = in_memory(taps, lambda: None, a=well, b=Told(fails=True))
-    assert [one.tap for one in found] == taps
-    assert [len(one.frames) for one in found] == [0, 1, 0, 1]
-    assert ["refused" in one.trouble for one in found] == [True, False, False, False]
-    assert "no agent" in found[2].trouble
+    capture = in_memory(taps, lambda: None, a=well, b=Told(fails=True))
+    assert [one.tap for one in capture] == taps
+    assert [len(one.frames) for one in capture] == [0, 1, 0, 1]
+    assert ["refused" in one.trouble for one in capture] == [True, False, False, False]
+    assert "no agent" in capture[2].trouble
     assert well.stopped == 77
 
 

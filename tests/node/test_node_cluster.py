@@ -28,10 +28,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def agnhost():
-    found = programs("agnhost")
-    if found is None:
+    folder = programs("agnhost")
+    if folder is None:
         pytest.skip(f"there is no agnhost: {HOW}")
-    return found / "agnhost"
+    return folder / "agnhost"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def test_every_cell_passes(lab):
         sent.extend(probes)
         return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
 
-    results = run(lab.cells(), lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
+    results = run(
+        lab.cells(), lab.limits, send, time.monotonic, lambda cell: cell.id, pace=RunPace()
+    )
     assert verdicts(results) == {"pass": len(lab.cells())}, [
         (result.cell.id, result.detail) for result in results if result.verdict != "pass"
     ][:5]
@@ -66,7 +68,9 @@ def test_pods_that_are_asked_by_exec_see_the_same(lab):
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
             return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
 
-        results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
+        results = run(
+            wanted, lab.limits, send, time.monotonic, lambda cell: cell.id, pace=RunPace()
+        )
     finally:
         shutil.rmtree(DIRECTORY)
     amiss = [
@@ -146,8 +150,8 @@ def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
     places = ["worker1", "worker1-p1", "worker1-p2", "worker2"]
 
     def found() -> list[tuple[str, str, str]]:
-        there = MachinesProvider.deviations(provider, handle, real, places, Deadline(60))
-        return [(at, one.object, one.mends) for at, own in there.items() for one in own]
+        deviations = MachinesProvider.deviations(provider, handle, real, places, Deadline(60))
+        return [(at, one.object, one.mends) for at, own in deviations.items() for one in own]
 
     assert found() == []
     *_, states = base.on_machines(handle, lab.intent, None, lambda: guests)
@@ -178,6 +182,8 @@ def test_pod_that_does_not_run_is_a_probe_that_cannot_be_made(lab):
         " if tr '\\0' ' ' < /proc/$one/environ | grep -q POD=worker2-p2; then kill $one; fi; done"
     )
     probe = Probe(1, "worker2-p2", "tcp", "small", "10.0.0.1", 8080, 1450)
-    found = cluster_fleet(lab).probe_all(lab.intent, [probe], ProbeSettings(1.0, 4), lambda _: None)
-    assert found[1].status == "error"
-    assert "looking for pod 'worker2-p2'" in found[1].detail
+    outcomes = cluster_fleet(lab).probe_all(
+        lab.intent, [probe], ProbeSettings(1.0, 4), lambda _: None
+    )
+    assert outcomes[1].status == "error"
+    assert "looking for pod 'worker2-p2'" in outcomes[1].detail

@@ -19,9 +19,9 @@ def there(overlay, tmp_path_factory):
     found.store.close()
 
 
-def told(there: OpenLab) -> Explanation:
+def told(opened: OpenLab) -> Explanation:
     return explain_cell(
-        there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), SAID.append
+        opened, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), SAID.append
     )
 
 
@@ -45,6 +45,6 @@ def test_a_fault_on_a_machine_is_named_and_healed(there, fault):
 
 
 def test_a_healed_lab_has_no_findings(there):
-    found = told(there)
-    assert found.well, found
-    assert found.explained.path.machines == ("worker1", "worker2")
+    explanation = told(there)
+    assert explanation.well, explanation
+    assert explanation.explained.path.machines == ("worker1", "worker2")

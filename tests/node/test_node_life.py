@@ -41,8 +41,8 @@ def asks(lab: NodeLab, source: str, target: str) -> str:
     )
     probe = Probe(0, source, "tcp", "small", address, 8080, 1500)
     settings = ProbeSettings(1.0, 4)
-    found = lab.fleet.probe_all(lab.intent, [probe], settings, lambda _: None)
-    return found[0].status
+    outcomes = lab.fleet.probe_all(lab.intent, [probe], settings, lambda _: None)
+    return outcomes[0].status
 
 
 def test_what_is_not_the_labs_stays_as_it_is_and_another_intent_replaces_what_is(lone, tmp_path):
@@ -72,8 +72,8 @@ def test_management_stays_reachable_and_carries_nothing_of_the_lab(lab):
     # The router has no route for what is outside of the lab, but its management card has.
     settings = ProbeSettings(0.5, 4)
     probe = Probe(0, "worker1-p1", "tcp", "small", "203.0.113.7", 80, 1500)
-    found = lab.fleet.probe_all(lab.intent, [probe], settings, lambda _: None)
-    assert found[0].status == "no-route"
+    outcomes = lab.fleet.probe_all(lab.intent, [probe], settings, lambda _: None)
+    assert outcomes[0].status == "no-route"
     # Without the default route of the Intent nothing of the lab leaves by that card either.
     lab.guest("worker1").shell("ip route delete default dev eth0")
     client = str(OUTSIDE_CIDR[10])
@@ -199,10 +199,16 @@ def test_a_machine_out_of_reach_costs_its_own_probes_alone(lab):
         for number, source in enumerate(("worker1", "worker2", "worker2-p1", "nobody", "client"))
     ]
     told: list[int] = []
-    found = lab.fleet.probe_all(lab.intent, probes, ProbeSettings(1.0, 8), told.append)
-    assert [found[number].status for number in range(5)] == ["ok", "error", "error", "error", "ok"]
-    assert "connection refused" in found[1].detail
-    assert "'nobody'" in found[3].detail
+    outcomes = lab.fleet.probe_all(lab.intent, probes, ProbeSettings(1.0, 8), told.append)
+    assert [outcomes[number].status for number in range(5)] == [
+        "ok",
+        "error",
+        "error",
+        "error",
+        "ok",
+    ]
+    assert "connection refused" in outcomes[1].detail
+    assert "'nobody'" in outcomes[3].detail
     assert told == sorted(told)
     assert told[-1] == 5
     assert list(lab.ailments()) == ["worker2"]
@@ -213,8 +219,11 @@ def test_commands_run_in_machines_and_in_pods(overlay):
     control = lab.controls["worker1"]
     node, pod = lab.fleet.machine(lab.intent, "worker1"), control.machine("worker1-p1")
     assert "flannel.4096" in node.run(["ip", "-br", "link"], Deadline(20)).stdout
-    said = pod.run(["sh", "-c", "hostname; cat /etc/resolv.conf; exit 3"], Deadline(20))
-    assert (said.code, said.stdout.split()[:3]) == (3, ["worker1-p1", "nameserver", "10.96.0.10"])
+    completed = pod.run(["sh", "-c", "hostname; cat /etc/resolv.conf; exit 3"], Deadline(20))
+    assert (completed.code, completed.stdout.split()[:3]) == (
+        3,
+        ["worker1-p1", "nameserver", "10.96.0.10"],
+    )
     assert pod.attach(["sh", "-c", "exit 4"]) == 4
     with pytest.raises(DeadlineError):
         pod.run(["sleep", "60"], Deadline(1.5))

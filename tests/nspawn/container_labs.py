@@ -40,8 +40,8 @@ class ContainerLabs(RealLab):
 
     def holders(self) -> list[int]:
         """The process ids of the holders of these labs."""
-        found = list_holders(CONTAINERS)
-        return [one.pid for one in found if self.state in one.directory.parents]
+        holders = list_holders(CONTAINERS)
+        return [holder.pid for holder in holders if self.state in holder.directory.parents]
 
     def holder(self) -> int:
         """The process id of the only one."""
@@ -75,13 +75,13 @@ class ContainerLabs(RealLab):
 
     def left(self) -> set[str]:
         """Everything of these labs on the machine, regardless of the journal."""
-        found = {f"process {pid}" for pid in self._processes()}
-        found |= {f"disk {path}" for path in self.state.glob("labs/*/machines/*")}
+        lines = {f"process {pid}" for pid in self._processes()}
+        lines |= {f"disk {path}" for path in self.state.glob("labs/*/machines/*")}
         tokens = self._tokens()
-        found |= {f"control group {token}" for token in tokens & cgroups.tokens()}
-        found |= {f"mount {mount}" for mount in self._mounts()}
+        lines |= {f"control group {token}" for token in tokens & cgroups.tokens()}
+        lines |= {f"mount {mount}" for mount in self._mounts()}
         cables = {path.name for path in LINKS.iterdir()}
-        return found | {f"cable hl{token[:8]}" for token in tokens if f"hl{token[:8]}" in cables}
+        return lines | {f"cable hl{token[:8]}" for token in tokens if f"hl{token[:8]}" in cables}
 
     def _processes(self) -> Iterator[int]:
         """Processes whose command line has the state directory, or that have a mount of it."""
@@ -118,10 +118,12 @@ class ContainerLabs(RealLab):
 
 def why_not() -> str:
     """Why system containers are impossible here; empty if they are possible."""
-    found = [one for one in preflight.examine(Path("/var/tmp")) if one.level == "fail"]
-    if not found and shutil.which("mmdebstrap") is None:
+    diagnoses = [
+        diagnosis for diagnosis in preflight.examine(Path("/var/tmp")) if diagnosis.level == "fail"
+    ]
+    if not diagnoses and shutil.which("mmdebstrap") is None:
         return "no 'mmdebstrap' to make root file systems with"
-    return "; ".join(one.seen for one in found)
+    return "; ".join(diagnosis.seen for diagnosis in diagnoses)
 
 
 @contextmanager
@@ -133,11 +135,11 @@ def room_for(scenario: Path | str, pods: Pods = "kubernetes") -> Iterator[None]:
     others from taking what it waits for.
     """
     wanted = compile_scenario(scenario, "linux", None, pods, real=True)
-    needed, there = preflight.need(wanted.intent), preflight.room()
-    most = there.inotify_limit - SPARE
-    lacking = list(preflight.judge(needed, replace(there, inotify_used=SPARE)))
+    needed, room = preflight.need(wanted.intent), preflight.room()
+    most = room.inotify_limit - SPARE
+    lacking = list(preflight.judge(needed, replace(room, inotify_used=SPARE)))
     if lacking:
-        pytest.skip("; ".join(one.seen for one in lacking))
+        pytest.skip("; ".join(diagnosis.seen for diagnosis in lacking))
     base = Path("/run/hybridlab-tests-inotify")
     with base.open("w") as ours, base.with_suffix(".queue").open("w") as queue:
 

@@ -69,14 +69,14 @@ def test_a_cluster_comes_up_however_often_that_is_killed(lab, killed):
 
 
 def test_a_capture_follows_a_probe_between_pods_of_the_cluster(lab):
-    said = lab.run("capture", "cluster", "master-p1", "worker-p1").stdout
-    assert "worker flannel.4096" in said
+    stdout = lab.run("capture", "cluster", "master-p1", "worker-p1").stdout
+    assert "worker flannel.4096" in stdout
 
 
 def test_a_stopped_kube_proxy_is_named(lab):
     lab.run("fault", "cluster", "service-rules-missing", "--node", "worker")
-    said = lab.run("explain", "cluster", "worker-p1", "to-master-p1", code=1).stdout
-    assert "worker" in said
+    stdout = lab.run("explain", "cluster", "worker-p1", "to-master-p1", code=1).stdout
+    assert "worker" in stdout
     lab.run("heal", "cluster")
 
 
@@ -140,9 +140,9 @@ def test_pods_that_cannot_run_are_named_and_all_other_cells_judged(lab, prevent,
     on_master(*prevent)
     try:
         on_master(*KUBECTL, *PROBE, "delete", "pod", "worker-p1", "--ignore-not-found", "--now")
-        said = lab.run("test", "cluster", "-k", "pod-pod", code=1).stdout
-        assert cause in said
-        assert fix in said
+        stdout = lab.run("test", "cluster", "-k", "pod-pod", code=1).stdout
+        assert cause in stdout
+        assert fix in stdout
         found = lab.run("report", "cluster", "--json").stdout
         verdicts = {
             verdict: [

@@ -45,22 +45,22 @@ def test_the_console_log_is_the_journal(lab):
 
 
 def test_a_screenshot_is_refused_with_what_there_is(lab, tmp_path):
-    said = lab.run("screenshot", "small", "worker", "-o", str(tmp_path / "x.png"), code=2).stderr
-    assert "no screen" in said
-    assert "lab console small worker --log" in said
+    stderr = lab.run("screenshot", "small", "worker", "-o", str(tmp_path / "x.png"), code=2).stderr
+    assert "no screen" in stderr
+    assert "lab console small worker --log" in stderr
 
 
 # SECURITY.md: System containers share one kernel.
 def test_a_machine_runs_on_the_hosts_kernel(lab):
-    said = lab.run("exec", "small", "worker", "--", "uname", "-r").stdout
-    assert said.strip() == os.uname().release
+    stdout = lab.run("exec", "small", "worker", "--", "uname", "-r").stdout
+    assert stdout.strip() == os.uname().release
 
 
 def test_a_fault_is_named_and_healed(lab):
     lab.run("fault", "small", "tunnel-udp-dropped", "--node", "worker")
-    said = lab.run("explain", "small", "master-p1", "worker-p1", code=1).stdout
-    assert "tunnel-udp-dropped" in said
-    assert "worker" in said
+    stdout = lab.run("explain", "small", "master-p1", "worker-p1", code=1).stdout
+    assert "tunnel-udp-dropped" in stdout
+    assert "worker" in stdout
     lab.run("heal", "small")
     assert "works" in lab.run("explain", "small", "master-p1", "worker-p1").stdout
 
@@ -76,8 +76,8 @@ def test_pods_are_compared_with_what_the_lab_made(lab):
 
 
 def test_a_capture_follows_a_probe_there_and_back(lab):
-    said = lab.run("capture", "small", "master-p1", "worker-p1").stdout
-    assert "worker flannel.4096" in said
+    stdout = lab.run("capture", "small", "master-p1", "worker-p1").stdout
+    assert "worker flannel.4096" in stdout
 
 
 def test_a_suspended_lab_goes_on_where_it_was(lab):
@@ -112,7 +112,7 @@ def test_a_power_cut_of_one_machine_is_reported_and_repaired(lab):
     Deadline(SECONDS).wait(
         "the worker to be off",
         lambda: containers.leaders(lab.holder()),
-        until=lambda there: "worker" not in there,
+        until=lambda leaders: "worker" not in leaders,
     )
     assert "worker is off" in lab.run("status", "small", code=3).stdout
     lab.run("exec", "small", "worker", "--", "true", code=3)
@@ -129,7 +129,7 @@ def test_a_machine_that_outlives_its_systemd_nspawn_is_ended_before_it_boots(
     Deadline(SECONDS).wait(
         "its systemd-nspawn to end",
         lambda: containers.leaders(lab.holder()),
-        until=lambda there: "worker" not in there,
+        until=lambda leaders: "worker" not in leaders,
     )
     assert before.runs()
     assert "booted worker" in lab.up().stderr

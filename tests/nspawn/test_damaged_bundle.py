@@ -71,10 +71,10 @@ def cut(path: Path, aside: dict[Path, Path]) -> int:
 
 
 def refused(labs: ContainerLabs) -> str:
-    said = labs.run(*CLUSTER_UP, code=4).stderr
+    stderr = labs.run(*CLUSTER_UP, code=4).stderr
     assert not (labs.state / "labs/cluster/layout.json").exists()
     assert labs.left() == set()
-    return said
+    return stderr
 
 
 @pytest.mark.parametrize("what", ["program", "image manifest", "image layer"])
@@ -134,7 +134,7 @@ def test_a_root_file_system_with_a_truncated_systemd_is_reported_for_its_machine
         for systemd in (cache / "roots").glob("debian-12-*/root/usr/lib/systemd/systemd"):
             cut(systemd, damaged)
         assert damaged
-        said = labs.up(code=3).stderr
+        stderr = labs.up(code=3).stderr
         labs.run("down", "small")
     finally:
         for path, kept in damaged.items():
@@ -142,5 +142,5 @@ def test_a_root_file_system_with_a_truncated_systemd_is_reported_for_its_machine
         damaged.clear()
         run_program(("rm", "-r", "--", cache / "roots"))
         (cache / "roots").symlink_to(shared)
-    assert "booting machine '" in said
+    assert "booting machine '" in stderr
     assert labs.left() == set()

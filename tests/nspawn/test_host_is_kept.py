@@ -27,8 +27,8 @@ def lab(labs):
 @pytest.fixture(scope="module", params=[BY_SSH, BY_EXEC])
 def attempted(lab, request):
     """What a program of root's in the worker could do, however root came there."""
-    asked = json.dumps({"host_file": str(ATTEMPTS), "disks": opened_here()})
-    words = ("python3", "-", asked)
+    text = json.dumps({"host_file": str(ATTEMPTS), "disks": opened_here()})
+    words = ("python3", "-", text)
     done = run_program(
         lab.command(request.param, "small", "worker", "--", *words),
         env=lab.environment(),
@@ -107,8 +107,8 @@ def test_more_processors_than_planned_cannot_be_used(lab):
     spin = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
     both = f"for i in 1 2; do python3 -c '{spin}' & done; wait; times | tail -1"
     began = time.monotonic()
-    said = lab.run("exec", "small", "worker", "--", "sh", "-c", both).stdout
-    user = sum(seconds(word) for word in said.split())
+    stdout = lab.run("exec", "small", "worker", "--", "sh", "-c", both).stdout
+    user = sum(seconds(word) for word in stdout.split())
     assert user < 1.5 * (time.monotonic() - began)
 
 

@@ -94,7 +94,7 @@ def _write_data(image: Path, stage: Path, scenarios: tuple[Path, ...]) -> None:
     for part in ("roots", "bundles", "containers"):
         place = stage / "cache/hybridlab" / part
         place.mkdir(parents=True)
-        newest = max((cache / part).iterdir(), key=lambda one: one.stat().st_mtime)
+        newest = max((cache / part).iterdir(), key=lambda path: path.stat().st_mtime)
         _run("cp", "--archive", "--link", newest, place)
     site = next(Path(one) for one in sys.path if one.endswith("site-packages"))
     _run("cp", "--archive", site, stage / "site")
@@ -174,9 +174,9 @@ def test_it_has_systemd_and_control_groups_of_version_2(host):
 def test_a_cluster_of_two_nodes(host):
     host.lab("up", "cluster.yaml", "--provider", "nspawn")
     try:
-        said = host.lab("test", "cluster").stdout
-        assert "Not as expected" not in said
-        assert "workload checks passed" in said
+        stdout = host.lab("test", "cluster").stdout
+        assert "Not as expected" not in stdout
+        assert "workload checks passed" in stdout
     finally:
         host.lab("down", "cluster")
     assert host.said(f"ls -d {GROUPS} 2>/dev/null || true") == ""

@@ -31,8 +31,8 @@ sys.stdin.read()
 @contextmanager
 def taken() -> Iterator[None]:
     """All instances but the spare ones are in use meanwhile."""
-    there = preflight.room()
-    count = there.inotify_limit - SPARE - there.inotify_used
+    room = preflight.room()
+    count = room.inotify_limit - SPARE - room.inotify_used
     words = (sys.executable, "-c", HOLD, str(max(0, count)))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
@@ -52,9 +52,9 @@ def small_limit():
 
 def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs):
     with taken():
-        said = labs.up(code=4).stderr
-    assert "the lab needs about 12, " in said
-    assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
+        stderr = labs.up(code=4).stderr
+    assert "the lab needs about 12, " in stderr
+    assert "sudo sysctl -w fs.inotify.max_user_instances=" in stderr
     assert labs.left() == set()
 
 

@@ -38,9 +38,9 @@ def fail_without_a_server(labs: ContainerLabs, lab: str) -> None:
     configuration = "/etc/haproxy/haproxy.cfg"
     left_out = f"sed -i.whole '/server controller-02 /d' {configuration}"
     labs.run(*inside, f"{left_out} && systemctl reload haproxy")
-    said = labs.run("test", lab, "-m", "api", code=1).stdout
-    assert "13 of 1,469 cells: 13 fail" in said
-    assert "expected: an answer from each of controller-01, controller-02, controller-03" in said
+    stdout = labs.run("test", lab, "-m", "api", code=1).stdout
+    assert "13 of 1,469 cells: 13 fail" in stdout
+    assert "expected: an answer from each of controller-01, controller-02, controller-03" in stdout
     labs.run(*inside, f"mv {configuration}.whole {configuration} && systemctl reload haproxy")
     labs.green(lab, "-m", "api")
 
@@ -52,7 +52,7 @@ def test_a_gateway_fails_over_when_its_control_plane_is_lost(labs, pods):
     if pods == "kubernetes":
         need_bundle()
     with brought_up(labs, str(FAILOVER), pods, name="failover") as lab:
-        said = labs.run("test", lab, "--failover", "-k", "pod-pod or node-pod").stdout
-        assert "gateway of worker: held by master1, then by master" in said
+        stdout = labs.run("test", lab, "--failover", "-k", "pod-pod or node-pod").stdout
+        assert "gateway of worker: held by master1, then by master" in stdout
         again = labs.green(lab, "-k", "pod-pod or node-pod")
         assert "Not as expected" not in again, "the matrix knows who holds the gateway now"

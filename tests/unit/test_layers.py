@@ -105,17 +105,17 @@ def test_modules_import_only_what_their_place_in_the_flow_allows(modules):
     assert not wrong
 
 
-def forbidden(one: Module) -> set[str]:
+def forbidden(module: Module) -> set[str]:
     """The imports of a module that it may not have."""
-    packages, found = packages_of(one.every), set[str]()
-    if one.own in FLOW:
-        found |= packages & set(FLOW[FLOW.index(one.own) + 1 :])
-    if one.own not in THE_DOERS:
-        found |= roots_of(one.every) & ONLY_DOERS - EXCEPTED.get(one.path, set())
-    if one.own == "state":
+    packages, found = packages_of(module.every), set[str]()
+    if module.own in FLOW:
+        found |= packages & set(FLOW[FLOW.index(module.own) + 1 :])
+    if module.own not in THE_DOERS:
+        found |= roots_of(module.every) & ONLY_DOERS - EXCEPTED.get(module.path, set())
+    if module.own == "state":
         found |= packages - {"state"} - EVERYONE
-    if one.path.parent in (ROOT / "cli", ROOT / "machines" / "commands"):
-        found |= roots_of(one.top) & SLOW
+    if module.path.parent in (ROOT / "cli", ROOT / "machines" / "commands"):
+        found |= roots_of(module.top) & SLOW
     return found
 
 

@@ -57,11 +57,11 @@ def test_every_command_of_the_service_is_one_of_labs():
         program, *words = shlex.split(line.lstrip("-"))
         assert program.endswith("/.venv/bin/lab")
         with click.Context(lab) as context:
-            one = lab.get_command(context, words[0])
-            assert one is not None
-            made = one.make_context(words[0], list(words[1:]))
-            if isinstance(one, click.Group):
-                inner = one.get_command(made, words[1])
+            command = lab.get_command(context, words[0])
+            assert command is not None
+            made = command.make_context(words[0], list(words[1:]))
+            if isinstance(command, click.Group):
+                inner = command.get_command(made, words[1])
                 assert inner is not None
                 inner.make_context(words[1], words[2:])
 

@@ -58,8 +58,8 @@ def quoted_commands(page: Path) -> Iterator[list[str]]:
     lines = [command.line for block in blocks(page) for command in block.commands()]
     text = " ".join(BLOCK.sub("", page.read_text(encoding="utf-8")).split())
     for line in (*lines, *re.findall(r"`([^`]+)`", text)):
-        if found := re.match(r"(?:\.venv/bin/)?lab ([a-z-].*)", line):
-            yield shlex.split(re.split(r" #| &&|;| \||>", found[1])[0].replace("'", ""))
+        if match := re.match(r"(?:\.venv/bin/)?lab ([a-z-].*)", line):
+            yield shlex.split(re.split(r" #| &&|;| \||>", match[1])[0].replace("'", ""))
 
 
 @pytest.mark.room
@@ -67,12 +67,12 @@ def test_every_quoted_command_exists_and_has_its_options():
     for page, words in ((source, words) for source in PAGES for words in quoted_commands(source)):
         if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
             continue  # "lab COMMAND --help", "lab --version"
-        found, rest = main_command.get_command(click.Context(main_command), words[0]), words[1:]
-        assert found, (page, words)
-        if isinstance(found, click.Group) and rest:
-            found, rest = found.get_command(click.Context(found), rest[0]), rest[1:]
-            assert found, (page, words)
-        known = {name for param in found.params for name in (*param.opts, "--help")}
+        command, rest = main_command.get_command(click.Context(main_command), words[0]), words[1:]
+        assert command, (page, words)
+        if isinstance(command, click.Group) and rest:
+            command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+            assert command, (page, words)
+        known = {name for param in command.params for name in (*param.opts, "--help")}
         known |= OF_PYTEST if words[0] in {"test", "run"} else set()
         if words[0] in REST_IS_A_COMMAND:
             rest = rest[:2]

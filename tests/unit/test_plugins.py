@@ -103,8 +103,8 @@ def install(directory: Path, name: str, group: str, entries: str) -> None:
 def test_entry_points_are_read_as_the_specification_has_them(tmp_path):
     text = "[console_scripts]\na = b:c\n\n[hybridlab.faults]\n# one\n x = m.n : o [extra]\ny=m\n"
     install(tmp_path, "other", "faults", text.partition("[hybridlab.faults]\n")[2])
-    found = list(_plugins._read(str(tmp_path), "other-1.0.dist-info"))
-    assert [(plugin.name, plugin.module, plugin.attribute) for plugin in found] == [
+    plugins = list(_plugins._read(str(tmp_path), "other-1.0.dist-info"))
+    assert [(plugin.name, plugin.module, plugin.attribute) for plugin in plugins] == [
         ("x", "m.n", "o"),
         ("y", "m", ""),
     ]

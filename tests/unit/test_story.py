@@ -97,5 +97,5 @@ def _prints(path: Path) -> Iterator[str]:
 # SECURITY.md: Control characters do not reach the terminal.
 def test_every_command_prints_by_the_one_that_cleans():
     root = Path(lab.__file__).parent
-    found = [one for path in sorted((root / "cli").glob("*.py")) for one in _prints(path)]
-    assert [one for one in found if not one.startswith("output.py:")] == []
+    paths = [one for path in sorted((root / "cli").glob("*.py")) for one in _prints(path)]
+    assert [one for one in paths if not one.startswith("output.py:")] == []

@@ -79,14 +79,14 @@ def decided(topology: str, minor: str = "1.36") -> JoinPlan:
     """The plan of the topology's first Windows node, with Kubernetes ``minor.1``."""
     intent, bundle = shipped(TOPOLOGIES[topology]["scenario"]), manifest(f"{minor}.1", topology)
     assert intent.kubernetes is not None
-    asked = replace(intent.kubernetes, version=minor)
+    kubernetes = replace(intent.kubernetes, version=minor)
     machines = tuple(
         replace(machine, kubelet=replace(machine.kubelet, version=minor))
         if machine.kubelet
         else machine
         for machine in intent.machines
     )
-    intent = replace(intent, kubernetes=asked, machines=machines)
+    intent = replace(intent, kubernetes=kubernetes, machines=machines)
     made = replace(plan_cluster("lab", intent, bundle), topology=topology)
     node = next(node for node in made.nodes if node.os == "windows")
     return JoinPlan(made, intent, node, bundle)
@@ -122,7 +122,7 @@ def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
     of_image: tuple[image_steps.ImageStep, ...] = (plan.containerd(where), plan.firewall())
     return {
         "steps": [
-            *({one.name: image_steps.settings(one)} for one in of_image),
+            *({image_step.name: image_steps.settings(image_step)} for image_step in of_image),
             *({step.name: image_steps.settings(step)} for step in all_steps if step),
         ],
     }

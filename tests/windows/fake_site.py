@@ -83,11 +83,18 @@ class FakeSite:
         return self
 
     def find(self, site: Path) -> Building | None:
-        return next((one for one in self.begun if one.asked.site == site and not one.removed), None)
+        return next(
+            (
+                machine
+                for machine in self.begun
+                if machine.asked.site == site and not machine.removed
+            ),
+            None,
+        )
 
     def remove(self, site: Path) -> None:
-        for one in self.begun:
-            one.removed |= one.asked.site == site
+        for machine in self.begun:
+            machine.removed |= machine.asked.site == site
 
     def begin(self, machine: InstallationMachine) -> Building:
         if self.refuses is not None:

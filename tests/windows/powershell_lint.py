@@ -169,7 +169,7 @@ def _targets(script: Script) -> Iterator[tuple[Node, str]]:
 def _indexes(variable: Node, target: Node) -> bool:
     """Whether the left side is a member or element of the variable: ``$x.y = ``, ``$x[$y] = ``."""
     parts = ("member_access", "element_access")
-    return any(one.start_byte >= target.start_byte for one in enclosing(variable, *parts))
+    return any(node.start_byte >= target.start_byte for node in enclosing(variable, *parts))
 
 
 def _parameters(script: Script) -> Iterator[str]:

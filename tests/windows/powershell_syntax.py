@@ -64,14 +64,14 @@ class Script:
 
     @cached_property
     def errors(self) -> tuple[str, ...]:
-        found = (node for node in self.nodes if node.is_error or node.is_missing)
-        return tuple(f"{self.name}:{line(node)}: {self.text(node)[:60]!r}" for node in found)
+        nodes = (node for node in self.nodes if node.is_error or node.is_missing)
+        return tuple(f"{self.name}:{line(node)}: {self.text(node)[:60]!r}" for node in nodes)
 
     @cached_property
     def statements(self) -> tuple[Node, ...]:
         lists = [node for node in self.root.named_children if node.type == "statement_list"]
         return tuple(
-            child for one in lists for child in one.named_children if child.type != "comment"
+            child for node in lists for child in node.named_children if child.type != "comment"
         )
 
     @cached_property
@@ -87,10 +87,12 @@ class Script:
 
     def parameters(self, node: Node) -> tuple[Parameter, ...]:
         """Parameters of a function, a script block, or the script itself (its root)."""
-        block = next((one for one in walk(node) if one.type == "param_block"), None)
+        block = next((node for node in walk(node) if node.type == "param_block"), None)
         if block is None or _owner(block) != node:
             return ()
-        return tuple(self._parameter(one) for one in walk(block) if one.type == "script_parameter")
+        return tuple(
+            self._parameter(node) for node in walk(block) if node.type == "script_parameter"
+        )
 
     def _parameter(self, node: Node) -> Parameter:
         variable = next(child for child in node.named_children if child.type == "variable")
@@ -119,7 +121,7 @@ class Script:
         for node in self.of("assignment_expression"):
             if self.text(node.named_children[0]) != variable:
                 continue
-            body = next(one for one in walk(node) if one.type == "hash_literal_body")
+            body = next(node for node in walk(node) if node.type == "hash_literal_body")
             entries = (child for child in body.named_children if child.type == "hash_entry")
             return {
                 self.text(entry.named_children[0]).strip("'"): self.text(entry.named_children[-1])
@@ -135,9 +137,9 @@ def load(name: str) -> Script:
 
 def names(folder: str = "") -> tuple[str, ...]:
     """Names of scripts and modules in ``images/windows``, or in a subfolder."""
-    found = (FOLDER / folder).iterdir()
+    paths = (FOLDER / folder).iterdir()
     return tuple(
-        sorted(str(path.relative_to(FOLDER)) for path in found if path.suffix in {".ps1", ".psm1"})
+        sorted(str(path.relative_to(FOLDER)) for path in paths if path.suffix in {".ps1", ".psm1"})
     )
 
 

@@ -87,8 +87,8 @@ def test_medium_has_our_label_and_the_same_bytes_every_time(kind, tmp_path):
     make, _ = MEDIA[kind]
     image = tmp_path / "answers.iso"
     image.write_bytes(make())
-    with media.opened(image, "reading", "") as found:
-        assert found.label == LABEL == "HYBRIDLAB"
+    with media.opened(image, "reading", "") as medium:
+        assert medium.label == LABEL == "HYBRIDLAB"
     assert make() == image.read_bytes()
 
 

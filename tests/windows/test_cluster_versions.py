@@ -82,9 +82,9 @@ def test_release_is_read_of_an_images_name():
 def test_images_are_those_of_the_nodes_own_build():
     bundle = manifest()
     for build in (17763, 20348):
-        found = images_for_build(bundle, build)
-        assert {one.os_version for one in found} == {f"10.0.{build}.1"}
-        assert len(found) == 2
+        container_images = images_for_build(bundle, build)
+        assert {image.os_version for image in container_images} == {f"10.0.{build}.1"}
+        assert len(container_images) == 2
     assert pause_image(bundle, 20348) == "registry.k8s.io/pause:3.10.2"
     with pytest.raises(KeyError):
         pause_image(bundle, 26100)
@@ -102,9 +102,9 @@ def test_windows_2025_is_refused_until_its_images_are_in_the_bundle():
 def test_image_that_the_bundle_lacks_is_named_before_anything_is_created():
     plan = decided("overlay")
     bare = replace(plan.manifest, images=plan.manifest.images[:2])
-    (said,) = join_refusals(plan.cluster, plan.intent, plan.node, bare)
-    assert said.startswith("win1: the bundle has no image")
-    assert "agnhost" in said
+    (refusal,) = join_refusals(plan.cluster, plan.intent, plan.node, bare)
+    assert refusal.startswith("win1: the bundle has no image")
+    assert "agnhost" in refusal
     assert join_refusals(plan.cluster, plan.intent, plan.node, plan.manifest) == ()
 
 
@@ -112,9 +112,9 @@ def test_everything_wrong_with_a_node_is_reported_at_once():
     plan = decided("overlay")
     made = replace(plan.cluster, topology="calico-bgp")
     node = replace(plan.node, version="1.31.1")
-    said = join_refusals(made, plan.intent, node, replace(plan.manifest, images=()))
-    assert len(said) == 4
-    assert all(one.startswith("win1: ") for one in said)
+    refusals = join_refusals(made, plan.intent, node, replace(plan.manifest, images=()))
+    assert len(refusals) == 4
+    assert all(one.startswith("win1: ") for one in refusals)
 
 
 def test_host_gateways_other_bridge_is_sdnbridge_with_the_second_address():

@@ -48,8 +48,10 @@ def lab(said: dict[int, str]) -> Any:
 
 
 def verdicts(tmp_path: Path, said: dict[int, str]) -> dict[int, str]:
-    found = run(NAME, None, tmp_path, lab(said))
-    return {one.check.number: one.verdict for one in found if one.check.where == "node"}
+    answers = run(NAME, None, tmp_path, lab(said))
+    return {
+        answer.check.number: answer.verdict for answer in answers if answer.check.where == "node"
+    }
 
 
 def clock(off: timedelta) -> str:

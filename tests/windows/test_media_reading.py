@@ -72,13 +72,13 @@ def test_images_are_those_that_wimlib_lists(windows):
 
 
 def test_medium_is_described_completely_and_its_extents_hold_the_right_bytes(windows):
-    found, content = read(windows), windows.read_bytes()
-    assert found.label == "SSS_X64FREE_EN-US_DV9"
-    assert found.bytes == len(content)
-    assert found.container == "/sources/install.wim"
-    assert found.channel == "evaluation"
-    assert [boot.kind for boot in found.boots] == ["bios", "uefi"]
-    places = [*(boot.extent for boot in found.boots), found.no_prompt]
+    medium, content = read(windows), windows.read_bytes()
+    assert medium.label == "SSS_X64FREE_EN-US_DV9"
+    assert medium.bytes == len(content)
+    assert medium.container == "/sources/install.wim"
+    assert medium.channel == "evaluation"
+    assert [boot.kind for boot in medium.boots] == ["bios", "uefi"]
+    places = [*(boot.extent for boot in medium.boots), medium.no_prompt]
     expected = [PLAIN.bios, PLAIN.uefi, PLAIN.uefi_no_prompt]
     assert [content[place.offset : place.offset + place.length] for place in places] == expected
 
@@ -86,11 +86,11 @@ def test_medium_is_described_completely_and_its_extents_hold_the_right_bytes(win
 @pytest.mark.parametrize("container", ["wim", "esd", "swm"])
 @pytest.mark.parametrize("year", ["2019", "2022", "2025"])
 def test_every_release_is_read_from_every_container(tmp_path, year, container):
-    found = read(media_maker.make(tmp_path, year=year, channel="volume", container=container))
-    assert found.container == f"/sources/install.{container}"
-    assert found.channel == "volume"
-    assert choose(found, WantedImage(year, "datacenter", "desktop")).index == 4
-    assert not any(image.edition.endswith("Eval") for image in found.images)
+    medium = read(media_maker.make(tmp_path, year=year, channel="volume", container=container))
+    assert medium.container == f"/sources/install.{container}"
+    assert medium.channel == "volume"
+    assert choose(medium, WantedImage(year, "datacenter", "desktop")).index == 4
+    assert not any(image.edition.endswith("Eval") for image in medium.images)
 
 
 @pytest.mark.parametrize("platform", [0, 0xEF])
@@ -128,8 +128,8 @@ def test_loader_is_identified_by_its_platform_or_its_content(copy, at, content, 
 
 
 def test_medium_may_have_no_loaders_at_all(tmp_path):
-    found = read(media_maker.make(tmp_path, boots=None))
-    assert (found.boots, found.no_prompt) == ((), None)
+    medium = read(media_maker.make(tmp_path, boots=None))
+    assert (medium.boots, medium.no_prompt) == ((), None)
 
 
 def test_part_of_a_split_set_that_is_missing_or_of_another_is_named(tmp_path):
@@ -243,9 +243,9 @@ def large(tmp_path_factory):
 def test_wim_of_more_than_four_gib_is_read(large):
     assert large.stat().st_size > LARGE
     assert large.stat().st_blocks * 512 < 100 << 20, "it is sparse"
-    found = read(large)
-    assert [image.index for image in found.images] == [1, 2, 3, 4]
-    assert found.container == "/sources/install.wim"
+    medium = read(large)
+    assert [image.index for image in medium.images] == [1, 2, 3, 4]
+    assert medium.container == "/sources/install.wim"
 
 
 ANEW = {
@@ -272,9 +272,9 @@ def test_medium_made_anew_without_udf_is_read_too(tmp_path, volume):
         iso.add_file(str(content), f"/SOURCES/{name.upper()};1", **own)
     made = tmp_path / "anew.iso"
     media_maker.save(iso, made)
-    found = read(made)
-    assert [image.index for image in found.images] == [1, 2, 3, 4]
-    assert (found.channel, found.boots, found.no_prompt) == ("evaluation", (), None)
+    medium = read(made)
+    assert [image.index for image in medium.images] == [1, 2, 3, 4]
+    assert (medium.channel, medium.boots, medium.no_prompt) == ("evaluation", (), None)
 
 
 def test_command_shows_what_a_medium_holds_and_serves(windows, capfd):
@@ -328,16 +328,16 @@ def test_guest_sees_the_medium_with_the_other_loader(tmp_path, sectors, scratch)
     made = media_maker.make(tmp_path, boots=boots, name="a medium's name, with blanks.iso")
     made.chmod(0o444)
     before, out = digest(made), tmp_path / "a layer.qcow2"
-    found = read(made)
-    overlay(made, found, out)
-    where = found.boots[1].extent
+    medium = read(made)
+    overlay(made, medium, out)
+    where = medium.boots[1].extent
     expected = bytearray(made.read_bytes())
     place = slice(where.offset, where.offset + where.length)
     assert bytes(expected[place]) == PLAIN.uefi
     expected[place] = PLAIN.uefi_no_prompt
     assert flat(out) == bytes(expected)
     with pytest.raises(PreflightError, match="a file of that name exists"):
-        overlay(made, found, made)
+        overlay(made, medium, made)
     assert digest(made) == before
     assert list(scratch.iterdir()) == []
 
@@ -347,12 +347,12 @@ def test_layer_over_a_large_medium_is_small_and_leans_on_it_where_it_will_be(tmp
     big.touch()
     os.truncate(big, LARGE)
     made = media_maker.make(tmp_path, files={"/sources/more.bin": big})
-    found = read(made)
+    medium = read(made)
     (tmp_path / "pool").mkdir()
     moved = made.rename(tmp_path / "pool" / "windows.iso")
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "layer.qcow2"
-    overlay(Path("pool/windows.iso"), replace(found, path=moved), out)
+    overlay(Path("pool/windows.iso"), replace(medium, path=moved), out)
     assert moved.stat().st_size > LARGE
     assert out.stat().st_size < 4 << 20
     told = subprocess.run(["qemu-img", "info", out], capture_output=True, text=True, check=True)

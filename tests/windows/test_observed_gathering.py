@@ -159,13 +159,13 @@ def test_an_api_that_never_answers_is_asked_once() -> None:
 
 def test_logs_alone_are_asked_for_logs_alone() -> None:
     linux = LinuxShell({"--unit=kubelet": SWAP})
-    said = WindowsShell("HNS is not there", SWAP)
-    found = dict(logs([EvidenceNode("worker1", linux), windows_node(said)], Deadline(60)))
+    shell = WindowsShell("HNS is not there", SWAP)
+    found = dict(logs([EvidenceNode("worker1", linux), windows_node(shell)], Deadline(60)))
     assert found["worker1/kubelet.log"] == SWAP.encode()
     assert found["win1/kube-proxy.log"] == SWAP.encode()
     assert all(path.endswith(".log") for path in found)
     assert all("journalctl" in line or "tail" in line for line in linux.asked)
-    assert not said.put_paths
+    assert not shell.put_paths
 
 
 # SECURITY.md: No secret is on a command line.

@@ -39,8 +39,8 @@ def windows_node(scenario: str) -> tuple[MachineIntent, Intent]:
 
 def told(machine: MachineIntent, said: Said) -> list[tuple[str, str]]:
     found = differences(machine, facts(said), by="kubernetes")
-    assert all(isinstance(one, Difference) and one.mends for one in found)
-    return [(one.kind, one.object) for one in found]
+    assert all(isinstance(difference, Difference) and difference.mends for difference in found)
+    return [(difference.kind, difference.object) for difference in found]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -140,9 +140,9 @@ def test_forwarding_matters_on_an_l2bridge_alone() -> None:
 def test_commands_to_see_and_fix_are_those_of_windows() -> None:
     machine, whole = windows_node("overlay")
     said = without(windows(machine, whole), "networks", "Overlay")
-    found = differences(machine, facts(said), by="kubernetes")[0]
-    assert found.shows.startswith("Get-HnsNetwork")
-    assert "'flannel.4096'" in found.mends
+    difference = differences(machine, facts(said), by="kubernetes")[0]
+    assert difference.shows.startswith("Get-HnsNetwork")
+    assert "'flannel.4096'" in difference.mends
 
 
 def test_what_could_not_be_asked_is_not_judged() -> None:
@@ -182,12 +182,12 @@ RECORDED = json.loads((Path(__file__).parents[1] / "cases/windows/recorded.json"
 
 def recorded(when: str) -> Said:
     """What Get-NetAdapter and netsh said, as observe.ps1 tells it."""
-    seen = RECORDED["adapters"][when]
+    adapter = RECORDED["adapters"][when]
     lists = {
-        "adapters": [{"name": n, "mac": m, "status": "Up"} for n, m in seen["adapters"]],
-        "interfaces": [{"name": n, "mtu": mtu} for n, mtu in seen["mtu"]],
-        "addresses": [{"name": n, "address": a, "length": 32} for n, a in seen["addresses"]],
-        "networks": seen["networks"],
+        "adapters": [{"name": n, "mac": m, "status": "Up"} for n, m in adapter["adapters"]],
+        "interfaces": [{"name": n, "mtu": mtu} for n, mtu in adapter["mtu"]],
+        "addresses": [{"name": n, "address": a, "length": 32} for n, a in adapter["addresses"]],
+        "networks": adapter["networks"],
     }
     return {key: [json.dumps(one) for one in found] for key, found in lists.items()}
 

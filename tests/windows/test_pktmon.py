@@ -72,9 +72,9 @@ class Pktmon:
     """Answers instead of it."""
     ran: list[str] = field(default_factory=list)
 
-    def __call__(self, asked: Asked) -> Answer | None:
+    def __call__(self, request: Asked) -> Answer | None:
         self._output: list[str] = []
-        line = re.sub(r"(?i)^\S*cmd\.exe (/d )?(/s )?/c ", "", asked.line)
+        line = re.sub(r"(?i)^\S*cmd\.exe (/d )?(/s )?/c ", "", request.line)
         code = self._several(line)
         return self.silent(line) or Answer(code, "\r\n".join(self._output).encode())
 
@@ -174,9 +174,9 @@ def counted(monitor: PacketMonitor, during: Callable[[], object] = lambda: None)
 def test_drops_of_the_probe_are_counted_with_their_reason_and_nothing_is_left(pktmon, new_monitor):
     others = (Dropped((A, B), 9, "Filtered", port=80), Dropped((A, "10.244.1.9"), 9, "Filtered"))
     pktmon.drops.append(Dropped((A, B), 70, "Filtered"))  # before
-    said = counted(new_monitor(), lambda: pktmon.drops.extend((*others, OF_PROBE)))
+    report = counted(new_monitor(), lambda: pktmon.drops.extend((*others, OF_PROBE)))
     drop = PacketDrop("TCP/IPv4 - L3/L4 of Ethernet", "inbound", 3, OF_PROBE.reason)
-    assert said == KernelSaid("win1", drops=(drop,))
+    assert report == KernelSaid("win1", drops=(drop,))
     assert f"pktmon.exe filter add hybridlab-1 -i {A} {B} -t TCP -p {PORT} -e" in pktmon.ran
     assert pktmon.clean()
 
@@ -188,17 +188,17 @@ def test_what_is_not_understood_accuses_nobody_and_what_others_run_stays(
     for name, value in habits.items():
         setattr(pktmon, name, value)
     before = pktmon.running, [*pktmon.filters]
-    found = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
-    assert not found.drops
-    assert habits["said"] in found.trouble
+    report = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
+    assert not report.drops
+    assert habits["said"] in report.trouble
     assert (pktmon.running, pktmon.filters) == before
 
 
 def test_a_system_in_another_language_is_understood_by_its_layout(pktmon, new_monitor):
     pktmon.none = "Paketfilter:\r\n    Keine"
     pktmon.counters = ("^", "Z\u00e4hler\r\n")
-    said = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
-    assert ([drop.count for drop in said.drops], said.trouble) == ([3], "")
+    report = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
+    assert ([drop.count for drop in report.drops], report.trouble) == ([3], "")
 
 
 def test_what_a_killed_command_left_is_removed_by_the_next(pktmon, new_monitor):
@@ -206,8 +206,8 @@ def test_what_a_killed_command_left_is_removed_by_the_next(pktmon, new_monitor):
     killed.begin("tcp", ENDS)
     killed._held.close()  # as the end of its process does
     assert (pktmon.running, len(pktmon.filters)) == (True, 1)
-    said = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
-    assert ([drop.count for drop in said.drops], said.trouble) == ([3], "")
+    report = counted(new_monitor(), lambda: pktmon.drops.append(OF_PROBE))
+    assert ([drop.count for drop in report.drops], report.trouble) == ([3], "")
     assert pktmon.clean()
 
 
@@ -234,9 +234,9 @@ def test_a_machine_that_never_answers_is_given_up_and_cleaned(pktmon, new_monito
         return Answer(held=threading.Event()) if once else None
 
     pktmon.silent = silent
-    found = counted(new_monitor(seconds=1.5))
-    assert not found.drops
-    assert "not done within" in found.trouble
+    report = counted(new_monitor(seconds=1.5))
+    assert not report.drops
+    assert "not done within" in report.trouble
     assert (pktmon.running, pktmon.filters) == (used, [])
 
 
@@ -311,22 +311,22 @@ def test_explain_names_the_component_that_dropped_the_probe(pktmon, windows_shel
     cell = product(PLAN, INTENT).find("pod-pod/win1-p1/worker1-p1/tcp-small")
     assert cell is not None
 
-    here, there = (INTENT.places()[one][1] for one in ("win1-p1", "worker1-p1"))
+    here, pod = (INTENT.places()[one][1] for one in ("win1-p1", "worker1-p1"))
     assert here
-    assert there
-    drop = Dropped((bare(here.address), bare(there.address)), 3, "Inspection drop")
+    assert pod
+    drop = Dropped((bare(here.address), bare(pod.address)), 3, "Inspection drop")
 
     lab = LabHandle("overlay", tmp_path / "labs" / "overlay", "token")
     provider: Any = Provider(windows_shell, lambda: pktmon.drops.append(drop))
-    found = capture_probe(provider, lab, INTENT, cell, (), timeout=0.1, traced=True)
-    bracket = find_bracket(found, INTENT)
+    captured = capture_probe(provider, lab, INTENT, cell, (), timeout=0.1, traced=True)
+    bracket = find_bracket(captured, INTENT)
     assert bracket.sentence == "nothing can be captured at win1-p1 eth0, where it begins"
-    said = (
+    text = (
         "win1: TCP/IPv4 - L3/L4 of Ethernet dropped 3 inbound packets of it: 'Inspection drop' "
         "(the Windows firewall or another filter)"
     )
     assert (bracket.at, bracket.next) == ({"win1", "win1-p1"}, frozenset())
-    assert bracket.dropped() == (() if used else (said,))
+    assert bracket.dropped() == (() if used else (text,))
     untraced = [(place, reason.partition(";")[0]) for place, reason in bracket.untraced]
     assert untraced == ([("win1", "asking pktmon: exit code 183")] if used else [])
     assert pktmon.running == used

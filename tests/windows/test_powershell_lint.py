@@ -32,8 +32,8 @@ def test_script_parses_and_is_in_the_house_style(name):
 
 def test_sound_script_is_left_alone_and_needs_its_head_and_tail():
     assert findings(HEAD + BODY + TAIL) == []
-    (said,) = findings(HEAD + BODY)
-    assert "explicit exit" in said
+    (finding,) = findings(HEAD + BODY)
+    assert "explicit exit" in finding
     missing = [
         finding for finding in findings(BODY + TAIL) if "not among the first statements" in finding
     ]
@@ -58,8 +58,8 @@ def test_no_shared_function_is_there_for_nobody(module):
 def test_no_function_is_there_twice(name):
     own, shared = load(name), imported(name)
     functions = own.functions if own.name == shared.name else own.functions + shared.functions
-    found = [function.name.lower() for function in functions]
-    assert len(found) == len(set(found))
+    lowered = [function.name.lower() for function in functions]
+    assert len(lowered) == len(set(lowered))
 
 
 @pytest.fixture

@@ -148,8 +148,8 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file():
 
 @pytest.mark.parametrize("year", ["2019", "2022", "2025"])
 def test_golden_image_refuses_first_and_has_the_values_of_its_own_release_alone(year):
-    found = steps.golden_steps(year, "ab" * 32)
-    made: dict[str, typing.Any] = {step.name: step for step in found}
+    steps_ = steps.golden_steps(year, "ab" * 32)
+    made: dict[str, typing.Any] = {step.name: step for step in steps_}
     order = ["patch-level", "wsman", "features", "settings", "sysprep-prepare", "sysprep"]
     assert list(made) == order
     own = {

@@ -15,9 +15,9 @@ def forbidden():
     """The characters that ConvertTo-Plain takes out: a pattern that means the same in Python."""
     module = load("hybridlab.psm1")
     function = next(function for function in module.functions if function.name == "ConvertTo-Plain")
-    found = re.search(r"\$Text, '((?:[^']|'')+)'", module.text(function.node))
-    assert found is not None
-    return re.compile(found[1].replace("''", "'"))
+    match = re.search(r"\$Text, '((?:[^']|'')+)'", module.text(function.node))
+    assert match is not None
+    return re.compile(match[1].replace("''", "'"))
 
 
 def test_message_has_nothing_that_cmd_would_act_on_and_keys_stay_as_they_are():

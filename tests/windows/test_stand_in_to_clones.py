@@ -91,8 +91,8 @@ def test_the_iso_becomes_a_golden_image_and_two_machines(
 
         if kind == "bios":  # one that nobody goes on with is collected
             lab.killed_after(("image", "build", NAME, "--firmware", "uefi"), f"{IMAGE}started")
-            there = lab.objects()
-            assert set() < there <= set(lab.collected(yes=True))
+            objects = lab.objects()
+            assert set() < objects <= set(lab.collected(yes=True))
             assert lab.objects() == set()
             assert list(lab.images.glob(".*")) == []
 
@@ -135,13 +135,15 @@ def _check_installation(own: list[dict[str, Any]], kind: str) -> None:
     ]
     assert len(of(own, "restart")) == 2
     assert not of(own, "step-refused")
-    asked = (
+    answer_commands = (
         *SPECIALIZE,
         *first_logon("bootstrap.ps1"),
         *CLONE_SPECIALIZE,
         *first_logon("clone.ps1"),
     )
-    assert [one["line"] for one in of(own, "command")] == [one.line for one in asked]
+    assert [one["line"] for one in of(own, "command")] == [
+        answer_command.line for answer_command in answer_commands
+    ]
     echoed = [one["line"] for one in of(own, "command") if one["run"]]
     assert all("echo hybridlab: phase " in line for line in echoed)
 

@@ -58,18 +58,18 @@ def media(tmp_path_factory):
 
 
 def steps_of(guest: Guest) -> list[str]:
-    return [found[1] for one in guest.script.asked if (found := STEP.search(one.path))]
+    return [match[1] for request in guest.script.asked if (match := STEP.search(request.path))]
 
 
 def answering(guest: Guest, fails: str = "") -> None:
     """Have the double answer every step of a golden image; the one that fails says so."""
 
-    def step(asked: Asked) -> Answer | None:
-        found = STEP.search(asked.path)
-        if found is None:
+    def step(request: Asked) -> Answer | None:
+        match = STEP.search(request.path)
+        if match is None:
             return None
-        said: dict[str, Any] = {"step": found[1]}
-        said |= {"error": "no room for the feature"} if found[1] == fails else DONE
+        said: dict[str, Any] = {"step": match[1]}
+        said |= {"error": "no room for the feature"} if match[1] == fails else DONE
         return Answer(int("error" in said), json.dumps(said).encode())
 
     guest.script.on("LastBootUpTime", Answer(0, UP.encode()))
@@ -116,8 +116,8 @@ class Bench:
 
     @property
     def scratch(self) -> Path:
-        (found,) = (self.cache / "images").glob(".*.partial")
-        return found
+        (path,) = (self.cache / "images").glob(".*.partial")
+        return path
 
     def build(self) -> GoldenImage:
         return self.image_store.get(NAME, self.told.append)
@@ -139,7 +139,7 @@ class Bench:
         self.site.story = story or self.site.story
         with pytest.raises((BrokenError, DeadlineError), match=words) as caught:
             self.build()
-        assert all(one.removed or one.refuses for one in self.site.begun)
+        assert all(machine.removed or machine.refuses for machine in self.site.begun)
         return str(caught.value)
 
     def left(self) -> list[str]:

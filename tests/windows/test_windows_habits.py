@@ -66,7 +66,7 @@ def test_an_evaluation_is_rearmed_and_no_shell_gets_less_memory_than_windows_giv
     """W7: askcore 2011, SkipRearm must not be left for the last sysprep. W15: 2147483647 MB."""
     (seal,) = [step for step in golden_steps("2022", "") if isinstance(step, Sysprep)]
     assert not seal.skip_rearm
-    assert not [name for name, one in DOCUMENTS.items() if b"<SkipRearm>1" in one]
+    assert not [name for name, document in DOCUMENTS.items() if b"<SkipRearm>1" in document]
     assert not [field for field in WsMan.__dataclass_fields__ if "memory" in field]
 
 
@@ -132,6 +132,6 @@ def test_recorded_words_of_hns_are_explained_or_met(name):
     elif name == "parameter":
         refused = habits.hns_refuses("vEthernet (Ethernet)", switched=True)
         assert refused.endswith(said)
-        assert [one.id for one in match([refused])] == ["hns-parameter"]
+        assert [match.id for match in match([refused])] == ["hns-parameter"]
     else:
         assert match([said]), said

@@ -47,12 +47,12 @@ def test_every_phase_has_words_and_a_place_to_look_at():
 
 def at_copy() -> Progress:
     progress = monitor.begin(0.0)
-    for one in (
+    for observation in (
         Observation(at=10.0, disk_bytes=1 << 20),
         Observation(at=20.0, disk_bytes=300 << 20, picture="a"),
         Observation(at=80.0, disk_bytes=400 << 20, picture="a", reboots=1),
     ):
-        progress = monitor.advance(progress, one)
+        progress = monitor.advance(progress, observation)
     return progress
 
 

@@ -95,12 +95,12 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     wanted.setup.path.chmod(0o444)
     before = wanted.setup.path.stat()
     machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(wanted)
-    seen = watch(folder, machine)
+    monitor = watch(folder, machine)
 
-    seen.until(lambda now: now.phase == "ready")
+    monitor.until(lambda now: now.phase == "ready")
 
-    assert seen.progress.key == "ssh-ed25519 AAAA"
-    assert seen.progress.certificate == "a" * 64
+    assert monitor.progress.key == "ssh-ed25519 AAAA"
+    assert monitor.progress.certificate == "a" * 64
     after = wanted.setup.path.stat()
     assert (before.st_uid, before.st_mode, before.st_mtime_ns) == (
         after.st_uid,
@@ -137,12 +137,12 @@ def test_what_libvirt_made_of_the_document_is_what_was_meant(firmware, asked, fo
         check=True,
         capture_output=True,
     )
-    found = ET.fromstring(text)
-    nvram = found.find("os/nvram")
+    root = ET.fromstring(text)
+    nvram = root.find("os/nvram")
     assert (nvram is not None) == (firmware == "uefi")
     if nvram is not None:
         assert name in str(nvram.text)
-        assert found.find("os/loader").get("secure") in {None, "no"}
+        assert root.find("os/loader").get("secure") in {None, "no"}
     assert machine.address().address.endswith(".10")
     machine.remove()
 
@@ -163,9 +163,9 @@ def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(asked, folder,
 
 def test_a_stuck_phase_is_named_with_its_picture(asked, folder):
     machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize"))
-    seen = watch(folder, machine, minutes=0.1)
+    monitor = watch(folder, machine, minutes=0.1)
     with pytest.raises(DeadlineError, match="phase 'specialize' has not ended") as late:
-        seen.until(lambda now: now.phase == "ready")
+        monitor.until(lambda now: now.phase == "ready")
     assert "| hybridlab: phase specialize" in str(late.value)
     assert (folder.with_name("logs") / "stand-in-specialize.png").read_bytes()[:4] == b"\x89PNG"
     machine.remove()

@@ -167,8 +167,8 @@ def test_a_service_that_comes_back_and_remembers_is_listened_to(guest, windows_s
         guest.winrm.start()
         gate.set()
         # It went without TLS's close: during a request, what it sent last may be lost.
-        said = future.exception() or future.result().stdout
-        assert said == "all of it" or "it has ended with exit code 0, but" in str(said)
+        error = future.exception() or future.result().stdout
+        assert error == "all of it" or "it has ended with exit code 0, but" in str(error)
 
 
 def test_a_service_that_returns_without_its_shells_is_reported(guest, windows_shell):
@@ -221,9 +221,9 @@ def test_a_closed_port_and_one_without_tls_are_reported_at_once(guest, new_shell
 def test_threads_have_their_commands_at_the_same_time(guest, windows_shell):
     together = threading.Barrier(SESSIONS)
 
-    def answer(asked: Asked) -> Answer:
+    def answer(request: Asked) -> Answer:
         together.wait(20)
-        return Answer(0, asked.line.encode())
+        return Answer(0, request.line.encode())
 
     guest.script.on("it.exe", answer)
     with ThreadPoolExecutor(SESSIONS) as pool:
@@ -262,8 +262,8 @@ def test_a_short_script_travels_on_the_command_line(guest, windows_shell):
 def test_a_long_script_travels_as_a_file_and_is_removed(guest, windows_shell):
     seen: list[bytes] = []
 
-    def answer(asked: Asked) -> Answer:
-        seen.append((guest.folder / asked.path.split("\\")[-1]).read_bytes())
+    def answer(request: Asked) -> Answer:
+        seen.append((guest.folder / request.path.split("\\")[-1]).read_bytes())
         return Answer(3010, b"long")
 
     guest.script.on("Get-Thing", answer)

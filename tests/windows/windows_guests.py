@@ -51,7 +51,7 @@ class Guest:
         self.ssh.stop()
 
     def lines(self) -> list[str]:
-        return [asked.line for asked in self.script.asked]
+        return [request.line for request in self.script.asked]
 
     def trouble(self, action: str, kind: str, **more: object) -> None:
         """Let this action fail once, at its next request."""

@@ -37,23 +37,23 @@ def ended(name: str, **facts: Any) -> str:
     return f"{name} {json.dumps(usual | {'remote_ip': '10.0.0.2', 'errormsg': None} | facts)}"
 
 
-def told(one: Probe, lines: list[str], bodies: dict[str, str]) -> Outcome:
+def told(probe: Probe, lines: list[str], bodies: dict[str, str]) -> Outcome:
     printed = "".join(f"{body}\n{END_MARK}{name}\n" for name, body in bodies.items())
     read = read_transfers("noise\n" + "\n".join(lines))
-    return read_outcome(one, plan_transfers(one, SETTINGS), read, read_bodies(printed))
+    return read_outcome(probe, plan_transfers(probe, SETTINGS), read, read_bodies(printed))
 
 
 GOOD = {"7-hostname": "worker1-p1", "7-clientip": "10.244.3.4:4242"}
 
 
 def test_small_tcp_is_two_requests_and_both_answers():
-    found = told(probe(), [ended("7-hostname"), ended("7-clientip")], GOOD)
-    assert (found.status, found.backends, found.source_seen) == (
+    outcome = told(probe(), [ended("7-hostname"), ended("7-clientip")], GOOD)
+    assert (outcome.status, outcome.backends, outcome.source_seen) == (
         "ok",
         ("worker1-p1",),
         "10.244.3.4",
     )
-    assert found.latency_ms == pytest.approx(12.5)
+    assert outcome.latency_ms == pytest.approx(12.5)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_small_tcp_is_two_requests_and_both_answers():
     ],
 )
 def test_what_was_not_collected_or_reported_is_a_probe_error(lines, detail):
-    found = told(probe(), [ended(line) for line in lines], {"7-hostname": "worker1-p1"})
-    assert (found.status, found.detail) == ("error", detail)
+    outcome = told(probe(), [ended(line) for line in lines], {"7-hostname": "worker1-p1"})
+    assert (outcome.status, outcome.detail) == ("error", detail)
 
 
 def test_large_tcp_is_judged_by_its_length():
@@ -91,8 +91,8 @@ def test_large_tcp_is_judged_by_its_length():
 )
 def test_exit_code_of_curl_is_what_came_of_it(code, message, status):
     lines = [ended("7-hostname", exitcode=code, http_code=0, errormsg=message)]
-    found = told(probe(), lines, {})
-    assert (found.status, found.detail) == (status, f"hostname: {message}")
+    outcome = told(probe(), lines, {})
+    assert (outcome.status, outcome.detail) == (status, f"hostname: {message}")
 
 
 def dialled(responses: list[str] | None = None, errors: list[str] | None = None) -> str:
@@ -101,17 +101,17 @@ def dialled(responses: list[str] | None = None, errors: list[str] | None = None)
     )
 
 
-def udp(one: Probe, **bodies: str) -> Outcome:
+def udp(probe: Probe, **bodies: str) -> Outcome:
     names = {f"7-{part}": body for part, body in bodies.items()}
-    return told(one, [ended(name) for name in names], names)
+    return told(probe, [ended(name) for name in names], names)
 
 
 def test_udp_is_dialled_by_the_pods_own_netexec():
     one = probe(protocol="udp")
-    asked = plan_transfers(one, SETTINGS)
-    assert {urlsplit(each.url).netloc for each in asked} == {"127.0.0.1:8080"}
-    found = udp(one, hostname=dialled(["worker1-p1"]), clientip=dialled(["10.244.3.4:99"]))
-    assert (found.status, found.backends, found.source_seen) == (
+    transfers = plan_transfers(one, SETTINGS)
+    assert {urlsplit(each.url).netloc for each in transfers} == {"127.0.0.1:8080"}
+    outcome = udp(one, hostname=dialled(["worker1-p1"]), clientip=dialled(["10.244.3.4:99"]))
+    assert (outcome.status, outcome.backends, outcome.source_seen) == (
         "ok",
         ("worker1-p1",),
         "10.244.3.4",
@@ -154,12 +154,12 @@ def test_damaged_large_datagram_is_wrong():
 def test_many_tries_are_dialled_and_collect_every_backend():
     one = probe(tries=64)
     assert all("tries=64" in each.url for each in plan_transfers(one, SETTINGS))
-    found = udp(
+    outcome = udp(
         one,
         hostname=dialled(["a", "b", "a"]),
         clientip=dialled(["10.0.0.1:1", "10.0.0.9:2"]),
     )
-    assert (found.backends, found.source_seen, found.other_sources) == (
+    assert (outcome.backends, outcome.source_seen, outcome.other_sources) == (
         ("a", "b"),
         "10.0.0.1",
         ("10.0.0.9",),
@@ -175,8 +175,8 @@ def test_name_is_looked_up_by_the_system():
 
 def test_responder_of_the_lab_is_understood_too():
     one = probe(dialect="lab", port=8080)
-    said = json.dumps({"endpoint": "worker1", "client": "10.244.3.4:5"})
-    assert told(one, [ended("7-hostname")], {"7-hostname": said}).backends == ("worker1",)
+    text = json.dumps({"endpoint": "worker1", "client": "10.244.3.4:5"})
+    assert told(one, [ended("7-hostname")], {"7-hostname": text}).backends == ("worker1",)
     datagrams = probe(dialect="lab", protocol="udp", port=8080)
     head = f"HLR1 0000000000000000 worker1 10.244.3.4:5\n{'x' * 50}"
     assert udp(datagrams, hostname=dialled([head])).source_seen == "10.244.3.4"
@@ -185,7 +185,7 @@ def test_responder_of_the_lab_is_understood_too():
 
 def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each():
     probes = [probe(key=key, size="large") for key in range(3)]
-    every = [each for one in probes for each in plan_transfers(one, SETTINGS)]
+    every = [each for probe in probes for each in plan_transfers(probe, SETTINGS)]
     command, text = ask_command(every, SETTINGS)
     sections = text.split("next\n")
     assert len(sections) == len(every) == 9

@@ -38,9 +38,9 @@ def test_a_cluster_that_is_not_well_leaves_its_machines_reachable(
 ):
     intent = registry.intent(make_plan(load(find("overlay"))))
     machines = cast(Guests, Machines(ill, silent))
-    found = look_inside(machines, intent, {NODES: lambda _: nodes})
-    assert found is not None
-    assert (found.state, found.again_from, found.reachable) == ("broken", again, reachable)
+    liveness = look_inside(machines, intent, {NODES: lambda _: nodes})
+    assert liveness is not None
+    assert (liveness.state, liveness.again_from, liveness.reachable) == ("broken", again, reachable)
 
 
 def test_a_healthy_cluster_has_no_problem():

@@ -53,8 +53,8 @@ def test_a_card_of_others_is_never_taken(there, says):
 def test_cards_may_have_each_others_names():
     other = Interface("eth1", "outside", "02:00:00:00:00:02", (), 1500)
     both = replace(WORKER, interfaces=(CARD, other))
-    found = network.find_cards([link("eth1"), link("eth0", mac=other.mac, index=4)], both)
-    assert (found["eth0"].index, found["eth1"].index) == (3, 4)
+    links = network.find_cards([link("eth1"), link("eth0", mac=other.mac, index=4)], both)
+    assert (links["eth0"].index, links["eth1"].index) == (3, 4)
 
 
 def test_indexes_are_beyond_all_that_are_there():
@@ -77,13 +77,15 @@ def test_one_machine_is_compiled_beside_what_others_have_there():
     ]
     own = operations[0].operations
     assert own[0] == MtuSet("eth0", CARD.mtu)
-    assert not [one for one in own if isinstance(one, RouteSet)]
-    assert [one.destination for one in own if isinstance(one, RouteAdd)].count("default") == 1
-    keys = [one.key for one in own if isinstance(one, SysctlSet)]
+    assert not [operation for operation in own if isinstance(operation, RouteSet)]
+    assert [operation.destination for operation in own if isinstance(operation, RouteAdd)].count(
+        "default"
+    ) == 1
+    keys = [operation.key for operation in own if isinstance(operation, SysctlSet)]
     assert "net/ipv6/conf/all/disable_ipv6" not in keys, "it would reach the management card"
     assert "net/ipv4/conf/eth0/rp_filter" in keys
     assert not [key for key in keys if "/default/" in key or "mgmt0" in key]
-    texts = [one.text for one in own if isinstance(one, RulesetLoad)]
+    texts = [operation.text for operation in own if isinstance(operation, RulesetLoad)]
     assert len(texts) == 1
     assert "flush ruleset" not in texts[0]
 

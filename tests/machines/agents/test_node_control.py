@@ -184,8 +184,8 @@ def test_noise_is_passed_over_and_an_archive_that_does_not_arrive_is_not_shipped
 
 
 def probed(row: object) -> dict[int, Outcome]:
-    said = make_line("outcomes", [row]) + DONE[1]
-    return control((0, said, ""))[0].probe(
+    line = make_line("outcomes", [row]) + DONE[1]
+    return control((0, line, ""))[0].probe(
         [PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(5)
     )
 
@@ -252,10 +252,10 @@ def test_any_output_of_a_guest_is_accepted_or_refused(said):
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])
 def test_a_piece_of_evidence_stays_where_it_is_put(path):
-    said = (
+    line = (
         make_line("pieces", [[path, "text"]]) + make_line("pieces", [["b/c.txt", "it"]]) + DONE[1]
     )
-    pieces = list(control((0, said, ""))[0].evidence(Deadline(5)))
+    pieces = list(control((0, line, ""))[0].evidence(Deadline(5)))
     assert [piece.path for piece in pieces] == ["worker1/network/b/c.txt"]
     (missing,) = control((127, b"", ""))[0].evidence(Deadline(5))
     assert missing.path == "worker1/network/missing.txt"

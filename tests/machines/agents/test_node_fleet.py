@@ -124,8 +124,8 @@ def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight):
     campaign = Campaign(
         dict.fromkeys(names, crowd), {name: name for name in names}, ProbeSettings(1.0, in_flight)
     )
-    found = campaign.run(probes, told.append)
-    assert list(found) == list(range(43))
+    outcomes = campaign.run(probes, told.append)
+    assert list(outcomes) == list(range(43))
     assert crowd.most <= in_flight
     assert told == sorted(told)
     assert told[-1] == 43
@@ -135,10 +135,10 @@ def test_a_failing_machine_loses_only_its_own_probes_and_reports_the_reason():
     probers = {"a": Crowd(), "b": Failing(BrokenError("reaching 'b'", "no banner"))}
     campaign = Campaign(probers, {"a": "a", "b": "b", "b-p1": "b"}, ProbeSettings(1.0, 8))
     probes = [a_probe(0, "a"), a_probe(1, "b"), a_probe(2, "b-p1"), a_probe(3, "c")]
-    found = campaign.run(probes, lambda _: None)
-    assert [found[key].status for key in range(4)] == ["ok", "error", "error", "error"]
-    assert found[1].detail == found[2].detail == "cannot probe: reaching 'b': no banner"
-    assert found[3].detail == "cannot probe: no machine has 'c'"
+    outcomes = campaign.run(probes, lambda _: None)
+    assert [outcomes[key].status for key in range(4)] == ["ok", "error", "error", "error"]
+    assert outcomes[1].detail == outcomes[2].detail == "cannot probe: reaching 'b': no banner"
+    assert outcomes[3].detail == "cannot probe: no machine has 'c'"
 
 
 def test_a_machine_that_falls_silent_is_given_up():
@@ -146,10 +146,10 @@ def test_a_machine_that_falls_silent_is_given_up():
     campaign = Campaign(
         {"a": Crowd(), "b": hanging}, {"a": "a", "b": "b"}, ProbeSettings(1.0, 8), silence=0.2
     )
-    found = campaign.run([a_probe(0, "a"), a_probe(1, "b")], lambda _: None)
+    outcomes = campaign.run([a_probe(0, "a"), a_probe(1, "b")], lambda _: None)
     hanging.gate.set()
-    assert found[0].status == "ok"
-    assert found[1].detail == "cannot probe: no output from machine 'b' for 0.2 s"
+    assert outcomes[0].status == "ok"
+    assert outcomes[1].detail == "cannot probe: no output from machine 'b' for 0.2 s"
 
 
 def test_a_defect_is_not_taken_for_a_network_fault():
@@ -191,11 +191,11 @@ def stream_between_nodes(machines: Mapping[str, Receiver]) -> Outcome:
     """Of the cluster of the scenario overlay, from the first worker to the second."""
     intent = registry.intent(make_plan(load(find("overlay"))))
     target = next(machine for machine in intent.machines if machine.name == "worker2").pods[0]
-    asked = replace(
+    probe = replace(
         a_probe(1, "worker1-p1"), address=target.address.partition("/")[0], dialect="throughput"
     )
     fleet = Fleet(cast("dict[str, NodeControl]", machines), cluster=True)
-    return fleet.probe_all(intent, [asked], ProbeSettings(5.0, 1), lambda _: None)[1]
+    return fleet.probe_all(intent, [probe], ProbeSettings(5.0, 1), lambda _: None)[1]
 
 
 def test_a_stream_on_a_cluster_goes_to_a_receiver_in_the_targets_pod():

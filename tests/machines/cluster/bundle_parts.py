@@ -78,7 +78,7 @@ def config(
     found: dict[str, object] = {
         "architecture": machine,
         "os": os,
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(one)}" for one in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer)}" for layer in layers]},
     }
     if build:
         found["os.version"] = build
@@ -154,9 +154,9 @@ class Image:
 
     def change_layer(self, **facts: object) -> None:
         """State other facts of its layer in the manifest."""
-        found = json.loads(self.manifest)
-        found["layers"][0].update(facts)
-        self.manifest = json.dumps(found).encode()
+        document = json.loads(self.manifest)
+        document["layers"][0].update(facts)
+        self.manifest = json.dumps(document).encode()
 
     @property
     def blobs(self) -> dict[str, bytes]:
@@ -175,7 +175,7 @@ def index(entries: list[dict[str, object]]) -> bytes:
 def oci_archive(name: str, images: list[Image]) -> bytes:
     """An archive like that of ``ctr images export``: with several images, a nested index."""
     notes = {"io.containerd.image.name": name}
-    members = {f"blobs/sha256/{key}": one for image in images for key, one in image.blobs.items()}
+    members = {f"blobs/sha256/{key}": blob for image in images for key, blob in image.blobs.items()}
     if len(images) == 1:
         top = index([images[0].entry(annotations=notes)])
     else:

@@ -37,9 +37,9 @@ def release_registry(tmp_path_factory):
     """A registry with the images of Kubernetes 1.36.1."""
     if registries.MISSING:
         pytest.skip(f"not installed: {', '.join(registries.MISSING)}")
-    with registries.running(tmp_path_factory.mktemp("registry")) as found:
-        upstream_site.push_images(found, VERSIONS)
-        yield found
+    with registries.running(tmp_path_factory.mktemp("registry")) as running:
+        upstream_site.push_images(running, VERSIONS)
+        yield running
 
 
 @pytest.fixture

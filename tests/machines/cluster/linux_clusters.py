@@ -119,9 +119,9 @@ def addon_documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tup
     )
 
 
-def linux_only(one: Case) -> Case:
-    nodes = tuple(node for node in one.cluster.nodes if node.os == "linux")
-    return replace(one, cluster=replace(one.cluster, nodes=nodes))
+def linux_only(case: Case) -> Case:
+    nodes = tuple(node for node in case.cluster.nodes if node.os == "linux")
+    return replace(case, cluster=replace(case.cluster, nodes=nodes))
 
 
 def render(operations: Operations) -> str:

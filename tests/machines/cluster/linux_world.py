@@ -167,9 +167,9 @@ class FakeMachine:
 
 
 def _word(pattern: str, line: str) -> str:
-    found = re.search(pattern, line)
-    assert found, line
-    return found[1]
+    match = re.search(pattern, line)
+    assert match, line
+    return match[1]
 
 
 def _look(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes) -> Completed:

@@ -123,9 +123,9 @@ def status(**found: object) -> bytes:
 
 
 def _switched(request: bytes) -> bytes:
-    found = re.search(rb"(?i)sec-websocket-key: (\S+)", request)
-    assert found
-    accepted = base64.b64encode(hashlib.sha1(found[1] + _GUID).digest())
+    match = re.search(rb"(?i)sec-websocket-key: (\S+)", request)
+    assert match
+    accepted = base64.b64encode(hashlib.sha1(match[1] + _GUID).digest())
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nSec-WebSocket-Accept: "

@@ -56,7 +56,8 @@ class Machines:
 def answered(*backends: Sequence[str], **written: str | None) -> tuple[list[Any], list[str]]:
     """Who is said to have answered, by probe, and whose certificates were read for that."""
     found = {
-        key: Outcome(key, "ok", "", None, tuple(one), None, 1.0) for key, one in enumerate(backends)
+        key: Outcome(key, "ok", "", None, tuple(backend), None, 1.0)
+        for key, backend in enumerate(backends)
     }
     machines = Machines(found, {**WRITTEN, **written})
     nodes = [SimpleNamespace(name=name, os="linux") for name in PLANES]

@@ -46,6 +46,6 @@ def test_an_api_server_that_does_not_answer_is_not_taken_for_one_without_changes
     provider = cast("base.MachinesProvider", SimpleNamespace(_guests=lambda _: nullcontext(guests)))
     intent = registry.intent(plan_of("overlay"))
     lab_handle = LabHandle("overlay", tmp_path, "t")
-    found = base.MachinesProvider.deviations(provider, lab_handle, intent, [""], Deadline(1))
-    assert isinstance(found[""], LabError)
-    assert trouble in found[""].happened
+    deviations = base.MachinesProvider.deviations(provider, lab_handle, intent, [""], Deadline(1))
+    assert isinstance(deviations[""], LabError)
+    assert trouble in deviations[""].happened

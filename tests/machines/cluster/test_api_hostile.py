@@ -20,10 +20,10 @@ SHORT, LONG = 0.5, 60.0
 
 @pytest.fixture
 def servers():
-    found: list[RudeServer] = []
-    yield found
-    for one in found:
-        one.end()
+    rude_servers: list[RudeServer] = []
+    yield rude_servers
+    for rude_server in rude_servers:
+        rude_server.end()
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def observed(intent: Intent = INTENT) -> ClusterObserved:
         pods += [
             ObservedPod(pod.name, machine.name, str(address), "Running", ready=True, trouble="")
             for pod, address in zip(
-                (one for one in machine.pods if one.role == "probe"), hosts, strict=False
+                (pod for pod in machine.pods if pod.role == "probe"), hosts, strict=False
             )
         ]
     return ClusterObserved(
@@ -102,7 +102,7 @@ def test_tunnel_ends_have_the_macs_that_flannel_gave_them():
     for name in ("master", "worker2", "win1"):
         machine = bound.machine(name)
         assert VTEP in {neighbour.mac for neighbour in machine.neighbours}
-        assert VTEP in {one.mac for one in machine.forwarding}
+        assert VTEP in {entry.mac for entry in machine.forwarding}
         assert planned not in repr(machine)
 
 
@@ -179,29 +179,34 @@ def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses():
 
 
 def lose(name: str) -> Callable[[ClusterObserved], ClusterObserved]:
-    return lambda seen: replace(seen, pods=tuple(pod for pod in seen.pods if pod.name != name))
+    return lambda observed: replace(
+        observed, pods=tuple(pod for pod in observed.pods if pod.name != name)
+    )
 
 
 def change_pod(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
-    return lambda seen: replace(
-        seen, pods=tuple(replace(pod, **facts) if pod.name == name else pod for pod in seen.pods)
+    return lambda observed: replace(
+        observed,
+        pods=tuple(replace(pod, **facts) if pod.name == name else pod for pod in observed.pods),
     )
 
 
 def change_service(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
-    return lambda seen: replace(
-        seen,
+    return lambda observed: replace(
+        observed,
         services=tuple(
             replace(service, **facts) if service.name == name else service
-            for service in seen.services
+            for service in observed.services
         ),
     )
 
 
 def change_node(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
-    return lambda seen: replace(
-        seen,
-        nodes=tuple(replace(node, **facts) if node.name == name else node for node in seen.nodes),
+    return lambda observed: replace(
+        observed,
+        nodes=tuple(
+            replace(node, **facts) if node.name == name else node for node in observed.nodes
+        ),
     )
 
 

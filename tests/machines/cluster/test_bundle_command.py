@@ -133,7 +133,7 @@ def test_the_bundle_of_a_lab_of_system_containers_stays_and_what_was_prepared_of
     management = IPv4Network("10.200.1.0/24")
     decided = NspawnLayout({}, management, (), old.digest, prepared.place(cache, old))
     containers_layout.save(handle, decided)
-    ready = [prepared.place(cache, one) for one in (old, new)]
+    ready = [prepared.place(cache, manifest) for manifest in (old, new)]
     unfinished = ready[0].with_name(".0123456789abcdef.partial")
     for path in (*ready, unfinished):
         path.mkdir(parents=True)

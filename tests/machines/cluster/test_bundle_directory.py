@@ -61,7 +61,7 @@ def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
     pause = [
         image for image in made.images if (image.os, "pause" in image.name) == ("windows", True)
     ]
-    assert [one.os_version for one in pause] == ["10.0.17763.6054", "10.0.20348.2762"]
+    assert [image.os_version for image in pause] == ["10.0.17763.6054", "10.0.20348.2762"]
     assert made.program("kubelet.exe", "windows").component == "kubernetes"
     linux = parts.create(store, tmp_path / "both", "linux")
     assert (
@@ -79,12 +79,12 @@ def test_everything_wrong_with_a_directory_is_reported_at_once(store, source):
     (source / "images" / "pause.tar.gz").write_bytes(b"")
     with pytest.raises(PreflightError) as refused:
         parts.create(store, source)
-    said = refused.value.happened
-    assert "'linux-amd64/kubelet' is missing" in said
-    assert "unknown program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
-    assert "'linux-amd64/runc' is not a program for linux on amd64" in said
-    assert "unknown directory 'linux-arm64'" in said
-    assert "'images/pause.tar.gz' is not a .tar file" in said
+    message = refused.value.happened
+    assert "'linux-amd64/kubelet' is missing" in message
+    assert "unknown program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in message
+    assert "'linux-amd64/runc' is not a program for linux on amd64" in message
+    assert "unknown directory 'linux-arm64'" in message
+    assert "'images/pause.tar.gz' is not a .tar file" in message
     assert not (store._root).exists()
 
 
@@ -348,10 +348,10 @@ def test_an_archive_that_shrinks_while_it_is_read_is_refused(store, source, monk
     path.write_bytes(parts.oci_archive(NAME, [image]))
     small = images._small
 
-    def shrink(one: images.Descriptor, where: str) -> images.Descriptor:
+    def shrink(descriptor: images.Descriptor, where: str) -> images.Descriptor:
         if str(path) in where:
             os.truncate(path, path.stat().st_size - 500_000)
-        return small(one, where)
+        return small(descriptor, where)
 
     monkeypatch.setattr(images, "_small", shrink)
     assert "one.tar': the tar file is damaged or cut short" in refused(store, source)
@@ -370,9 +370,9 @@ def hole() -> bytes:
 def with_config(**more: object) -> bytes:
     image = parts.Image(NAME)
     image.config = json.dumps({**json.loads(image.config), **more}).encode()
-    found = json.loads(image.manifest)
-    found["config"] = parts.described(f"{parts.OCI}.config.v1+json", image.config)
-    image.manifest = json.dumps(found).encode()
+    document = json.loads(image.manifest)
+    document["config"] = parts.described(f"{parts.OCI}.config.v1+json", image.config)
+    image.manifest = json.dumps(document).encode()
     return parts.oci_archive(NAME, [image])
 
 
@@ -452,7 +452,7 @@ def test_what_is_no_image_is_refused_by_name_and_shortly(store, source, content,
 
 def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, monkeypatch):
     image = parts.Image(NAME)
-    members = {f"blobs/sha256/{key}": one for key, one in image.blobs.items()}
+    members = {f"blobs/sha256/{key}": blob for key, blob in image.blobs.items()}
     below = parts.index([image.entry()] * 100)
     for _ in range(2):
         members[f"blobs/sha256/{parts.sha256(below)}"] = below

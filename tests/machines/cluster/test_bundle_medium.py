@@ -31,8 +31,8 @@ WINDOWS = True
 
 
 def read(image: Path, path: str) -> bytes:
-    with opened(image, "reading", "") as found:
-        return found.read(path)
+    with opened(image, "reading", "") as medium:
+        return medium.read(path)
 
 
 def test_programs_plugins_images_and_manifest_are_on_it(store, made):
@@ -97,19 +97,19 @@ def test_the_same_bundle_gives_the_same_bytes_and_is_written_once(store, made):
 
 
 def test_several_that_want_it_at_once_get_one(store, made):
-    found: list[Path] = []
+    paths: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: found.append(medium.medium(store, made, "linux")))
+        threading.Thread(target=lambda: paths.append(medium.medium(store, made, "linux")))
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 3
-    assert len({*found}) == 1
-    names = sorted(path.name for path in found[0].parent.iterdir())
-    assert names == [found[0].name, f"{found[0].name}.sha256"]
+    assert len(paths) == 3
+    assert len({*paths}) == 1
+    names = sorted(path.name for path in paths[0].parent.iterdir())
+    assert names == [paths[0].name, f"{paths[0].name}.sha256"]
 
 
 def test_a_blob_that_is_cut_short_is_refused_and_no_medium_is_left(store, made):

@@ -160,14 +160,14 @@ WINDOWS = ContainerImage(
 
 @pytest.fixture
 def manifest():
-    found = bundle()
+    manifest = bundle()
     newer = replace(WINDOWS, os_version="10.0.17763.1", manifest=Blob("12" * 32, 3))
-    return replace(found, images=(*found.images, WINDOWS, newer))
+    return replace(manifest, images=(*manifest.images, WINDOWS, newer))
 
 
 def components(manifest: Manifest) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(bill_of_materials(manifest))["components"]
-    return found
+    components: list[dict[str, Any]] = json.loads(bill_of_materials(manifest))["components"]
+    return components
 
 
 def test_it_is_valid_by_the_schema_of_cyclonedx(manifest):

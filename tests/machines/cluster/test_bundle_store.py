@@ -126,13 +126,13 @@ def test_damaged_blobs_are_named_with_what_they_belong_to_and_those_beyond_eight
         file.write(b"x")
     with pytest.raises(BrokenError) as broken:
         store.verify(made, print)
-    said = broken.value.happened
-    assert "program 'kubelet' (linux): " in said
-    assert "has other content" in said
-    assert "program 'runc' (linux): " in said
-    assert "no such file" in said
-    assert "image 'registry.k8s.io/pause:3.10.2' (linux), layer 1: " in said
-    assert said.count(";") == 2
+    message = broken.value.happened
+    assert "program 'kubelet' (linux): " in message
+    assert "has other content" in message
+    assert "program 'runc' (linux): " in message
+    assert "no such file" in message
+    assert "image 'registry.k8s.io/pause:3.10.2' (linux), layer 1: " in message
+    assert message.count(";") == 2
     blobs = set(made.blobs())
     for blob in blobs:
         store.blob(made, blob).unlink(missing_ok=True)
@@ -230,7 +230,9 @@ def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, 
     assert store.gc((), yes=True).paths == ()
     store.gc((linux.digest,), yes=True)
     another(store, tmp_path / "both", "1.36.3")
-    assert {*store.gc((), yes=True).paths} == {f"bundles/{one.short}" for one in (linux, both)}
+    assert {*store.gc((), yes=True).paths} == {
+        f"bundles/{manifest.short}" for manifest in (linux, both)
+    }
 
 
 def test_what_is_not_the_labs_beside_the_bundles_stays(store, made):
@@ -286,9 +288,9 @@ def test_equal_directories_make_one_bundle_at_the_same_time(store, source, tmp_p
     monkeypatch.setattr(Scratch, "finish", together)
     with ThreadPoolExecutor() as pool:
         places = (source, tmp_path / "equal")
-        found = list(pool.map(lambda one: parts.create(store, one), places))
-    assert found[0] == found[1]
-    assert [path.name for path in store._root.iterdir()] == [found[0].short]
+        manifests = list(pool.map(lambda one: parts.create(store, one), places))
+    assert manifests[0] == manifests[1]
+    assert [path.name for path in store._root.iterdir()] == [manifests[0].short]
 
 
 def test_a_manifest_that_is_a_pipe_is_not_waited_for_and_is_garbage(store, made):

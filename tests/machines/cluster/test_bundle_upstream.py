@@ -38,7 +38,7 @@ def create(  # noqa: PLR0913  a bundle is made of all these
     plain = wanted_images
 
     def some(*asked) -> list[Wanted]:
-        return [one for one in plain(*asked) if images in one.name]
+        return [wanted for wanted in plain(*asked) if images in wanted.name]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(upstream, "wanted_images", some)
@@ -126,9 +126,9 @@ def test_what_upstream_has_not_or_wrong_is_refused_by_its_address(
 @pytest.mark.parametrize("digest", ["sha256:../../../x", "sha256:", "/etc/passwd", 5, "md5:0"])
 def test_a_digest_of_a_release_that_is_none_is_refused(store, site, digest):
     (path,) = (path for path in site.files if "flannel-io/cni-plugin/releases/tags" in path)
-    found = json.loads(site.files[path])
-    found["assets"][0]["digest"] = digest
-    site.files[path] = json.dumps(found).encode()
+    document = json.loads(site.files[path])
+    document["assets"][0]["digest"] = digest
+    site.files[path] = json.dumps(document).encode()
     with pytest.raises(PreflightError, match="not a SHA-256"):
         create(store, site)
 

@@ -29,8 +29,8 @@ def intent_of(scenario: str) -> Intent:
 
 def pools(intent: Intent) -> dict[str, dict[str, Any]]:
     kubelets = {machine.name: machine.kubelet for machine in intent.machines if machine.kubelet}
-    made = [node_pool(name, str(one.pod_cidr)) for name, one in kubelets.items()]
-    return {one.name: pool_spec(intent.topology, one) for one in made}
+    made = [node_pool(name, str(kubelet.pod_cidr)) for name, kubelet in kubelets.items()]
+    return {ip_pool.name: pool_spec(intent.topology, ip_pool) for ip_pool in made}
 
 
 def seen(intent: Intent, **changes: Any) -> dict[str, NodeFacts]:
@@ -39,10 +39,10 @@ def seen(intent: Intent, **changes: Any) -> dict[str, NodeFacts]:
         name: str(intent.machine(name).speaker.asn) if intent.machine("router").speaker else ""  # type: ignore[union-attr]
         for name in NODES
     }
-    asked = CalicoFacts(**{"felix": ("S",), "pools": pools(intent), "systems": numbers, **changes})
+    calico = CalicoFacts(**{"felix": ("S",), "pools": pools(intent), "systems": numbers, **changes})
     plain = CalicoFacts(felix=("S", "S"))
     return {
-        name: NodeFacts("linux", "", calico=asked if name == "master" else plain) for name in NODES
+        name: NodeFacts("linux", "", calico=calico if name == "master" else plain) for name in NODES
     }
 
 
@@ -92,11 +92,11 @@ def test_a_pool_that_is_wrong_is_the_node_s_that_it_is_for(
     changed = pools(intent)
     right = changed.pop("of-worker1")
     changed |= {} if wrong is None else {"of-worker1": right | wrong}
-    (found,) = told(intent, seen(intent, pools=changed))
-    assert (found.kind, found.node, found.place) == (kind, "worker1", "master")
-    assert (found.object, found.observed) == ("IPPool of-worker1", observed)
+    (difference,) = told(intent, seen(intent, pools=changed))
+    assert (difference.kind, difference.node, difference.place) == (kind, "worker1", "master")
+    assert (difference.object, difference.observed) == ("IPPool of-worker1", observed)
     patch = "patch ippools.crd.projectcalico.org of-worker1 --type=merge"
-    assert (patch in found.mends) == (wrong is not None)
+    assert (patch in difference.mends) == (wrong is not None)
 
 
 def test_a_node_s_own_autonomous_system_is_wrong_or_lacking() -> None:
@@ -105,9 +105,13 @@ def test_a_node_s_own_autonomous_system_is_wrong_or_lacking() -> None:
     assert right is not None
     for number, observed in (("65000", "65000"), ("", "none of its own")):
         systems = {**(right.systems or {}), "worker1": number}
-        (found,) = told(intent, seen(intent, systems=systems))
-        assert (found.kind, found.node, found.observed) == ("wrong-as", "worker1", observed)
-        assert found.mends.endswith("node worker1 projectcalico.org/ASNumber=64514")
+        (difference,) = told(intent, seen(intent, systems=systems))
+        assert (difference.kind, difference.node, difference.observed) == (
+            "wrong-as",
+            "worker1",
+            observed,
+        )
+        assert difference.mends.endswith("node worker1 projectcalico.org/ASNumber=64514")
 
 
 @pytest.mark.parametrize(
@@ -117,8 +121,12 @@ def test_an_idle_felix_is_reported(states: tuple[str, ...], observed: str) -> No
     intent = intent_of("calico-vxlan")
     facts_of = seen(intent)
     facts_of["worker2"] = NodeFacts("linux", "", calico=CalicoFacts(felix=states))
-    (found,) = told(intent, facts_of)
-    assert (found.kind, found.node, found.observed) == ("felix-down", "worker2", observed)
+    (difference,) = told(intent, facts_of)
+    assert (difference.kind, difference.node, difference.observed) == (
+        "felix-down",
+        "worker2",
+        observed,
+    )
 
 
 def test_what_calico_is_asked_for_comes_before_what_follows_and_bears_on_the_nodes_paths() -> None:
@@ -127,16 +135,16 @@ def test_what_calico_is_asked_for_comes_before_what_follows_and_bears_on_the_nod
     changed["of-worker2"]["vxlanMode"] = "Never"
     unknown = tuple((name, "not asked") for name in ("address", "nftables", "iptables"))
     observed = {
-        name: replace(one, routes=(), forwards=True, absent=unknown)
-        for name, one in seen(intent, pools=changed).items()
+        name: replace(facts, routes=(), forwards=True, absent=unknown)
+        for name, facts in seen(intent, pools=changed).items()
     }
     explainer = Explainer(intent, observed)
 
     def first(source: str, target: str) -> str:
         pods = {pod.name: pod for machine in intent.machines for pod in machine.pods}
         flow = Flow(source, bare(pods[target].address), 80, "tcp")
-        found = explainer.explain(flow).findings
-        return found[0].fault if found else ""
+        differences = explainer.explain(flow).findings
+        return differences[0].fault if differences else ""
 
     assert first("worker1-p1", "worker2-p1") == "wrong-encapsulation"
     assert first("worker1-p1", "master-p1") != "wrong-encapsulation"

@@ -69,14 +69,14 @@ def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
     store, source, tmp_path, overlay
 ):
     both = made(store, source)
-    found = chosen(tmp_path, overlay)
-    found.check()
+    bundled = chosen(tmp_path, overlay)
+    bundled.check()
     kubelet = store.blob(both, both.program("kubelet", "linux").blob)
     whole = kubelet.read_bytes()
     kubelet.write_bytes(whole[:-1] + b"X")
     store.blob(both, both.image("registry.k8s.io/pause", "windows").config).unlink()
     with pytest.raises(PreflightError) as refused:
-        found.check()
+        bundled.check()
     assert "program 'kubelet' (linux): " in refused.value.happened
     with pytest.raises(PreflightError, match=r"'registry.k8s.io/pause:3.10.2' \(windows\)"):
         medium.medium(store, both, "windows")

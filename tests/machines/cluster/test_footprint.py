@@ -74,8 +74,8 @@ def test_masquerade_by_sets_that_have_names_is_read():
     assert read.translations.masquerades == tuple(Masquerade(pool, POOLS) for pool in POOLS)
 
 
-def kinds(found: tuple[Difference, ...]) -> set[str]:
-    return {one.kind for one in found}
+def kinds(differences: tuple[Difference, ...]) -> set[str]:
+    return {difference.kind for difference in differences}
 
 
 def node(intent: Intent) -> MachineIntent:
@@ -184,11 +184,11 @@ def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(scenario,
         replace(session, state="down", info="") if session.name == names[peer.machine] else session
         for session in sessions
     )
-    (found,) = BgpSessionsCheck().in_lab(
+    (difference,) = BgpSessionsCheck().in_lab(
         LabLook(intent, {"worker1": replace(facts, sessions=shut)}, "kubernetes")
     )
-    assert (found.kind, found.node) == ("session-down", "worker1")
-    assert found.shows == "birdc -s /run/calico/bird.ctl show protocols"
+    assert (difference.kind, difference.node) == ("session-down", "worker1")
+    assert difference.shows == "birdc -s /run/calico/bird.ctl show protocols"
     session = peer.address.replace(".", "_")
-    assert found.mends == f'birdc -s /run/calico/bird.ctl "enable \\"*_{session}\\""'
+    assert difference.mends == f'birdc -s /run/calico/bird.ctl "enable \\"*_{session}\\""'
     assert bird_of(intent, intent.machine("router"), "kubernetes").socket == ""

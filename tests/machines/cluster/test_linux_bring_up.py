@@ -30,30 +30,30 @@ ONCE = {
 """Those that are not killed everywhere, which takes seconds each."""
 
 
-def world_of(one: Case, kill_at: int = 0) -> World:
-    names = [node.name for node in one.cluster.nodes]
+def world_of(case: Case, kill_at: int = 0) -> World:
+    names = [node.name for node in case.cluster.nodes]
     return World((*names, "router"), kill_at)
 
 
-def bring(one: Case, world: World, directory: Path) -> None:
+def bring(case: Case, world: World, directory: Path) -> None:
     site = world.site(directory)
-    for step in linux_steps(one.cluster, one.intent, one.manifest, site):
+    for step in linux_steps(case.cluster, case.intent, case.manifest, site):
         step.run()
 
 
 def begun(name: str) -> tuple[Case, World]:
-    one = ONCE[name]()
-    return one, world_of(one)
+    case = ONCE[name]()
+    return case, world_of(case)
 
 
 def brought_up(name: str, directory: Path) -> tuple[Case, World]:
-    one, world = begun(name)
-    bring(one, world, directory)
-    return one, world
+    case, world = begun(name)
+    bring(case, world, directory)
+    return case, world
 
 
-def is_up(one: Case, world: World) -> None:
-    running = [node for node in one.cluster.nodes if node.pod_cidr]
+def is_up(case: Case, world: World) -> None:
+    running = [node for node in case.cluster.nodes if node.pod_cidr]
     assert {n: o["spec"].get("podCIDR") for n, o in world.nodes.items()} == {
         node.name: node.pod_cidr for node in running
     }
@@ -65,17 +65,17 @@ def is_up(one: Case, world: World) -> None:
 
 @pytest.mark.parametrize("name", ONCE)
 def test_every_step_brings_the_cluster_up(name, tmp_path):
-    one, world = brought_up(name, tmp_path)
-    is_up(one, world)
+    case, world = brought_up(name, tmp_path)
+    is_up(case, world)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_second_run_changes_nothing(name, tmp_path):
-    one, world = brought_up(name, tmp_path)
+    case, world = brought_up(name, tmp_path)
     before = {n: (dict(m.files), dict(m.units)) for n, m in world.machines.items()}
     nodes = json.dumps(world.nodes)
     world.log.clear()
-    bring(one, world, tmp_path)
+    bring(case, world, tmp_path)
     assert {n: (m.files, m.units) for n, m in world.machines.items()} == before
     assert json.dumps(world.nodes) == nodes
     for words in ("kubeadm init", "kubeadm join", "kubeadm reset", "tar -x", "PATCH"):
@@ -91,15 +91,15 @@ def kinds(world: World) -> dict[str, list[int]]:
 
 
 def killed_and_run_again(name: str, moments: Iterable[int], tmp_path: Path) -> None:
-    one = CASES[name]()
+    case = CASES[name]()
     for kill_at in moments:
         directory = tmp_path / ("whole" if name == "hard-way" else str(kill_at))
-        world = world_of(one, kill_at)
+        world = world_of(case, kill_at)
         with pytest.raises(Killed):
-            bring(one, world, directory)
+            bring(case, world, directory)
         world.kill_at = 0
-        bring(one, world, directory)
-        is_up(one, world)
+        bring(case, world, directory)
+        is_up(case, world)
 
 
 @pytest.mark.parametrize("name", ["three-planes", "hard-way"])
@@ -118,10 +118,10 @@ def test_killed_at_any_command_the_next_run_brings_it_up(name, tmp_path):
 
 def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path):
     for name, make in CASES.items():
-        one = make()
-        world = world_of(one)
-        first = linux_steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "a"))
-        again = linux_steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "b"))
+        case = make()
+        world = world_of(case)
+        first = linux_steps(case.cluster, case.intent, case.manifest, world.site(tmp_path / "a"))
+        again = linux_steps(case.cluster, case.intent, case.manifest, world.site(tmp_path / "b"))
         assert [(s.name, s.digest) for s in first] == [(s.name, s.digest) for s in again]
         further = ["control-planes"] if name == "three-planes" else []
         assert [s.name for s in first] == [
@@ -144,23 +144,23 @@ def test_another_version_makes_the_cluster_anew(tmp_path):
 
 
 def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path):
-    one, world = brought_up("overlay", tmp_path)
-    api = ClusterApi(one.cluster, world.site(tmp_path))
+    case, world = brought_up("overlay", tmp_path)
+    api = ClusterApi(case.cluster, world.site(tmp_path))
     assert api.ailments(Deadline(1)) == {}
     del world.nodes["worker1"]
     assert api.ailments(Deadline(1)) == {"worker1": "not registered"}
     world.log.clear()
-    bring(one, world, tmp_path)
-    is_up(one, world)
+    bring(case, world, tmp_path)
+    is_up(case, world)
     assert world.ran("kubeadm reset") == ["worker1"]
     assert world.ran("kubeadm join") == ["worker1"]
 
 
 def test_a_node_that_rejoins_gets_its_autonomous_system_again(tmp_path):
-    one, world = brought_up("calico-bgp-tor", tmp_path)
+    case, world = brought_up("calico-bgp-tor", tmp_path)
     world.applied.clear()
     del world.nodes["worker1"]
-    bring(one, world, tmp_path)
+    bring(case, world, tmp_path)
     said = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
         for document in world.applied
@@ -170,10 +170,10 @@ def test_a_node_that_rejoins_gets_its_autonomous_system_again(tmp_path):
 
 
 def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path):
-    one, world = brought_up("hard-way", tmp_path)
+    case, world = brought_up("hard-way", tmp_path)
     del world.nodes["worker-1"]
-    bring(one, world, tmp_path)
-    is_up(one, world)
+    bring(case, world, tmp_path)
+    is_up(case, world)
     assert world.ran("exec systemctl restart kubelet.service") == ["worker-1"]
 
 
@@ -188,8 +188,8 @@ def test_join_tokens_and_keys_stand_on_no_command_line(tmp_path):
 
 
 def test_a_control_plane_joins_once_the_one_before_serves(tmp_path):
-    one, world = brought_up("three-planes", tmp_path)
-    _, second, third = one.cluster.control_planes()
+    case, world = brought_up("three-planes", tmp_path)
+    _, second, third = case.cluster.control_planes()
     lines = [
         (name, line) for name, line in world.log if "kubeadm join" in line or "/readyz" in line
     ]
@@ -201,12 +201,12 @@ def test_a_control_plane_joins_once_the_one_before_serves(tmp_path):
 
 
 def test_a_failure_has_the_command_its_machine_its_output_and_its_meaning(tmp_path):
-    one, world = begun("overlay")
+    case, world = begun("overlay")
     world.broken = {
         "kubeadm init": "first line\n[ERROR Swap]: running with swap on is not supported"
     }
     with pytest.raises(BrokenError) as caught:
-        bring(one, world, tmp_path)
+        bring(case, world, tmp_path)
     text = str(caught.value)
     assert "running 'kubeadm init --config /run/hybridlab/kubeadm.yaml" in text
     assert "on 'master': exit code 1" in text
@@ -214,11 +214,11 @@ def test_a_failure_has_the_command_its_machine_its_output_and_its_meaning(tmp_pa
 
 
 def test_a_node_that_never_gets_ready_is_reported_with_condition_and_log(tmp_path, monkeypatch):
-    one, world = begun("overlay")
+    case, world = begun("overlay")
     world.ready = False
     monkeypatch.setattr("lab.machines.cluster.linux.bring_up.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError) as caught:
-        bring(one, world, tmp_path)
+        bring(case, world, tmp_path)
     text = str(caught.value)
     assert "'worker1': KubeletNotReady: cni plugin not initialized" in text
     assert "try: " in text
@@ -227,37 +227,37 @@ def test_a_node_that_never_gets_ready_is_reported_with_condition_and_log(tmp_pat
 
 @pytest.mark.parametrize("name", ["overlay", "calico-bgp-tor"])
 def test_the_dns_is_not_applied_before_the_pod_network_is_ready(name, tmp_path, monkeypatch):
-    one, world = begun(name)
+    case, world = begun(name)
     world.network = False
     monkeypatch.setattr("lab.machines.cluster.linux.bring_up.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError, match=r"waiting for DaemonSet '.*' on every node"):
-        bring(one, world, tmp_path)
+        bring(case, world, tmp_path)
     assert "coredns" not in {document["metadata"]["name"] for document in world.applied}
     world.network = True
-    bring(one, world, tmp_path)
-    is_up(one, world)
+    bring(case, world, tmp_path)
+    is_up(case, world)
 
 
 def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path):
-    one, world = begun("overlay")
+    case, world = begun("overlay")
     world.register("worker1")
     world.nodes["worker1"]["spec"] = {"podCIDR": "10.9.9.0/24"}
-    api = ClusterApi(one.cluster, world.site(tmp_path))
+    api = ClusterApi(case.cluster, world.site(tmp_path))
     with pytest.raises(BrokenError, match=r"it has 10\.9\.9\.0/24"):
-        api.set_pod_cidr(one.node("worker1"), Deadline(1))
+        api.set_pod_cidr(case.node("worker1"), Deadline(1))
 
 
 def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path):
-    one, world = begun("overlay")
+    case, world = begun("overlay")
     world.broken = {"API": "connection refused"}
-    found = ClusterApi(one.cluster, world.site(tmp_path)).ailments(Deadline(0.01))
-    assert set(found) == {"master"}
-    assert "connection refused" in found["master"]
+    ailments = ClusterApi(case.cluster, world.site(tmp_path)).ailments(Deadline(0.01))
+    assert set(ailments) == {"master"}
+    assert "connection refused" in ailments["master"]
 
 
 def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path):
-    one, world = brought_up("overlay", tmp_path)
-    entrance = JoinCredentials(one.cluster, world.site(tmp_path))
+    case, world = brought_up("overlay", tmp_path)
+    entrance = JoinCredentials(case.cluster, world.site(tmp_path))
     text = entrance.kubeconfig("system:node:win1", ("system:nodes",), Deadline(1)).decode()
     read = read_kubeconfig(text, "x")
     assert read.server == "https://10.9.176.10:6443"
@@ -268,9 +268,9 @@ def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path):
 
 
 def test_the_mark_is_written_only_where_the_machine_is_a_member(tmp_path):
-    one, world = begun("overlay")
+    case, world = begun("overlay")
     world.broken = {"kubeadm join": "no way"}
     with pytest.raises(BrokenError):
-        bring(one, world, tmp_path)
+        bring(case, world, tmp_path)
     assert MARK in world.machines["master"].files
     assert MARK not in world.machines["worker1"].files

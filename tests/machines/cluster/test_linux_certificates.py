@@ -15,15 +15,15 @@ CA = make_authority("test")
 
 
 def extended(pem: str) -> list[object]:
-    found = x509.load_pem_x509_certificate(pem.encode())
-    return list(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
 
 def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for():
     pair = issue(CA, CertificateSubject("api", ("group",), ("api.lab", "10.0.0.1")))
-    found = x509.load_pem_x509_certificate(pair.certificate.encode())
-    found.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate.encode()))
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate.encode()))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["api.lab"]
     assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1"]
     assert set(extended(pair.certificate)) == {

@@ -49,7 +49,7 @@ def world(intent):
 
 def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_routes():
     cluster, bare = vrrp().intent, replace(vrrp().intent, kubernetes=None)
-    (_, ours), (_, whole) = (wanted_daemons(one)["master1"] for one in (cluster, bare))
+    (_, ours), (_, whole) = (wanted_daemons(intent)["master1"] for intent in (cluster, bare))
     assert ours.command == whole.command
     assert ours.files == whole.files
     assert ours.ready.pattern == "^Daemon is up and running"
@@ -152,6 +152,6 @@ def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent):
 
 
 def test_nodes_are_known_by_their_address_on_the_nodes_network():
-    one = vrrp()
-    assert one.node("master1").address == "100.100.126.202"
-    assert one.cluster.endpoint == "172.16.126.1", "the router is on the office's network alone"
+    case = vrrp()
+    assert case.node("master1").address == "100.100.126.202"
+    assert case.cluster.endpoint == "172.16.126.1", "the router is on the office's network alone"

@@ -51,8 +51,8 @@ SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "upstream-vr
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"}
 
 
-def nodes(one: Case) -> list[MachineIntent]:
-    return [one.intent.machine(node.name) for node in one.cluster.nodes if node.os == "linux"]
+def nodes(case: Case) -> list[MachineIntent]:
+    return [case.intent.machine(node.name) for node in case.cluster.nodes if node.os == "linux"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -180,8 +180,8 @@ def on(host: HostTraits, scenario: str = "overlay") -> Case:
 
 
 def prepared(host: HostTraits) -> Operations:
-    one = on(host)
-    return prepare_machine(one.cluster, one.intent, one.intent.machine("worker1"))
+    case = on(host)
+    return prepare_machine(case.cluster, case.intent, case.intent.machine("worker1"))
 
 
 def commands(host: HostTraits) -> list[str]:
@@ -205,8 +205,8 @@ def test_nothing_that_all_containers_share_is_changed_by_one_of_them():
 
 
 def test_a_module_that_the_host_lacks_is_its_owners_to_load():
-    asked = [one for one in prepared(SHARED) if isinstance(one, Run) and "modprobe" in one.hint]
-    assert [one.hint for one in asked] == [
+    runs = [one for one in prepared(SHARED) if isinstance(one, Run) and "modprobe" in one.hint]
+    assert [run.hint for run in runs] == [
         f"run 'modprobe {name}' on the host of the lab" for name in ("overlay", "br_netfilter")
     ]
 
@@ -231,14 +231,14 @@ def test_a_module_is_known_by_what_the_kernel_has_with_it(host):
     ids=["own", "capped", "shared", "v1", "all"],
 )
 def test_kubeadm_and_kubelet_take_the_hosts_kernel_swap_and_control_groups(host, verified, more):
-    one, wanted = on(host), ["NumCPU", "Mem", *([] if verified else ["SystemVerification"])]
-    first = init_documents(one.cluster, one.intent, one.manifest, one.around)[0]
-    (joined,) = join_documents(one.cluster, one.node("worker1"), TICKET, one.around)
+    case, wanted = on(host), ["NumCPU", "Mem", *([] if verified else ["SystemVerification"])]
+    first = init_documents(case.cluster, case.intent, case.manifest, case.around)[0]
+    (joined,) = join_documents(case.cluster, case.node("worker1"), TICKET, case.around)
     for document in (first, joined):
         assert document["nodeRegistration"]["ignorePreflightErrors"] == wanted
     plain = kubelet_config(on(OF_ITS_OWN).cluster, 1)
     assert not more.keys() & plain.keys()
-    assert kubelet_config(one.cluster, 1) == {**plain, **more}
+    assert kubelet_config(case.cluster, 1) == {**plain, **more}
     by_hand = worker_kubelet_config(on(host, "hard-way").cluster, 1)
     assert more.items() <= by_hand.items()
 

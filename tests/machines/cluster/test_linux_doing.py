@@ -169,5 +169,5 @@ def test_an_enabled_unit_is_not_started(hand, units):
 
 # SECURITY.md: No secret is on a command line.
 def test_secrets_are_in_no_digest():
-    one = WriteFile("/key", "HIDDEN\n", 0o600, secret=True)
-    assert without_secrets((one,)) == (WriteFile("/key", "", 0o600, secret=True),)
+    operation = WriteFile("/key", "HIDDEN\n", 0o600, secret=True)
+    assert without_secrets((operation,)) == (WriteFile("/key", "", 0o600, secret=True),)

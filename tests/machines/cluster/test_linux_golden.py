@@ -36,31 +36,33 @@ TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)
 CLIENT = Pair("CERTIFICATE\n", "KEY\n")
 
 
-def init(one: Case) -> str:
-    return to_yaml(init_documents(one.cluster, one.intent, one.manifest, one.around))
+def init(case: Case) -> str:
+    return to_yaml(init_documents(case.cluster, case.intent, case.manifest, case.around))
 
 
-def daemons(one: Case, name: str) -> str:
+def daemons(case: Case, name: str) -> str:
     """Without what their own files say, which is the Intent's."""
     bare = [
         replace(daemon, files=tuple(replace(file, text="...\n") for file in daemon.files))
-        for daemon in wanted_daemons(one.intent)[name]
+        for daemon in wanted_daemons(case.intent)[name]
     ]
     return "".join(render(daemon_operations(daemon)) for daemon in bare)
 
 
-def initialising(one: Case, _: str) -> str:
-    made = init_documents(one.cluster, one.intent, one.manifest, one.around)
-    begun = start_control_plane(one.cluster, made, one.around.patience)
+def initialising(case: Case, _: str) -> str:
+    made = init_documents(case.cluster, case.intent, case.manifest, case.around)
+    begun = start_control_plane(case.cluster, made, case.around.patience)
     return render((*begun, *finish_control_plane(made, "MARK")))
 
 
-def subjects(one: Case, name: str) -> str:
-    found = controller_subjects(one.cluster, one.intent, one.node(name), one.around)
-    return "".join(f"{key}: {subject}\n" for key, subject in found.items())
+def subjects(case: Case, name: str) -> str:
+    certificate_subjects = controller_subjects(
+        case.cluster, case.intent, case.node(name), case.around
+    )
+    return "".join(f"{key}: {subject}\n" for key, subject in certificate_subjects.items())
 
 
-def add_ons(one: Case, _: str) -> str:
+def add_ons(case: Case, _: str) -> str:
     """What the documents' templates are given, each document's name, and those of no template."""
     lines: list[str] = []
     rendered: list[Document] = []
@@ -75,35 +77,35 @@ def add_ons(one: Case, _: str) -> str:
         return made
 
     with patch.object(documents, "render_text", note_values):
-        for document in addon_documents(one.cluster, one.intent, one.manifest):
+        for document in addon_documents(case.cluster, case.intent, case.manifest):
             lines.append(f"{document['kind']} {document['metadata']['name']}")
             if document not in rendered:
                 lines += [f"    {line}" for line in to_yaml([document]).splitlines()]
     return "".join(f"{line}".rstrip() + "\n" for line in lines)
 
 
-def exported(one: Case, _: str) -> str:
-    server = f"https://{api_endpoint(one.cluster)}"
+def exported(case: Case, _: str) -> str:
+    server = f"https://{api_endpoint(case.cluster)}"
     return kubeconfig_text(Access("hybridlab-drill", server, "CA\n", CLIENT))
 
 
 MADE: dict[str, Callable[[Case, str], str]] = {
-    "init": lambda one, _: init(one),
+    "init": lambda case, _: init(case),
     "initialising": initialising,
-    "join": lambda one, name: to_yaml(
-        join_documents(one.cluster, one.node(name), TICKET, one.around)
+    "join": lambda case, name: to_yaml(
+        join_documents(case.cluster, case.node(name), TICKET, case.around)
     ),
-    "node": lambda one, name: render(
-        prepare_node(one.cluster, one.intent, one.node(name), one.manifest)
+    "node": lambda case, name: render(
+        prepare_node(case.cluster, case.intent, case.node(name), case.manifest)
     ),
     "kubeconfig": exported,
-    "leaving": lambda one, _: render(leave_cluster(one.cluster)),
-    "haproxy": lambda one, _: haproxy_config(one.cluster, one.intent),
+    "leaving": lambda case, _: render(leave_cluster(case.cluster)),
+    "haproxy": lambda case, _: haproxy_config(case.cluster, case.intent),
     "daemons": daemons,
-    "plane": lambda one, name: render(
-        run_controller(one.cluster, one.intent, one.node(name), BLANK, one.around)
+    "plane": lambda case, name: render(
+        run_controller(case.cluster, case.intent, case.node(name), BLANK, case.around)
     ),
-    "worker": lambda one, name: render(run_worker(one.cluster, one.node(name), BLANK)),
+    "worker": lambda case, name: render(run_worker(case.cluster, case.node(name), BLANK)),
     "certificates": subjects,
     "add": add_ons,
 }

@@ -31,8 +31,8 @@ WINDOWS_IMAGES = OPERATOR_IMAGES
 
 
 def one(documents: Any, kind: str, name: str = "default") -> Any:
-    (found,) = (d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name)
-    return found["spec"]
+    (document,) = (d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name)
+    return document["spec"]
 
 
 def every(given: Case) -> tuple[Any, ...]:

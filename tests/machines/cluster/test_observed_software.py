@@ -46,8 +46,8 @@ def intent(kind: str = "overlay") -> Intent:
 def seen(node: str = "worker1", kind: str = "overlay", **changes: object) -> list[str]:
     facts = NodeFacts("linux", "", software=replace(HEALTHY, **changes))  # type: ignore[arg-type]
     return [
-        f"{one.kind} on {one.node}"
-        for one in SoftwareCheck().in_lab(LabLook(intent(kind), {node: facts}))
+        f"{difference.kind} on {difference.node}"
+        for difference in SoftwareCheck().in_lab(LabLook(intent(kind), {node: facts}))
     ]
 
 
@@ -81,11 +81,11 @@ def test_each_finding_is_reported_separately_with_its_node(
 ) -> None:
     software = read({**SAID, question: answer})
     facts = {"worker1": NodeFacts("linux", "", software=software)}
-    (found,) = SoftwareCheck().in_lab(LabLook(intent(), facts))
-    assert (found.kind, found.node) == (kind, "worker1")
-    assert kinds()[found.kind].fault
-    assert first_hop(found, path("worker1", "worker2")) is not None
-    assert first_hop(found, path("master", "worker2")) is None
+    (difference,) = SoftwareCheck().in_lab(LabLook(intent(), facts))
+    assert (difference.kind, difference.node) == (kind, "worker1")
+    assert kinds()[difference.kind].fault
+    assert first_hop(difference, path("worker1", "worker2")) is not None
+    assert first_hop(difference, path("master", "worker2")) is None
 
 
 def test_a_full_disk_is_reported_with_its_mount_point() -> None:
@@ -120,11 +120,11 @@ def test_a_dns_without_pods_concerns_who_asks_for_names() -> None:
     whole = intent()
     facts = {"master": NodeFacts("linux", "", software=replace(HEALTHY, dns_replicas=0))}
     every = SoftwareCheck().in_lab(LabLook(whole, facts))
-    (found,) = (one for one in every if one.kind == "dns-scaled-down")
+    (difference,) = (one for one in every if one.kind == "dns-scaled-down")
     assert whole.kubernetes
     asking = walk(whole, Flow("worker1-p1", whole.kubernetes.dns_address, 53, "udp"))[0]
-    assert first_hop(found, asking) == 0
-    assert first_hop(found, path("worker1", "worker2")) is None
+    assert first_hop(difference, asking) == 0
+    assert first_hop(difference, path("worker1", "worker2")) is None
 
 
 def test_a_stopped_containerd_is_distinguished_from_other_programs() -> None:

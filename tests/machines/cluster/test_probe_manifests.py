@@ -24,7 +24,7 @@ def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it()
     for service in probed_services(INTENT):
         selector = made[service.name]["spec"]["selector"].items()
         chosen = {
-            name for name, one in pods.items() if selector <= one["metadata"]["labels"].items()
+            name for name, pod in pods.items() if selector <= pod["metadata"]["labels"].items()
         }
         assert chosen == {backend.pod for backend in service.backends}
     assert len(made["everyone"]["spec"]["selector"]) == 2
@@ -49,15 +49,15 @@ def test_clusters_own_dns_is_left_to_it():
 def test_every_pod_is_pinned_to_its_node_and_known_by_its_environment():
     pods = by_name(MADE.pods)
     for machine in INTENT.machines:
-        for one in machine.pods:
-            if one.role != "probe":
+        for probe in machine.pods:
+            if probe.role != "probe":
                 continue
-            spec = pods[one.name]["spec"]
+            spec = pods[probe.name]["spec"]
             assert spec["nodeSelector"]["kubernetes.io/hostname"] == machine.name
             assert spec["os"] == {"name": machine.os}
             assert spec["containers"][0]["image"] == IMAGES[machine.os]
             carried = {each["name"]: each["value"] for each in spec["containers"][0]["env"]}
-            assert carried == {TOKEN_VARIABLE: "abc", POD_VARIABLE: one.name}
+            assert carried == {TOKEN_VARIABLE: "abc", POD_VARIABLE: probe.name}
 
 
 def test_windows_nodes_alone_have_a_pod_in_their_place():
@@ -70,11 +70,10 @@ def test_windows_nodes_alone_have_a_pod_in_their_place():
 
 def test_pods_of_windows_have_no_field_of_linux():
     linux = ("runAsUser", "seLinux", "seccomp", "fsGroup", "capabilities", "privileged")
-    for one in MADE.pods:
-        if one["spec"]["os"]["name"] == "windows":
-            assert not [
-                word for word in linux if f'"{word}' in json.dumps(one).replace("UserName", "")
-            ]
+    for document in MADE.pods:
+        if document["spec"]["os"]["name"] == "windows":
+            text = json.dumps(document).replace("UserName", "")
+            assert not [word for word in linux if f'"{word}' in text]
 
 
 MACHINE = INTENT.machine("win1")

@@ -12,8 +12,8 @@ def web():
 
 @pytest.fixture
 def rude():
-    with web_server.rudely() as found:
-        yield found
+    with web_server.rudely() as rudely:
+        yield rudely
 
 
 @pytest.fixture(autouse=True)

@@ -89,8 +89,10 @@ def test_host_without_a_mirror_is_refused_with_what_to_write(job, monkeypatch):
 
 
 def test_mirror_of_the_inventory_is_used(job):
-    found = bootstrap.sources(job.recipe, "http://near.example/debian")
-    assert [one.line() for one in found] == ["deb http://near.example/debian bookworm main"]
+    sources = bootstrap.sources(job.recipe, "http://near.example/debian")
+    assert [apt_source.line() for apt_source in sources] == [
+        "deb http://near.example/debian bookworm main"
+    ]
 
 
 def test_progress_is_shown_and_other_output_is_not(job):
@@ -202,7 +204,7 @@ def test_release_comes_with_its_updates_and_nobody_elses_packages(targets, suite
         for one in found
     ]
     made = bootstrap.mirror_sources(targets, "debian", host, suite)
-    assert [one.line() for one in made] == wanted
+    assert [apt_source.line() for apt_source in made] == wanted
 
 
 DEPENDENCIES = """\
@@ -248,6 +250,6 @@ def test_archive_is_aligned_so_that_another_one_can_follow():
 
 def test_boot_archive_lists_modules_in_their_order():
     modules = {"kernel/fs/virtio-rng.ko.xz": b"one", "kernel/b.ko": b"two"}
-    found = bootstrap.boot_archive(b"#!", b"ELF", modules, b"fuse fuse c10:229\n")
-    assert b"virtio_rng.ko\nb.ko\n" in found
-    assert b"modules/virtio_rng.ko\0" in found
+    boot_archive = bootstrap.boot_archive(b"#!", b"ELF", modules, b"fuse fuse c10:229\n")
+    assert b"virtio_rng.ko\nb.ko\n" in boot_archive
+    assert b"modules/virtio_rng.ko\0" in boot_archive

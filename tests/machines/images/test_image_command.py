@@ -90,8 +90,8 @@ def test_sigterm_ends_a_build_as_ctrl_c_does_with_its_own_exit_code(monkeypatch,
     monkeypatch.setattr(sys, "argv", ["lab"])
     with pytest.raises(SystemExit) as ended:
         main(["image", "build", "windows-server-2022"])
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert ended.value.code == TERMINATED
-    assert "is still running" in said
-    assert "interrupted" in said
+    assert "is still running" in err
+    assert "interrupted" in err
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

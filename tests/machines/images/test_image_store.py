@@ -87,8 +87,8 @@ def test_other_words_make_no_other_image(image_store, tmp_path):
 
 
 def test_build_that_fails_leaves_nothing(image_store, tmp_path, monkeypatch):
-    def fails(one: BuildJob) -> Built:
-        (one.scratch / DISK).write_text("half")
+    def fails(build_job: BuildJob) -> Built:
+        (build_job.scratch / DISK).write_text("half")
         raise BrokenError("building", "it broke")
 
     monkeypatch.setattr("lab.machines.images.image_store.build", fails)
@@ -147,9 +147,9 @@ def test_several_ask_at_once_and_one_builds_while_the_others_wait_for_it_by_name
     answers = {one.communicate(timeout=SECONDS)[0] for one in (first, *others)}
     assert len(answers) == 1
     assert (tmp_path / "builds").read_text() == "one\n"
-    found = image_store.peek("tiny")
-    assert found is not None
-    assert f"{found.disk}\n" in answers
+    image = image_store.peek("tiny")
+    assert image is not None
+    assert f"{image.disk}\n" in answers
 
 
 def test_build_that_was_killed_is_done_anew(image_store, tmp_path):
@@ -209,9 +209,9 @@ def test_gc_takes_links_and_what_cannot_be_read_and_follows_nothing(image_store,
     for name in (".to-nothing.partial", f"{dead.name}/in-it-to-nothing"):
         (directory / name).symlink_to("/nowhere")
     (directory / ".itself.partial").symlink_to(".itself.partial")
-    found = image_store.gc((), yes=True)
-    assert len(found.paths) == 5
-    assert found.bytes < 9000
+    collected = image_store.gc((), yes=True)
+    assert len(collected.paths) == 5
+    assert collected.bytes < 9000
     assert (mine / "file").exists()
     assert not [path for path in directory.iterdir() if path.name.startswith(".")]
 
@@ -277,17 +277,17 @@ def test_gc_takes_old_images_and_dead_builds_and_nothing_else(image_store, tmp_p
     stray = tmp_path / "cache/downloads" / f"{'0' * 32}.file.part"
     stray.write_bytes(b"half")
 
-    seen = image_store.gc((), yes=False)
-    assert not seen.removed
+    collected = image_store.gc((), yes=False)
+    assert not collected.removed
     assert old.disk.exists()
-    assert set(seen.paths) == {
+    assert set(collected.paths) == {
         f"images/{old.disk.parent.name}",
         f"images/{dead.name}",
         f"downloads/{stray.name}",
     }
     assert f"images/{old.disk.parent.name}" not in image_store.gc((old.digest,), yes=False).paths
 
-    assert image_store.gc((), yes=True).paths == seen.paths
+    assert image_store.gc((), yes=True).paths == collected.paths
     assert not old.disk.exists()
     assert not dead.exists()
     assert not stray.exists()

@@ -75,8 +75,12 @@ def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> 
     ],
 )
 def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest):
-    found = inputs.needs(recipe, inventory)[0]
-    assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
+    need = inputs.needs(recipe, inventory)[0]
+    assert (need.url, need.path, need.digest) == (
+        url,
+        path and Path(path),
+        digest,
+    )
 
 
 LISTED = {
@@ -109,11 +113,11 @@ def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):
     web.files["/SUMS"] = f"{SHA512}  tiny.qcow2\n".encode()
     recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
     assert ImageInputs(recipe, stock(), tmp_path).known_digests() is None
-    found = ImageInputs(recipe, stock(), tmp_path).digests()
-    assert found == {"file": f"sha512:{SHA512}"}
+    digests = ImageInputs(recipe, stock(), tmp_path).digests()
+    assert digests == {"file": f"sha512:{SHA512}"}
     web.files["/SUMS"] = b""
-    assert ImageInputs(recipe, stock(), tmp_path).digests() == found
-    assert ImageInputs(recipe, stock(), tmp_path).known_digests() == found
+    assert ImageInputs(recipe, stock(), tmp_path).digests() == digests
+    assert ImageInputs(recipe, stock(), tmp_path).known_digests() == digests
     assert [path for path, _ in web.asked] == ["/SUMS"]
 
 
@@ -148,14 +152,14 @@ def test_local_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
     file.write_bytes(CONTENT)
     inventory = stock(url=str(file))
     assert ImageInputs(PLAIN, inventory, kept).known_digests() is None
-    found = ImageInputs(PLAIN, inventory, kept).digests()
-    assert found == {"file": f"sha256:{SHA256}"}
+    digests = ImageInputs(PLAIN, inventory, kept).digests()
+    assert digests == {"file": f"sha256:{SHA256}"}
     with monkeypatch.context() as without:
         without.setattr(download, "hashed", pytest.fail)
-        assert ImageInputs(PLAIN, inventory, kept).digests() == found
-        assert ImageInputs(PLAIN, inventory, kept).known_digests() == found
+        assert ImageInputs(PLAIN, inventory, kept).digests() == digests
+        assert ImageInputs(PLAIN, inventory, kept).known_digests() == digests
     file.write_bytes(CONTENT + b"!")
-    assert ImageInputs(PLAIN, inventory, kept).digests() != found
+    assert ImageInputs(PLAIN, inventory, kept).digests() != digests
 
 
 def test_local_file_that_is_another_one_is_refused_with_both_digests(tmp_path):

@@ -63,9 +63,9 @@ def library(folder: Path, answers: str, installer: Recorded | None, more: str = 
 def test_answers_in_the_initramfs_follow_the_vendors_own(tmp_path):
     installer = Recorded()
     image = library(tmp_path, "initrd", installer).get("small", print)
-    asked = installer.asked[0]
-    assert asked.arguments == "from=VENDOR"
-    assert asked.media == (tmp_path / "vendor.iso",)
+    installation = installer.asked[0]
+    assert installation.arguments == "from=VENDOR"
+    assert installation.media == (tmp_path / "vendor.iso",)
     assert installer.initrd.startswith(b"ramdisk\x00070701")
     assert b"user=root\n" in installer.initrd
     assert b"{{ as it is }}" in installer.initrd

@@ -22,8 +22,8 @@ def image(tmp_path):
 
 
 def read(image: Path, path: str) -> bytes:
-    with opened(image, "reading the medium", "give the vendor's ISO") as found:
-        return found.read(path)
+    with opened(image, "reading the medium", "give the vendor's ISO") as medium:
+        return medium.read(path)
 
 
 def test_same_files_are_the_same_bytes_at_another_time_and_place(monkeypatch):
@@ -45,10 +45,10 @@ def test_files_come_out_by_their_own_names(image):
 
 
 def test_names_are_the_same_in_upper_and_lower_case(image):
-    with opened(image, "reading", "") as found:
-        assert found.find("/USER-data") == "/user-data"
-        assert found.find("/user-data/x") is None
-        assert found.names("/absent") == ()
+    with opened(image, "reading", "") as medium:
+        assert medium.find("/USER-data") == "/user-data"
+        assert medium.find("/user-data/x") is None
+        assert medium.names("/absent") == ()
 
 
 def test_missing_file_is_refused_with_what_is_there(image):

@@ -139,9 +139,9 @@ def answers(name: str) -> dict[str, str]:
     recipe = recipes.load(name)
     assert recipe.iso is not None
     own = {"user": recipe.user, "packages": recipe.iso.packages, "done": recipe.iso.done}
-    found = iso.answers(recipe, VALUES | own)
+    answers = iso.answers(recipe, VALUES | own)
     assert "{{" not in iso.rendered(recipe.iso.arguments, VALUES | own)
-    return {name: content.decode() for name, content in found.items()}
+    return {name: content.decode() for name, content in answers.items()}
 
 
 @pytest.mark.parametrize("name", ISO)

@@ -36,9 +36,9 @@ def test_what_was_given_once_is_known_from_then_on(tmp_path, media):
     cache = tmp_path / "cache"
     ImageStore(cache, NOTHING).remember(RECIPE.name, media)
     inventory = merged(cache, NOTHING)
-    found = ImageInputs(RECIPE, inventory, tmp_path / "downloads").digests()
-    assert set(found) == {"iso", "virtio-win", "openssh"}
-    assert ImageInputs(RECIPE, inventory, tmp_path / "downloads").known_digests() == found
+    digests = ImageInputs(RECIPE, inventory, tmp_path / "downloads").digests()
+    assert set(digests) == {"iso", "virtio-win", "openssh"}
+    assert ImageInputs(RECIPE, inventory, tmp_path / "downloads").known_digests() == digests
     assert stat.S_IMODE((cache / image_store.FILE).stat().st_mode) == 0o600
     ImageStore(cache, NOTHING).remember(RECIPE.name, {"iso": media["openssh"]})
     inventory = merged(cache, NOTHING)
@@ -49,9 +49,9 @@ def test_what_was_given_once_is_known_from_then_on(tmp_path, media):
 def test_the_inventory_counts_more(tmp_path, media):
     ImageStore(tmp_path, NOTHING).remember(RECIPE.name, media)
     own = Inventory(images={RECIPE.name: ImageSource(url="/mine"), "virtio-win": ImageSource()})
-    found = merged(tmp_path, own)
-    assert found.images[RECIPE.name].url == "/mine"
-    assert found.images["virtio-win"].url == str(media["virtio-win"])
+    inventory = merged(tmp_path, own)
+    assert inventory.images[RECIPE.name].url == "/mine"
+    assert inventory.images["virtio-win"].url == str(media["virtio-win"])
 
 
 def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path):

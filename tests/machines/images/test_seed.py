@@ -34,19 +34,23 @@ def light(identity: Identity) -> dict[str, tarfile.TarInfo]:
 
 def text(identity: Identity, path: str) -> str:
     with tarfile.open(fileobj=io.BytesIO(seed_files(identity)["light.tar"])) as tar:
-        found = tar.extractfile(path)
-        assert found is not None
-        return found.read().decode()
+        member = tar.extractfile(path)
+        assert member is not None
+        return member.read().decode()
 
 
 def test_light_tree_has_owners_modes_and_no_secret_that_others_can_read():
-    found = light(WHO)
-    assert {(member.uid, member.gid, member.uname) for member in found.values()} == {(0, 0, "root")}
-    assert found["etc/ssh/ssh_host_ed25519_key"].mode == 0o600
-    assert found["root/.ssh"].mode == 0o700
-    assert found["root/.ssh/authorized_keys"].mode == 0o600
-    assert found["etc/machine-id"].mode == 0o444
-    assert all(member.mode == 0o755 for name, member in found.items() if name in {"etc", "root"})
+    tar_infos = light(WHO)
+    assert {(member.uid, member.gid, member.uname) for member in tar_infos.values()} == {
+        (0, 0, "root")
+    }
+    assert tar_infos["etc/ssh/ssh_host_ed25519_key"].mode == 0o600
+    assert tar_infos["root/.ssh"].mode == 0o700
+    assert tar_infos["root/.ssh/authorized_keys"].mode == 0o600
+    assert tar_infos["etc/machine-id"].mode == 0o444
+    assert all(
+        member.mode == 0o755 for name, member in tar_infos.items() if name in {"etc", "root"}
+    )
 
 
 def test_light_tree_names_the_machine():

@@ -54,10 +54,10 @@ class Shelf(Host):
         yield
 
     def lab_pool(self, token: str) -> Any:
-        found = (
+        things = (
             thing for thing in self.things if (thing.kind, thing.owner.token) == ("pool", token)
         )
-        return next(found, None)
+        return next(things, None)
 
     def listAllDomains(self) -> list[Thing]:  # noqa: N802  libvirt's own name
         return [thing for thing in self.things if thing.kind == "domain"]
@@ -115,11 +115,11 @@ def collect(shelf: Shelf, state: Path, *, all_users: bool) -> GcResult:
 def test_only_the_callers_own_objects_are_seen():
     shelf = Shelf(MINE, ANNS, EXPIRED)
     assert {mark.token for mark in owned.marks([shelf])} == {"t0"}
-    found = {mark.token: mark for mark in owned.marks([shelf], all_users=True)}
-    assert found.keys() == {"t0", "t2"}
-    assert (found["t0"].owner, found["t0"].expired) == ("", False)
-    assert found["t2"].owner == "ann@desk (controller 0123456789abcdef)"
-    assert found["t2"].expired
+    marks = {mark.token: mark for mark in owned.marks([shelf], all_users=True)}
+    assert marks.keys() == {"t0", "t2"}
+    assert (marks["t0"].owner, marks["t0"].expired) == ("", False)
+    assert marks["t2"].owner == "ann@desk (controller 0123456789abcdef)"
+    assert marks["t2"].expired
 
 
 # SECURITY.md: `lab` ends only the caller's objects.

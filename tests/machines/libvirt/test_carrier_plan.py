@@ -52,7 +52,7 @@ INTENT = Intent(
 
 
 def planned(where: str) -> tuple[vxlan_underlay.TunnelEnd, ...]:
-    names = [one.name for one in INTENT.machines]
+    names = [machine.name for machine in INTENT.machines]
     return vxlan_underlay.plan_tunnels(LAB, INTENT, dict(zip(names, where, strict=True)), ENDS)
 
 

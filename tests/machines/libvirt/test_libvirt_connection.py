@@ -68,9 +68,9 @@ def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path, parameter):
     file = saved(lab, uri)
     assert parameter not in file.read_text()
     file.write_text(file.read_text().replace("?", f"?{parameter}&"))  # as earlier versions did
-    found = load_layout(lab)
-    assert found
-    assert found.homes["hv1"].uri.replace("proxy=auto&", "") == (
+    layout = load_layout(lab)
+    assert layout
+    assert layout.homes["hv1"].uri.replace("proxy=auto&", "") == (
         "qemu+ssh://ann@hv1/system?keyfile=/k%20ey"
     )
 
@@ -111,11 +111,11 @@ def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path):
     lab = LabHandle("a", tmp_path, "11")
     file = tmp_path / LAYOUT_FILE
     file.write_text(json.dumps(OLD))
-    found = load_layout(lab)
-    assert found
-    home = found.homes["hv1"]
+    layout = load_layout(lab)
+    assert layout
+    home = layout.homes["hv1"]
     assert (home.memory_mib, home.tags, home.line) == (65536, frozenset({"ssd"}), 7)
-    save_layout(lab, found)
+    save_layout(lab, layout)
     assert json.loads(file.read_text()) == OLD
 
 
@@ -126,9 +126,9 @@ def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path):
 def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(tmp_path, uri):
     lab = LabHandle("a", tmp_path, "11")
     file = saved(lab, "qemu:///system")
-    found = load_layout(lab)
-    assert found
-    assert found.homes["hv1"].uri == "qemu:///system"
+    layout = load_layout(lab)
+    assert layout
+    assert layout.homes["hv1"].uri == "qemu:///system"
     file.write_text(file.read_text().replace("qemu:///system", uri))
     assert load_layout(lab) is None
 

@@ -90,8 +90,8 @@ RUNNING = {"a": "running", "b": "running"}
     ],
 )
 def test_a_lab_is_judged_by_its_domains_and_networks(states, missing, state, again):
-    found = provider.judge_states(states, missing)
-    assert (found.state, found.again_from) == (state, again)
+    liveness = provider.judge_states(states, missing)
+    assert (liveness.state, liveness.again_from) == (state, again)
 
 
 def test_the_first_machine_that_is_not_well_is_named():
@@ -196,6 +196,6 @@ def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):
     host = Host(Hypervisor(name="far", uri="qemu:///system"))
     recipe = recipes.load("debian-12-iso")
     assert recipe.iso is not None
-    one = Installation(recipe, recipe.iso, (), tmp_path, tmp_path, "", Deadline(1))
+    installation = Installation(recipe, recipe.iso, (), tmp_path, tmp_path, "", Deadline(1))
     with pytest.raises(PreflightError, match="it is for x86_64, but hypervisor 'far' is aarch64"):
-        LibvirtInstaller(host).install(one, tmp_path / "disk", print, print)
+        LibvirtInstaller(host).install(installation, tmp_path / "disk", print, print)

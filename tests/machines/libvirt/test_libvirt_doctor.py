@@ -61,17 +61,19 @@ def judge(
     management: IPv4Network = MANAGEMENT,
     **given: Any,
 ) -> dict[str, Diagnosis]:
-    asked = ExaminedHypervisor(HYPERVISOR.replace(**given), management, several, NOW)
-    found = tuple(check_facts(asked, facts))
-    assert all(one.subject == "hypervisor 'rack1'" for one in found)
-    assert all(bool(one.hint) == (one.level != "ok") for one in found), "a hint for all but ok"
-    return {one.check: one for one in found}
+    examined = ExaminedHypervisor(HYPERVISOR.replace(**given), management, several, NOW)
+    diagnoses = tuple(check_facts(examined, facts))
+    assert all(diagnosis.subject == "hypervisor 'rack1'" for diagnosis in diagnoses)
+    assert all(bool(diagnosis.hint) == (diagnosis.level != "ok") for diagnosis in diagnoses), (
+        "a hint for all but ok"
+    )
+    return {diagnosis.check: diagnosis for diagnosis in diagnoses}
 
 
 def test_good_hypervisor_has_nothing_to_fix():
-    found = judge()
-    assert {one.level for one in found.values()} == {"ok"}
-    assert list(found) == [
+    diagnoses = judge()
+    assert {diagnosis.level for diagnosis in diagnoses.values()} == {"ok"}
+    assert list(diagnoses) == [
         *("versions", "acceleration", "nested", "processors", "memory", "storage", "firmware"),
         *("management", "shell", "mtu", "clock", "leftovers"),
     ]
@@ -128,29 +130,31 @@ KVM_WANTED, TCG_WANTED = {"acceleration": "kvm"}, {"acceleration": "tcg"}
     ],
 )
 def test_figure_is_judged(check, level, seen, facts, given):
-    found = judge(replace(GOOD, **facts), **given)[check]
-    assert (found.level, seen in found.seen) == (level, True), found
+    diagnosis = judge(replace(GOOD, **facts), **given)[check]
+    assert (diagnosis.level, seen in diagnosis.seen) == (level, True), diagnosis
 
 
 def test_an_unknown_value_is_not_reported():
-    found = judge(replace(GOOD, trials=(NO_KVM, TCG), inside=ShellFacts(None, "no", "do", None)))
-    assert not {"nested", "mtu", "clock"} & set(found)
+    diagnoses = judge(
+        replace(GOOD, trials=(NO_KVM, TCG), inside=ShellFacts(None, "no", "do", None))
+    )
+    assert not {"nested", "mtu", "clock"} & set(diagnoses)
 
 
 def test_partly_used_management_range_is_reported_with_a_free_one():
     networks = (("lan", IPv4Network("10.201.5.0/24")), ("other", IPv4Network("10.202.0.0/16")))
-    found = judge(replace(GOOD, networks=networks))["management"]
-    assert found.level == "warn"
-    assert "network 'lan' overlaps it: 10.201.5.0/24" in found.seen
-    assert '"10.203.0.0/16"' in found.hint
+    diagnosis = judge(replace(GOOD, networks=networks))["management"]
+    assert diagnosis.level == "warn"
+    assert "network 'lan' overlaps it: 10.201.5.0/24" in diagnosis.seen
+    assert '"10.203.0.0/16"' in diagnosis.hint
 
 
 def test_management_range_within_a_route_leaves_no_room():
     survey = replace(SURVEY, routes=((IPv4Network("10.0.0.0/8"), "tun0"),))
-    found = judge(replace(GOOD, inside=ShellFacts(survey, "", "", None)))["management"]
-    assert found.level == "fail"
-    assert "the route by tun0 overlaps it: 10.0.0.0/8" in found.seen
-    assert "another range" in found.hint
+    diagnosis = judge(replace(GOOD, inside=ShellFacts(survey, "", "", None)))["management"]
+    assert diagnosis.level == "fail"
+    assert "the route by tun0 overlaps it: 10.0.0.0/8" in diagnosis.seen
+    assert "another range" in diagnosis.hint
 
 
 def test_range_of_a_lab_of_ours_is_no_collision():
@@ -160,8 +164,8 @@ def test_range_of_a_lab_of_ours_is_no_collision():
 
 
 def test_cure_of_the_stock_inventory_begins_with_a_file():
-    found = judge(line=0, mtu=9000)["mtu"]
-    assert "create a lab.toml with [hypervisors.rack1]" in found.hint
+    diagnosis = judge(line=0, mtu=9000)["mtu"]
+    assert "create a lab.toml with [hypervisors.rack1]" in diagnosis.hint
     assert "in [hypervisors.rack1]" in judge(mtu=9000)["mtu"].hint
 
 
@@ -178,27 +182,27 @@ PRINTED = """\
 
 
 def test_clock_routes_links_and_addresses_are_read():
-    found = read_survey(PRINTED)
-    assert found.clock == 1_800_000_000.25
-    assert found.routes == (
+    survey = read_survey(PRINTED)
+    assert survey.clock == 1_800_000_000.25
+    assert survey.routes == (
         (IPv4Network("192.0.2.0/24"), "eth0"),
         (IPv4Network("10.8.0.1/32"), "tun0"),
     )
-    assert found.uplink == "eth0"
-    assert found.mtus == {"lo": 65536, "eth0": 1400}
-    assert found.devices[IPv4Address("192.0.2.11")] == "eth0"
+    assert survey.uplink == "eth0"
+    assert survey.mtus == {"lo": 65536, "eth0": 1400}
+    assert survey.devices[IPv4Address("192.0.2.11")] == "eth0"
 
 
 def test_link_of_the_tunnels_is_that_of_the_address_or_the_uplink():
-    found = read_survey(PRINTED)
-    assert found.device_of(None) == "eth0"
-    assert found.device_of("127.0.0.1") == "lo"
-    assert found.device_of("203.0.113.1") is None
+    survey = read_survey(PRINTED)
+    assert survey.device_of(None) == "eth0"
+    assert survey.device_of("127.0.0.1") == "lo"
+    assert survey.device_of("203.0.113.1") is None
 
 
 def test_clock_without_nanoseconds_and_host_without_routes_are_read():
-    found = read_survey("1800000000.N\n[ ]\n\n[]\n")
-    assert (found.clock, found.routes, found.uplink) == (1_800_000_000.0, (), None)
+    survey = read_survey("1800000000.N\n[ ]\n\n[]\n")
+    assert (survey.clock, survey.routes, survey.uplink) == (1_800_000_000.0, (), None)
     assert read_survey("1800000000.5\n\n\n[]\n").routes == ()
 
 

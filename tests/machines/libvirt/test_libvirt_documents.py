@@ -153,9 +153,9 @@ ON, OFF = [None], []  # elements without that attribute, and no element
     ],
 )
 def test_a_domain_has_what_its_machine_needs(spec, changes, path, attribute, values):
-    found = ET.fromstring(documents.domain(replace(spec, **changes), ownership.owner_xml(OWNER)))
-    there = found.findall(path)
-    assert [one.get(attribute) if attribute else one.text for one in there] == values
+    root = ET.fromstring(documents.domain(replace(spec, **changes), ownership.owner_xml(OWNER)))
+    matches = root.findall(path)
+    assert [one.get(attribute) if attribute else one.text for one in matches] == values
 
 
 def test_arguments_of_a_kernel_are_escaped():
@@ -197,16 +197,16 @@ def test_a_management_network_reserves_an_address_for_each_machine():
     assert networks.addresses_of(text) == {"a": "10.201.7.10"}
     assert networks.subnet_of(text) == IPv4Network("10.201.7.0/24")
     assert networks.mtu_of(text) == 1400
-    found = ET.fromstring(text)
-    assert found.find("forward").get("mode") == "nat"
-    assert found.find("ip").get("address") == "10.201.7.1"
+    root = ET.fromstring(text)
+    assert root.find("forward").get("mode") == "nat"
+    assert root.find("ip").get("address") == "10.201.7.1"
 
 
 def test_a_segment_gives_the_hypervisor_no_address():
-    found = ET.fromstring(documents.segment("n", "", "hl1", mtu=1450, uuid=""))
-    assert found.find("ip") is None
-    assert found.find("forward") is None
-    assert found.find("mtu").get("size") == "1450"
+    root = ET.fromstring(documents.segment("n", "", "hl1", mtu=1450, uuid=""))
+    assert root.find("ip") is None
+    assert root.find("forward") is None
+    assert root.find("mtu").get("size") == "1450"
 
 
 def test_bridges_have_names_that_linux_takes():

@@ -46,11 +46,11 @@ def test_the_refusal_has_the_reason_and_the_alternatives():
 
 def test_calico_has_no_more_pools_than_its_operator_takes():
     intent = compile_scenario("calico-vxlan", None, None, "kubernetes", real=True).intent
-    one = intent.machine("worker1")
-    many = tuple(replace(one, name=f"more{number}") for number in range(MOST_POOLS - 5))
+    machine = intent.machine("worker1")
+    many = tuple(replace(machine, name=f"more{number}") for number in range(MOST_POOLS - 5))
     require_fit(replace(intent, machines=(*intent.machines, *many)))
     with pytest.raises(PreflightError, match="26 nodes that run pods") as raised:
-        require_fit(replace(intent, machines=(*intent.machines, *many, one)))
+        require_fit(replace(intent, machines=(*intent.machines, *many, machine)))
     assert "'--pods namespaces'" in raised.value.hint
 
 
@@ -176,7 +176,7 @@ def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log():
     shells = {name: Shell(answers=name != "worker1") for name in LAYOUT.machines}
     pieces = list(guests(**shells).logs(("worker1", "worker2"), Deadline(60)))
     missing = [piece for piece in pieces if not piece.is_log]
-    assert [one.path for one in missing] == ["worker1/kubelet.log.missing"]
+    assert [evidence.path for evidence in missing] == ["worker1/kubelet.log.missing"]
     assert b"connection refused" in missing[0].content
     assert "worker2/kubelet.log" in {piece.path for piece in pieces}
 
@@ -188,10 +188,10 @@ def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them():
     )
     bundled = SimpleNamespace(cluster=SimpleNamespace(nodes=nodes))
     shells = {name: Shell() for name in LAYOUT.machines}
-    there = guests(**shells)
-    made = MachinesCluster(LAB, None, bundled, lambda: there)  # type: ignore[arg-type]  # the same
-    found = made.logs(there, ("worker1", "client"), Deadline(60))
-    pieces = {one.path: one.content for one in found}
+    machines = guests(**shells)
+    made = MachinesCluster(LAB, None, bundled, lambda: machines)  # type: ignore[arg-type]  # the same
+    found = made.logs(machines, ("worker1", "client"), Deadline(60))
+    pieces = {evidence.path: evidence.content for evidence in found}
     assert pieces["worker1/kubelet.log"] == SWAP.encode()
     assert pieces["client/kubelet.log"] == SWAP.encode()
     assert {path.partition("/")[0] for path in pieces} == {"worker1", "client"}

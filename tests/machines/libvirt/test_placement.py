@@ -58,14 +58,14 @@ def test_no_hypervisor_is_ever_given_more_than_it_has(needs, rooms, data):
         for at, need in enumerate(needs)
     ]
     hosts = [Capacity(f"h{at}", frozenset(), *room) for at, room in enumerate(rooms)]
-    names = st.sampled_from([one.name for one in hosts])
+    names = st.sampled_from([capacity.name for capacity in hosts])
     kept = data.draw(st.dictionaries(st.sampled_from(["m0", "m1"]), names, max_size=2))
     try:
         placed = place(machines, hosts, kept)
     except PreflightError:
         assert not _fits(machines, hosts, kept)
         return
-    assert list(placed) == [one.name for one in machines]
+    assert list(placed) == [machine.name for machine in machines]
     assert _within(machines, hosts, placed)
     assert all(placed[name] == where for name, where in kept.items() if name in placed)
     assert place(machines, hosts, placed) == placed
@@ -73,7 +73,11 @@ def test_no_hypervisor_is_ever_given_more_than_it_has(needs, rooms, data):
 
 def _within(machines: list[MachineIntent], hosts: list[Capacity], placed: Any) -> bool:
     return all(
-        sum(getattr(one.hardware, what) for one in machines if placed[one.name] == host.name)
+        sum(
+            getattr(machine.hardware, what)
+            for machine in machines
+            if placed[machine.name] == host.name
+        )
         <= getattr(host, what)
         for host in hosts
         for what in ("vcpus", "memory_mib", "disk_gib")
@@ -82,10 +86,12 @@ def _within(machines: list[MachineIntent], hosts: list[Capacity], placed: Any) -
 
 def _fits(machines: list[MachineIntent], hosts: list[Capacity], placed: dict[str, str]) -> bool:
     """Whether there is any placement at all, by trying every one."""
-    rest = [one for one in machines if one.name not in placed]
+    rest = [machine for machine in machines if machine.name not in placed]
     if not rest:
         return _within(machines, hosts, placed)
-    return any(_fits(machines, hosts, {**placed, rest[0].name: one.name}) for one in hosts)
+    return any(
+        _fits(machines, hosts, {**placed, rest[0].name: capacity.name}) for capacity in hosts
+    )
 
 
 def inventory(*mtus: int) -> Inventory:

@@ -72,9 +72,9 @@ LINUX_VIP, LINUX_PORT, _ = next(services("linux"))
     ],
 )
 def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(source, address, port, barred):
-    found = foreign.unprobeable(INTENT, [probe(source, address, port)])
-    assert bool(found) == barred
-    for outcome in found.values():
+    outcomes = foreign.unprobeable(INTENT, [probe(source, address, port)])
+    assert bool(outcomes) == barred
+    for outcome in outcomes.values():
         assert outcome.status == "error"
         assert WINDOWS.name.rstrip("0123456789") in outcome.detail
         assert "Kubernetes" in outcome.detail
@@ -90,8 +90,8 @@ def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(tmp
     told: list[int] = []
     with LibvirtGuests(lab, decided, {}) as guests:
         guests._controls = {}  # no machine is there to connect to
-        found = guests.probe(INTENT, probes, ProbeSettings(1.0, 4), told.append)
-    assert {key: one.status for key, one in found.items()} == {7: "error", 9: "error"}
+        outcomes = guests.probe(INTENT, probes, ProbeSettings(1.0, 4), told.append)
+    assert {key: outcome.status for key, outcome in outcomes.items()} == {7: "error", 9: "error"}
     assert told[-1] == 2
 
 
@@ -104,14 +104,14 @@ def test_a_pod_on_windows_is_refused_with_its_reason():
 def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(tmp_path):
     lab = LabHandle("overlay", tmp_path, "t" * 16)
     placement.save_layout(lab, placement.LibvirtLayout({"win1": "local"}, {}, {}, {}, ("win1",)))
-    found = placement.load_layout(lab)
-    assert found is not None
-    assert found.windows == ("win1",)
+    layout = placement.load_layout(lab)
+    assert layout is not None
+    assert layout.windows == ("win1",)
     text = (tmp_path / placement.LAYOUT_FILE).read_text().replace('"windows"', '"other"')
     (tmp_path / placement.LAYOUT_FILE).write_text(text)
-    found = placement.load_layout(lab)
-    assert found is not None
-    assert found.windows == ()
+    layout = placement.load_layout(lab)
+    assert layout is not None
+    assert layout.windows == ()
     (tmp_path / placement.LAYOUT_FILE).write_text('{"homes": ' * 5000)
     assert placement.load_layout(lab) is None
 
@@ -153,7 +153,7 @@ def test_a_machine_is_not_contacted_before_it_printed_its_keys(lab):
 def clone(lab, monkeypatch):
     domain = SimpleNamespace(state="running")
 
-    there = SimpleNamespace(
+    namespace = SimpleNamespace(
         connected=None, explain_errors=lambda _: nullcontext(), lab_pool=lambda _: object()
     )
     monkeypatch.setattr(windows.domains, "find", lambda *_: (domain, None))
@@ -166,7 +166,11 @@ def clone(lab, monkeypatch):
         lab, replace(WINDOWS, name="win1"), cast("Any", None), True, 1400, "192.0.2.10", 24
     )
     return SimpleNamespace(
-        host=cast("Host", there), recipe=recipe, domain=domain, discarded=discarded, lab=lab
+        host=cast("Host", namespace),
+        recipe=recipe,
+        domain=domain,
+        discarded=discarded,
+        lab=lab,
     )
 
 
@@ -205,9 +209,9 @@ def test_a_clone_that_will_never_be_ready_is_given_up_at_once(said, state, words
 
 def test_a_clone_that_takes_too_long_is_named_by_its_phase(clone, monkeypatch):
     monkeypatch.setattr(windows, "SPEAK_SECONDS", {True: 0.0, False: 0.0})
-    said = "hybridlab: phase first-logon\r\nhybridlab: step winrm\r\n"
+    text = "hybridlab: phase first-logon\r\nhybridlab: step winrm\r\n"
     with pytest.raises(DeadlineError, match=r"first logon is running clone\.ps1, step 'winrm'"):
-        windows.pin_keys(clone.host, clone.recipe, lambda: said)
+        windows.pin_keys(clone.host, clone.recipe, lambda: text)
 
 
 def test_the_cards_of_a_clone_are_those_of_the_intent(lab):

@@ -25,9 +25,9 @@ def test_a_cache_that_another_user_owns_or_may_write_is_refused(tmp_path, place)
     path = tmp_path / place
     path.mkdir(exist_ok=True)
     path.chmod(0o777)
-    found = strangers_cache(tmp_path)
-    assert found is not None
-    assert str(path) in found.seen
+    diagnosis = strangers_cache(tmp_path)
+    assert diagnosis is not None
+    assert str(path) in diagnosis.seen
     path.chmod(0o755)
     os.chown(path, 65534, 65534)
     assert strangers_cache(tmp_path) is not None

@@ -44,9 +44,9 @@ def test_a_machine_that_the_scenario_has_no_more_is_made_anew(tmp_path, monkeypa
     monkeypatch.setattr(holder, "find", lambda _: SimpleNamespace(pid=1))
     monkeypatch.setattr(holder, "entry", lambda _: SimpleNamespace(pid=1))
     monkeypatch.setattr(networks, "missing", lambda *_: "")
-    found = NspawnProvider(STOCK).liveness(lab, intent)
-    assert (found.state, found.again_from) == ("broken", "images")
-    assert "'third'" in found.detail
+    liveness = NspawnProvider(STOCK).liveness(lab, intent)
+    assert (liveness.state, liveness.again_from) == ("broken", "images")
+    assert "'third'" in liveness.detail
 
 
 def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path):
@@ -60,10 +60,10 @@ def test_a_wait_ends_with_the_holder(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as process:
         started = start_time(process.pid)
         assert started is not None
-        found = HolderProcess(process.pid, started, 0, "x", "abc", tmp_path)
+        holder = HolderProcess(process.pid, started, 0, "x", "abc", tmp_path)
         addresses = IPv4Network("10.219.0.0/24")
         guests = ContainerGuests(
-            LabHandle("x", tmp_path, "abc"), NspawnLayout({}, addresses, ("worker",)), found
+            LabHandle("x", tmp_path, "abc"), NspawnLayout({}, addresses, ("worker",)), holder
         )
         looks: list[int] = []
 
@@ -108,12 +108,12 @@ def test_a_question_that_is_never_answered_is_asked_again(monkeypatch):
 
 
 def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch):
-    said = "switched on\nExecutable format error\nsystemd-nspawn ended with 1\n"
+    text = "switched on\nExecutable format error\nsystemd-nspawn ended with 1\n"
 
     def shell(_: str) -> Any:
         raise BrokenError("entering machine 'worker'", "it is switched off")
 
-    monkeypatch.setattr(containers, "log", lambda *_: said)
+    monkeypatch.setattr(containers, "log", lambda *_: text)
     guests: Any = SimpleNamespace(patience=1, shell=shell)
     made = bring_up.NspawnBringUp
     with pytest.raises(BrokenError, match="Executable format error") as failed:
@@ -187,14 +187,16 @@ def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(tmp_path, monk
     with pytest.raises(PreflightError, match="system containers need root") as refused:
         NspawnProvider(Inventory()).steps(LabHandle("overlay", tmp_path, "0123"), wanted.intent)
     assert "--provider netns" in refused.value.hint
-    assert [one.check for one in preflight.examine(tmp_path)] == ["root"]
+    assert [diagnosis.check for diagnosis in preflight.examine(tmp_path)] == ["root"]
 
 
 def test_a_warning_of_the_oom_killer_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "can_lower_oom_score", lambda: False)
-    found = [one for one in preflight.examine(tmp_path) if one.check == "OOM scores"]
-    assert all("CAP_SYS_RESOURCE" in one.hint for one in found)
-    assert len(found) == (os.geteuid() == 0)
+    diagnoses = [
+        diagnosis for diagnosis in preflight.examine(tmp_path) if diagnosis.check == "OOM scores"
+    ]
+    assert all("CAP_SYS_RESOURCE" in diagnosis.hint for diagnosis in diagnoses)
+    assert len(diagnoses) == (os.geteuid() == 0)
 
 
 def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(monkeypatch):
@@ -218,8 +220,8 @@ def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
     free_inotify, memory_mib, jobs
 ):
     needs = (preflight.NspawnNeed(20, 900), preflight.NspawnNeed(61, 300))
-    there = preflight.NspawnRoom(128 + free_inotify, 128, memory_mib)
-    assert preflight.labs_at_once(needs, there) == jobs
+    room = preflight.NspawnRoom(128 + free_inotify, 128, memory_mib)
+    assert preflight.labs_at_once(needs, room) == jobs
 
 
 @pytest.mark.timeout(20)

@@ -32,9 +32,9 @@ class Written:
         real = Path.mkdir
 
         def mkdir(path: Path, *words: object, **named: object) -> None:
-            there = path.exists()
+            present = path.exists()
             real(path, *words, **named)
-            if not there:
+            if not present:
                 for name, text in self.files.items():
                     (path / name).write_text(text)
 
@@ -88,14 +88,14 @@ def test_a_machine_ends_with_all_that_is_in_its_groups_frozen_or_not(tmp_path):
     machine = tmp_path / f"hybridlab-{TOKEN}" / "worker"
     (machine / "inside/kubepods").mkdir(parents=True)
     (machine / "freezer.state").write_text("FROZEN")
-    there, members = Hierarchies(False, (tmp_path,)), machine / "inside/kubepods/cgroup.procs"
+    hierarchies, members = Hierarchies(False, (tmp_path,)), machine / "inside/kubepods/cgroup.procs"
     with subprocess.Popen(("sleep", "600")) as process:
         members.write_text(f"{process.pid}\n")
-        assert not cgroups.end(there, TOKEN, "worker")
+        assert not cgroups.end(hierarchies, TOKEN, "worker")
         assert process.wait(60) == -signal.SIGKILL
     assert (machine / "freezer.state").read_text() == "THAWED"
     members.write_text("")
-    assert cgroups.end(there, TOKEN, "worker")
+    assert cgroups.end(hierarchies, TOKEN, "worker")
 
 
 def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
@@ -121,8 +121,8 @@ def test_a_command_has_no_right_that_the_machine_has_not():
 def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before():
     layout = NspawnLayout({}, IPv4Network("10.219.0.0/24"), ("worker",))
     machine = MachineIntent("worker", "node", "linux", (), ())
-    one = Container(LabHandle("x", Path("/l"), TOKEN), machine, layout, 0)
-    text = one.script((Path("/sys/fs/cgroup/a b/worker"),), {})
+    container = Container(LabHandle("x", Path("/l"), TOKEN), machine, layout, 0)
+    text = container.script((Path("/sys/fs/cgroup/a b/worker"),), {})
     again = text[text.index("while :") :]
     assert "for group in '/sys/fs/cgroup/a b/worker'" in again
     assert again.index("rmdir") < again.index("mkdir") < again.index("inside/cgroup.procs")
@@ -148,12 +148,12 @@ def test_a_lab_weighs_as_much_as_a_process_for_each_of_its_processors(
         cgroups, "_write", lambda path, text: (written.write(path, text), path.write_text(text))
     )
     unified = name == "cpu.weight"
-    there = Hierarchies(unified, (parent(tmp_path, {"cgroup.controllers": "cpu"}),))
+    hierarchies = Hierarchies(unified, (parent(tmp_path, {"cgroup.controllers": "cpu"}),))
     for machine, vcpus in (("master", 2), ("worker", 4), ("master", 2)):  # switched on again
-        cgroups.make(there, TOKEN, machine, replace(LIMITS, vcpus=vcpus))
-    found = dict(written.lines)
+        cgroups.make(hierarchies, TOKEN, machine, replace(LIMITS, vcpus=vcpus))
+    lines = dict(written.lines)
     groups = ("master", "worker", f"hybridlab-{TOKEN}")
-    assert tuple(found[f"{group}/{name}"] for group in groups) == weights
+    assert tuple(lines[f"{group}/{name}"] for group in groups) == weights
 
 
 # SECURITY.md: A mark is a claim.

@@ -189,17 +189,17 @@ def test_a_guest_behind_a_host_is_reached_through_it(behind, new_sshd, new_shell
     jump = new_sshd("host", address="192.0.2.1", inside=("ip", "netns", "exec", host))
     far = new_sshd("guest", address="198.51.100.2", inside=("ip", "netns", "exec", guest))
     through = jump.jump(tmp_path / "known_hosts")
-    one = new_shell(far.reach(jump=through))
+    shell = new_shell(far.reach(jump=through))
     two = new_shell(far.reach(jump=through))
     with sockets_of(client):
         with pytest.raises(UnreachableError):
             new_shell(far.reach()).run(["true"], Deadline(3))
-        one.wait(Deadline(20))
+        shell.wait(Deadline(20))
         two.wait(Deadline(20))
-    assert guest in one.run(["ip", "netns", "identify"], Deadline(20)).stdout
-    assert len(one.run(["head", "-c", "8388608", "/dev/zero"], Deadline(60)).stdout) == 1 << 23
+    assert guest in shell.run(["ip", "netns", "identify"], Deadline(20)).stdout
+    assert len(shell.run(["head", "-c", "8388608", "/dev/zero"], Deadline(60)).stdout) == 1 << 23
     assert jump.log().count("Accepted publickey") == 1
-    one.close()
+    shell.close()
     assert two.run(["echo", "still"], Deadline(20)).stdout == "still\n"
     two.close()
     assert not JUMPS._shared

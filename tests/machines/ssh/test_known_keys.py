@@ -7,13 +7,13 @@ from lab.machines.ssh.keys import bare_key, fingerprint, host_keys, make_key_pai
 
 
 def test_a_pair_belongs_together_no_two_are_the_same_and_the_private_half_is_not_shown():
-    one, other = make_key_pair("lab overlay"), make_key_pair("lab overlay")
-    assert one.public != other.public
-    assert one.public.startswith("ssh-ed25519 AAAA")
-    assert one.public.endswith(" lab overlay\n")
-    assert one.private.startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
-    assert "PRIVATE" not in repr(one)
-    assert one.public.strip() in repr(one)
+    key_pair, other = make_key_pair("lab overlay"), make_key_pair("lab overlay")
+    assert key_pair.public != other.public
+    assert key_pair.public.startswith("ssh-ed25519 AAAA")
+    assert key_pair.public.endswith(" lab overlay\n")
+    assert key_pair.private.startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    assert "PRIVATE" not in repr(key_pair)
+    assert key_pair.public.strip() in repr(key_pair)
 
 
 def test_ssh_keygen_reads_both_halves(tmp_path):

@@ -96,9 +96,9 @@ def handle() -> int:
     class Handle(ctypes.Structure):
         _fields_ = (("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 8))
 
-    asked = Handle(8, 1, (ctypes.c_ubyte * 8)(2, 0, 0, 0, 0, 0, 0, 0))
+    handle = Handle(8, 1, (ctypes.c_ubyte * 8)(2, 0, 0, 0, 0, 0, 0, 0))
     descriptor = os.open("/var/lib", os.O_RDONLY)
-    return call(OPEN_BY_HANDLE, descriptor, ctypes.byref(asked), os.O_RDONLY)
+    return call(OPEN_BY_HANDLE, descriptor, ctypes.byref(handle), os.O_RDONLY)
 
 
 def allow_all() -> int | None:
@@ -108,8 +108,8 @@ def allow_all() -> int | None:
 
 
 def main() -> None:
-    asked = json.loads(sys.argv[1])
-    disks = {disk: device(0o060000, *map(int, disk.split(":"))) for disk in asked["disks"]}
+    document = json.loads(sys.argv[1])
+    disks = {disk: device(0o060000, *map(int, disk.split(":"))) for disk in document["disks"]}
     others = {name: device(0o020000, *numbers) for name, numbers in HOST_DEVICES.items()}
     needed = {name: device(0o020000, *numbers) for name, numbers in NEEDED.items()}
     processes = [path for path in Path("/proc").iterdir() if path.name.isdigit()]
@@ -132,7 +132,7 @@ def main() -> None:
         "devices allowed": allow_all(),
         "processes": len(processes),
         "sees a test": any(b"pytest" in read(process / "cmdline") for process in processes),
-        "host file": outcome(Path(asked["host_file"]).stat),
+        "host file": outcome(Path(document["host_file"]).stat),
         "handle": handle(),
         "kernel log": {
             "read": outcome(lambda: os.close(os.open("/dev/kmsg", os.O_RDONLY))),

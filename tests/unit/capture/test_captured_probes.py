@@ -73,15 +73,15 @@ def passed(tap: Tap, sight: Sight) -> str:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_the_place_where_the_probe_was_last_seen_is_reported(path):
     case = read(path)
-    seen, said = judged(case, taken(case))
+    trace, conclusion = judged(case, taken(case))
     expected = case["expected"]
     found = {
-        "kind": said.kind,
-        "last": str(said.last.tap) if said.last else None,
-        "missing": str(said.missing.tap) if said.missing else None,
-        "sentence": said.sentence,
-        "question": [passed(row.tap, row.question) for row in seen.there if row.question.packets],
-        "answer": [passed(row.tap, row.answer) for row in seen.back if row.answer.packets],
+        "kind": conclusion.kind,
+        "last": str(conclusion.last.tap) if conclusion.last else None,
+        "missing": str(conclusion.missing.tap) if conclusion.missing else None,
+        "sentence": conclusion.sentence,
+        "question": [passed(row.tap, row.question) for row in trace.there if row.question.packets],
+        "answer": [passed(row.tap, row.answer) for row in trace.back if row.answer.packets],
     }
     assert found == expected
 
@@ -131,12 +131,14 @@ def test_a_partial_exchange_is_reported_with_the_side_that_stopped(name, kept, e
         return 0 if inside is None else kept(inside)
 
     packets = tuple(
-        replace(one, frames=tuple(frame for frame in one.frames for _ in range(keeps(frame))))
-        for one in taken(case)
+        replace(
+            capture, frames=tuple(frame for frame in capture.frames for _ in range(keeps(frame)))
+        )
+        for capture in taken(case)
     )
-    said = judged(case, packets)[1]
-    assert (said.kind, str(said.last), str(said.missing)) == expected
-    assert said.way == ("question" if said.kind == "question-lost" else "answer")
+    conclusion = judged(case, packets)[1]
+    assert (conclusion.kind, str(conclusion.last), str(conclusion.missing)) == expected
+    assert conclusion.way == ("question" if conclusion.kind == "question-lost" else "answer")
 
 
 BLIND: dict[str, tuple[str, tuple[tuple[str, str], ...], str]] = {
@@ -166,13 +168,15 @@ def test_nothing_is_reported_lost_where_nothing_can_be_captured(blind, answers_a
         )
 
     packets = tuple(
-        Taken(one.tap, (), blind=True)
-        if one.tap.place.startswith(blind)
-        else replace(one, frames=tuple(each for each in one.frames if seen(one.tap, each)))
-        for one in taken(case)
+        Taken(capture.tap, (), blind=True)
+        if capture.tap.place.startswith(blind)
+        else replace(
+            capture, frames=tuple(each for each in capture.frames if seen(capture.tap, each))
+        )
+        for capture in taken(case)
     )
-    said = judged(case, packets)[1]
-    assert f"{said.kind}: {said.sentence}" == expected
+    conclusion = judged(case, packets)[1]
+    assert f"{conclusion.kind}: {conclusion.sentence}" == expected
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -180,19 +184,24 @@ def test_packets_of_others_change_nothing(path):
     """Those of every other case that was asked in the same scenario pass the same devices."""
     case = read(path)
     noise = [
-        one
+        capture
         for other in CASES
         if other != path and (other_case := read(other))["scenario"] == case["scenario"]
         if other_case["cell"].rsplit("/", 1)[0] != case["cell"].rsplit("/", 1)[0]
-        for one in taken(other_case)
+        for capture in taken(other_case)
     ]
     own = taken(case)
     mixed = tuple(
         Taken(
-            one.tap,
-            tuple(frame for more in (one, *noise) if more.tap == one.tap for frame in more.frames),
+            capture.tap,
+            tuple(
+                frame
+                for more in (capture, *noise)
+                if more.tap == capture.tap
+                for frame in more.frames
+            ),
         )
-        for one in own
+        for capture in own
     )
     before, after = judged(case, own), judged(case, mixed)
     assert after[1].kind == before[1].kind
@@ -207,15 +216,18 @@ def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend():
     ways = where.ways[:2]
     passed = [
         sent(station, 4000 + number, at)
-        for number, (there, back) in enumerate(ways)
-        for at, station in enumerate((*there, *(back if number else ())))
+        for number, (stations, back) in enumerate(ways)
+        for at, station in enumerate((*stations, *(back if number else ())))
     ]
     matched = Matched(tuple(passed), (), ())
     lost, answered = (trace(ways, matched, well=well) for well in (False, True))
     assert (lost.way, answered.way) == (0, 1)
     target = ways[0][0][-1]
-    said = conclude(lost, well=False, owners={})
-    assert (said.kind, said.last) == ("unanswered", Point(Tap(target.place, target.device), "in"))
+    conclusion = conclude(lost, well=False, owners={})
+    assert (conclusion.kind, conclusion.last) == (
+        "unanswered",
+        Point(Tap(target.place, target.device), "in"),
+    )
 
 
 def sent(station: Station, port: int, at: int) -> Passed:
@@ -237,7 +249,11 @@ EVERY = 37
 @pytest.mark.parametrize("name", shipped())
 def test_every_device_that_is_listened_at_is_there(name):
     intent = intent_of(name)
-    there = {(one.namespace, device) for one in compile_intent(intent) for device, _ in one.indexes}
+    there = {
+        (operations.namespace, device)
+        for operations in compile_intent(intent)
+        for device, _ in operations.indexes
+    }
     for cell in cells_of(name)[::EVERY]:
         taps = {(tap.place, tap.device) for tap, _ in listening(intent, cell).taps}
         assert taps <= there, cell.id
@@ -249,8 +265,8 @@ def test_what_leaves_one_namespace_comes_into_the_next(name):
     """Between two namespaces a packet leaves by a device of one and comes in by the other's."""
     intent = intent_of(name)
     for cell in cells_of(name)[::EVERY]:
-        for there, back in listening(intent, cell).ways:
-            for way in (there, back):
+        for stations, back in listening(intent, cell).ways:
+            for way in (stations, back):
                 for left, right in pairwise(way):
                     if left.place != right.place:
                         assert (left.passing, right.passing) == ("out", "in"), cell.id
@@ -276,9 +292,11 @@ WAYS = [
 @pytest.mark.parametrize(("name", "cell", "there"), WAYS)
 def test_a_way_is_every_passing_of_a_device(name, cell, there):
     ((way, back),) = listening(intent_of(name), cell_of(name, cell)).ways
-    assert ", ".join(f"{one} {one.passing}" for one in way) == there
-    turned = [f"{one} {'in' if one.passing == 'out' else 'out'}" for one in reversed(way)]
-    assert [f"{one} {one.passing}" for one in back] == turned
+    assert ", ".join(f"{station} {station.passing}" for station in way) == there
+    turned = [
+        f"{station} {'in' if station.passing == 'out' else 'out'}" for station in reversed(way)
+    ]
+    assert [f"{station} {station.passing}" for station in back] == turned
 
 
 @pytest.mark.parametrize(
@@ -286,14 +304,14 @@ def test_a_way_is_every_passing_of_a_device(name, cell, there):
 )
 def test_an_icmp_error_that_is_the_expected_answer_is_followed_back(at_source, lost):
     case = read(next(path for path in CASES if path.stem == POD_TO_POD))
-    seen, _ = judged(case, taken(case))
-    first, second, third = (row.tap for row in seen.there[:3])
+    trace, _ = judged(case, taken(case))
+    first, second, third = (row.tap for row in trace.there[:3])
     directions = ((third, "in"), (second, "out"), (first, at_source))
     errors = tuple(Refused(tap, Frame(1, way, b"", 0), None, None) for tap, way in directions)
-    found = _lost_error(replace(seen, errors=errors), Conclusion("refused", "said"))
-    assert (found is not None) == lost
-    if found:
-        assert (found.last, found.missing, found.way) == (
+    conclusion = _lost_error(replace(trace, errors=errors), Conclusion("refused", "said"))
+    assert (conclusion is not None) == lost
+    if conclusion:
+        assert (conclusion.last, conclusion.missing, conclusion.way) == (
             Point(second, "out"),
             Point(first, None),
             "answer",

@@ -61,9 +61,9 @@ def test_packets_of_several_interfaces_are_in_the_order_of_time():
 
 @pytest.fixture(scope="module")
 def tshark():
-    found = shutil.which("tshark")
-    assert found, "there is no tshark: 'make develop' installs it, as tools/setup has it"
-    return found
+    program = shutil.which("tshark")
+    assert program, "there is no tshark: 'make develop' installs it, as tools/setup has it"
+    return program
 
 
 def test_tshark_reads_times_interfaces_directions_and_comments(tshark, tmp_path):

@@ -79,9 +79,9 @@ def test_a_name_that_no_file_can_have_is_wrong_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
-    said = capsys.readouterr().err  # Python 3.14 says that there is no such file
-    assert "too long" in said or "..." in said
-    assert len(said) < 600
+    err = capsys.readouterr().err  # Python 3.14 says that there is no such file
+    assert "too long" in err or "..." in err
+    assert len(err) < 600
 
 
 @pytest.mark.parametrize("seconds", ["nan", "NaN", "-nan", "inf", "0"])

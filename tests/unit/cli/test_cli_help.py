@@ -19,9 +19,9 @@ def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
     context = click.Context(group)
     for name in group.list_commands(context):
         yield (*path, name)
-        found = group.get_command(context, name)
-        if isinstance(found, click.Group):
-            yield from every(found, (*path, name))
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from every(command, (*path, name))
 
 
 def said(*words: str) -> str:
@@ -42,10 +42,10 @@ def test_every_help_is_whole_and_fits():
 def test_the_summary_of_a_command_is_the_first_sentence_of_its_help():
     context = click.Context(main_command)
     for name, summary in COMMANDS.items():
-        found = main_command.get_command(context, name)
-        assert found
-        assert found.name == name
-        assert found.get_short_help_str(limit=1000) == summary
+        command = main_command.get_command(context, name)
+        assert command
+        assert command.name == name
+        assert command.get_short_help_str(limit=1000) == summary
 
 
 @pytest.mark.room

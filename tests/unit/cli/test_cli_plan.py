@@ -83,9 +83,9 @@ def test_a_plan_with_unknown_steps_has_the_reason_and_exits_with_4(tmp_path, mon
     monkeypatch.setattr(api, "preview", refused)
     with pytest.raises(SystemExit) as ended:
         main(["plan", "overlay", "--provider", "netns"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert ended.value.code == 4
-    assert said.out.endswith(
+    assert output.out.endswith(
         "\nsteps: unknown, because 'lab up' would be refused: there is no bundle\n"
     )
-    assert "try: make one" in said.err
+    assert "try: make one" in output.err

@@ -30,53 +30,53 @@ def lab(name: str) -> tuple[Plan, Intent, Product]:
 
 
 def cell(name: str, identity: str) -> Cell:
-    found = lab(name)[2].find(identity)
-    assert found is not None, identity
-    return found
+    cell = lab(name)[2].find(identity)
+    assert cell is not None, identity
+    return cell
 
 
-def findings(name: str, seen: Seen, identity: str) -> tuple[Difference, ...]:
+def findings(name: str, facts: Seen, identity: str) -> tuple[Difference, ...]:
     """What is wrong on the path of a cell."""
-    return Explainer(lab(name)[1], seen).explain(flow_of(cell(name, identity))).findings
+    return Explainer(lab(name)[1], facts).explain(flow_of(cell(name, identity))).findings
 
 
-def broken(seen: Seen, node: str, **what: object) -> Seen:
-    return {**seen, node: replace(seen[node], **what)}  # type: ignore[arg-type]
+def broken(facts: Seen, node: str, **what: object) -> Seen:
+    return {**facts, node: replace(facts[node], **what)}  # type: ignore[arg-type]
 
 
-def with_link(seen: Seen, node: str, device: str, **what: object) -> Seen:
+def with_link(facts: Seen, node: str, device: str, **what: object) -> Seen:
     """The facts with one device of a node changed."""
-    there = seen[node].links
-    assert device in {one.name for one in there}, device
-    links = tuple(replace(one, **what) if one.name == device else one for one in there)  # type: ignore[arg-type]
-    return broken(seen, node, links=links)
+    cards = facts[node].links
+    assert device in {link.name for link in cards}, device
+    links = tuple(replace(link, **what) if link.name == device else link for link in cards)  # type: ignore[arg-type]
+    return broken(facts, node, links=links)
 
 
-def with_address(seen: Seen, node: str, device: str, *more: str) -> Seen:
+def with_address(facts: Seen, node: str, device: str, *more: str) -> Seen:
     """The facts with further addresses on one device of a node."""
-    (there,) = (one.addresses for one in seen[node].links if one.name == device)
-    return with_link(seen, node, device, addresses=(*there, *more))
+    (address,) = (link.addresses for link in facts[node].links if link.name == device)
+    return with_link(facts, node, device, addresses=(*address, *more))
 
 
-def down(seen: Seen, node: str, device: str) -> Seen:
-    return with_link(seen, node, device, up=False, carrier=False)
+def down(facts: Seen, node: str, device: str) -> Seen:
+    return with_link(facts, node, device, up=False, carrier=False)
 
 
-def without_routes(seen: Seen, node: str, *destinations: str) -> Seen:
-    kept = tuple(route for route in seen[node].routes if route.destination not in destinations)
-    assert len(seen[node].routes) - len(kept) == len(destinations)
-    return broken(seen, node, routes=kept)
+def without_routes(facts: Seen, node: str, *destinations: str) -> Seen:
+    kept = tuple(route for route in facts[node].routes if route.destination not in destinations)
+    assert len(facts[node].routes) - len(kept) == len(destinations)
+    return broken(facts, node, routes=kept)
 
 
 def whole(intent: Intent) -> dict[str, NodeFacts]:
-    found = {
+    facts = {
         machine.name: replace(seen(machine), switching=switching(intent, machine))
         for machine in intent.everything()
     }
     if intent.logical:
         central = intent.logical.central
-        found[central] = replace(found[central], databases=databases(intent))
-    return found
+        facts[central] = replace(facts[central], databases=databases(intent))
+    return facts
 
 
 def seen(machine: MachineIntent) -> NodeFacts:
@@ -112,7 +112,7 @@ def seen(machine: MachineIntent) -> NodeFacts:
         bridges=(bridge,) if bridge else (),
         tunnels=(tunnel,) if tunnel else (),
         routes=machine.routes,
-        neighbours=tuple(SeenNeighbour(one, "PERMANENT") for one in machine.neighbours),
+        neighbours=tuple(SeenNeighbour(neighbour, "PERMANENT") for neighbour in machine.neighbours),
         forwarding=machine.forwarding,
         proxies=machine.proxies,
         forwards=machine.forwards,
@@ -135,18 +135,18 @@ def inside(pod: Pod) -> PodFacts:
         name=pod.name,
         links=(link("eth0", "veth", pod.mac, (pod.address,), pod.mtu),),
         routes=(Route("default", "eth0", pod.gateway),),
-        neighbours=tuple(SeenNeighbour(one, "PERMANENT") for one in pod.neighbours),
+        neighbours=tuple(SeenNeighbour(neighbour, "PERMANENT") for neighbour in pod.neighbours),
         listening=(("tcp", 8080), ("udp", 8080), ("udp", 53)),
         resolver=pod.resolver,
     )
 
 
 def translations(machine: MachineIntent) -> Translations:
-    there = machine.translation
-    if there is None:
+    translation = machine.translation
+    if translation is None:
         return Translations("", (), (), marked=False)
     services = []
-    for service in there.services:
+    for service in translation.services:
         for port in service.ports:
             for protocol in port.protocols:
                 ends = (proxying.inside, service.address, port.port)
@@ -154,10 +154,12 @@ def translations(machine: MachineIntent) -> Translations:
                 for choose, address, number in (ends, outer):
                     if number is not None:
                         chosen = choose(service, machine.name)
-                        to = tuple(End(one.address, port.target_port) for one in chosen)
+                        to = tuple(End(backend.address, port.target_port) for backend in chosen)
                         services.append(Translated(protocol, address, number, to))
     kept = (
-        () if there.local_cidr is None else (Masquerade(there.local_cidr, there.not_masqueraded),)
+        ()
+        if translation.local_cidr is None
+        else (Masquerade(translation.local_cidr, translation.not_masqueraded),)
     )
     return Translations("lab", tuple(services), kept, marked=True)
 

@@ -268,11 +268,11 @@ def crashed(there: dict[str, Any]) -> None:
 def test_an_object_that_was_changed_is_named_with_what_it_concerns(
     change: Any, names: str, observed: str, mends: str, concerns: str
 ) -> None:
-    (found,) = differences(change)
-    assert found.object == names
-    assert found.observed.startswith(observed)
-    assert mends in found.mends
-    assert concerns in [str(concern) for _, concern in found.concerns]
+    (difference,) = differences(change)
+    assert difference.object == names
+    assert difference.observed.startswith(observed)
+    assert mends in difference.mends
+    assert concerns in [str(concern) for _, concern in difference.concerns]
 
 
 def test_a_node_comes_after_what_writes_its_annotations() -> None:
@@ -402,9 +402,9 @@ def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
     near, others = of_objects(way, differs, "m")
     assert (len(near), others) == (1, [])
     assert near[0][1].sentence.startswith(f"{differs[0].object}: ")
-    found = with_objects(way, findings, near, bracket)
-    assert [one.kind for one in found[:1]] == (
-        ["object-not-as-made"] if first else [one.kind for one in findings[:1]]
+    differences = with_objects(way, findings, near, bracket)
+    assert [difference.kind for difference in differences[:1]] == (
+        ["object-not-as-made"] if first else [difference.kind for difference in findings[:1]]
     )
 
 
@@ -412,7 +412,7 @@ def test_a_difference_that_the_path_does_not_need_is_shown_beside_it() -> None:
     every = (*SERVICE, *ON_POD, *ON_NODE, *PROXY)
     near, others = of_objects(path("worker2-p1", "master-p1"), every, "master")
     assert near == []
-    assert [one.hop for one in others] == [-1] * len(every)
+    assert [difference.hop for difference in others] == [-1] * len(every)
 
 
 OLD, NEW = "8e:ce:c7:68:69:63", "0e:11:22:33:44:55"
@@ -445,7 +445,7 @@ def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult
 
 @pytest.mark.room
 def test_in_a_run_a_changed_node_object_is_the_cause_and_not_the_neighbours_that_follow() -> None:
-    intent, seen, failed = failed_on_a_cluster()
+    intent, facts, failed = failed_on_a_cluster()
     observed, intended = (f'{{"VNI":4096,"VtepMAC":"{mac}"}}' for mac in (NEW, OLD))
     node = replace(
         of_state(ApiSubject("Node", "", "worker1"), observed, "kubectl patch", made=intended),
@@ -453,7 +453,7 @@ def test_in_a_run_a_changed_node_object_is_the_cause_and_not_the_neighbours_that
         values=(NEW, "worker1"),
         concerns=(("", MachineSubject("worker1")),),
     )
-    found = with_causes(failed, intent, lambda _: seen, lambda _: {"": [node]})
-    assert {one.finding and one.finding.object for one in found} == {"Node worker1"}
-    silent = with_causes(failed, intent, lambda _: seen, lambda _: {"": LabError("a", "b")})
-    assert {one.finding and one.finding.kind for one in silent} == {"stale-neighbour"}
+    results = with_causes(failed, intent, lambda _: facts, lambda _: {"": [node]})
+    assert {result.finding and result.finding.object for result in results} == {"Node worker1"}
+    silent = with_causes(failed, intent, lambda _: facts, lambda _: {"": LabError("a", "b")})
+    assert {result.finding and result.finding.kind for result in silent} == {"stale-neighbour"}

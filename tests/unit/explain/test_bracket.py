@@ -100,10 +100,10 @@ def test_places_are_ranked_by_their_distance_from_the_loss(
 
 
 def test_what_was_passed_is_a_cause_only_where_it_changes_packets() -> None:
-    found = find_bracket(captured("question-lost", THERE[1], THERE[2]), INTENT)
-    assert not found.allows(differs("worker1-p1"))
-    assert found.allows(differs("worker1-p1", SettingSubject("ipv4/ip_default_ttl"), "1"))
-    assert found.allows(differs("worker1-p1", seen="masquerade"))
+    bracket = find_bracket(captured("question-lost", THERE[1], THERE[2]), INTENT)
+    assert not bracket.allows(differs("worker1-p1"))
+    assert bracket.allows(differs("worker1-p1", SettingSubject("ipv4/ip_default_ttl"), "1"))
+    assert bracket.allows(differs("worker1-p1", seen="masquerade"))
     behind = find_bracket(captured("question-lost", THERE[0], THERE[0]), INTENT)
     assert not behind.allows(differs("win1-p1", seen="masquerade"))
 
@@ -148,21 +148,21 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         asked.append(tuple(places))
         return {name: [stray] for name in ("worker1", "win1") if name in places}
 
-    found = explain(
+    explanation = explain(
         [CELL],
         (),
         INTENT,
         Witnesses(
             lambda probes, _: {probe.key: replace(OUTCOME, key=probe.key) for probe in probes},
-            lambda scope: {name: one for name, one in whole(INTENT).items() if name in scope},
+            lambda scope: {name: facts for name, facts in whole(INTENT).items() if name in scope},
             lambda _: (),
             compare,
             lambda _: bracket,
         ),
     )
-    assert (found.finding.node if found.finding else None) == accused
+    assert (explanation.finding.node if explanation.finding else None) == accused
     if accused is None:
-        assert {one.node for one in found.elsewhere} == {"worker1", "win1"}
+        assert {difference.node for difference in explanation.elsewhere} == {"worker1", "win1"}
     else:
         assert asked == [(accused,)]
 
@@ -176,26 +176,26 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
     intent: Intent, kinds: list[str]
 ) -> None:
     asked = cell("overlay", "pod-service/worker1-p1/to-master-p1/udp-small")
-    there = whole(INTENT)
+    facts = whole(INTENT)
     pods = [
         replace(pod, listening=frozenset()) if pod.name == "master-p1" else pod
-        for pod in there["master"].pods or ()
+        for pod in facts["master"].pods or ()
     ]
-    there["master"] = replace(there["master"], pods=tuple(pods))
+    facts["master"] = replace(facts["master"], pods=tuple(pods))
     stray = of_state(XfrmSubject("policy", "dir out"), "block")
-    found = explain(
+    explanation = explain(
         [asked],
         (),
         intent,
         Witnesses(
             lambda probes, _: {probe.key: replace(OUTCOME, key=probe.key) for probe in probes},
-            lambda scope: {name: one for name, one in there.items() if name in scope},
+            lambda scope: {name: one for name, one in facts.items() if name in scope},
             lambda _: (),
             lambda places: {name: [stray] for name in places if name == "master-p1"},
             lambda _: Bracket("lost", 0, frozenset({"master-p1"}), before=("master", "worker1")),
         ),
     )
-    assert [finding.kind for finding in found.explained.findings] == kinds
+    assert [finding.kind for finding in explanation.explained.findings] == kinds
 
 
 def test_a_card_without_its_other_end_comes_after_that_end() -> None:
@@ -204,8 +204,8 @@ def test_a_card_without_its_other_end_comes_after_that_end() -> None:
     down = replace(
         differs("worker1", DeviceSubject("veth1"), "not up"), kind="link-down", attribute="up"
     )
-    for one in (dark, replace(dark, kind="link-down")):
-        assert min([one, down], key=lambda one: order(one, PATH, bracket)) == down
+    for difference in (dark, replace(dark, kind="link-down")):
+        assert min([difference, down], key=lambda one: order(one, PATH, bracket)) == down
 
 
 def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> None:
@@ -214,22 +214,25 @@ def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> N
         differs("master", ApiSubject("Deployment", "", "coredns")), kind="dns-scaled-down", hop=0
     )
     refused = replace(differs("worker1", ServiceSubject("kube-dns")), kind="service-missing", hop=2)
-    assert [_rank(one, PATH, bracket) for one in (scaled, refused)] == [AT, AT]
+    assert [_rank(difference, PATH, bracket) for difference in (scaled, refused)] == [AT, AT]
     assert _rank(replace(scaled, hop=-1), PATH, bracket) == BEYOND
 
 
 def test_of_what_was_passed_the_last_place_comes_first() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker2"}), before=("worker2-p1", "worker1"))
     far, near = (at_place(place, RouteSubject("default")) for place in ("worker1", "worker2-p1"))
-    assert sorted([far, near], key=lambda one: order(one, PATH, bracket)) == [near, far]
+    assert sorted([far, near], key=lambda difference: order(difference, PATH, bracket)) == [
+        near,
+        far,
+    ]
 
 
 def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1", "worker1-p1"}))
     for place, first in (("worker1-p1", "queue"), ("worker1", "table")):  # TCP in VXLAN, on UDP
-        one = at_place(place, TableSubject("ip", "x"), "udp drop")
+        difference = at_place(place, TableSubject("ip", "x"), "udp drop")
         other = at_place(place, QueueSubject("queue", "root", "eth0"), "tbf")
-        found = min([one, other], key=lambda one: order(one, PATH, bracket))
+        found = min([difference, other], key=lambda one: order(one, PATH, bracket))
         assert found.object.startswith(first)
 
 
@@ -242,10 +245,10 @@ def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
             at_place("worker1-p1", RouteSubject(one))
             for one in ("default", "10.9.9.9", wide, target)
         ),
-        key=lambda one: order(one, PATH, bracket),
+        key=lambda difference: order(difference, PATH, bracket),
     )
     routes = ["route to " + one for one in (target, wide, "default", "10.9.9.9")]
-    assert [one.object for one in ordered] == routes
+    assert [difference.object for difference in ordered] == routes
 
 
 def test_a_set_that_no_rule_uses_is_no_cause() -> None:
@@ -278,7 +281,7 @@ def test_chain_at_a_hook_that_the_probe_does_not_pass_comes_last(
         f"type filter hook {hook} priority 0; policy drop;",
     )
     other = differs(place, DeviceSubject("worker1-p1"), "without ARP")
-    first = min([chain, other], key=lambda one: order(one, path, bracket))
+    first = min([chain, other], key=lambda difference: order(difference, path, bracket))
     assert (first == chain) == passed
 
 
@@ -286,5 +289,5 @@ def test_path_mtu_that_is_still_known_is_named_after_what_limits_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1"}), frozenset({"win1"}))
     cached = differs("worker1", CachedMtuSubject(552), "learned from ICMP errors")
     device = differs("win1", DeviceSubject("veth1"), "552")
-    ordered = sorted([cached, device], key=lambda one: order(one, PATH, bracket))
+    ordered = sorted([cached, device], key=lambda difference: order(difference, PATH, bracket))
     assert ordered == [device, cached]

@@ -41,8 +41,8 @@ def results(verdict: Verdict = "fail") -> list[CellResult]:
     made = []
     for cell in next(grid for grid in MATRIX.grids if grid.family == "pod-pod").cells():
         hit = "worker1" in {cell.source.node, cell.target.node} and cell.relation == "other-node"
-        found: Verdict = verdict if hit else "pass"
-        made.append(CellResult(cell, expect(cell, ()), found, "", (OUTCOME,), False, ""))
+        text: Verdict = verdict if hit else "pass"
+        made.append(CellResult(cell, expect(cell, ()), text, "", (OUTCOME,), False, ""))
     return made
 
 
@@ -59,16 +59,16 @@ class Looker:
 
 
 def test_every_failure_has_the_cause_and_nothing_else_has() -> None:
-    seen = whole(INTENT)
-    (tunnel,) = seen["worker1"].tunnels
-    seen["worker1"] = replace(seen["worker1"], tunnels=(replace(tunnel, vni=1),))
-    look = Looker(seen)
+    facts = whole(INTENT)
+    (tunnel,) = facts["worker1"].tunnels
+    facts["worker1"] = replace(facts["worker1"], tunnels=(replace(tunnel, vni=1),))
+    look = Looker(facts)
     found = with_causes(results(), INTENT, look)
     assert len(look.asked) == 1
-    for one in found:
-        assert (one.finding is not None) == (one.verdict == "fail"), one.cell.id
-        if one.finding:
-            assert (one.finding.kind, one.finding.node) == ("wrong-vni", "worker1")
+    for result in found:
+        assert (result.finding is not None) == (result.verdict == "fail"), result.cell.id
+        if result.finding:
+            assert (result.finding.kind, result.finding.node) == ("wrong-vni", "worker1")
 
 
 @pytest.mark.parametrize("verdict", ["known-limit", "probe-error", "unexpected-pass"])
@@ -92,7 +92,7 @@ STRAY = of_state(TableSubject("ip", "mine"), "chain c", "nft delete", made="no s
 
 
 def placed(
-    there: Sequence[CellResult],
+    results: Sequence[CellResult],
     compare: Mapping[str, Sequence[Difference]],
     bracket: Bracket | None,
     seconds: float = 0.0,
@@ -105,18 +105,18 @@ def placed(
         return bracket
 
     clock = lambda: len(followed) * seconds  # noqa: E731
-    return with_places(there, INTENT, lambda _: compare, follow, clock, 4.0), followed
+    return with_places(results, INTENT, lambda _: compare, follow, clock, 4.0), followed
 
 
 def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pass_it() -> None:
     at = Bracket("lost", 0, frozenset({"worker1"}))
     found, followed = placed(results(), {"worker1": [STRAY], "win1": [STRAY]}, at)
-    assert [one.protocol for one in followed] == ["tcp", "udp"]
-    for one in found:
-        assert (one.finding is not None) == (one.verdict == "fail"), one.cell.id
-        if one.finding:
-            assert (one.finding.kind, one.finding.place) == ("not-as-made", "worker1")
-            assert one.finding.mends == "nft delete"
+    assert [cell.protocol for cell in followed] == ["tcp", "udp"]
+    for result in found:
+        assert (result.finding is not None) == (result.verdict == "fail"), result.cell.id
+        if result.finding:
+            assert (result.finding.kind, result.finding.place) == ("not-as-made", "worker1")
+            assert result.finding.mends == "nft delete"
 
 
 def test_each_place_of_what_is_followed_is_compared_once() -> None:
@@ -127,11 +127,11 @@ def test_each_place_of_what_is_followed_is_compared_once() -> None:
         return {"worker1": [STRAY]}
 
     found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0, 4.0)
-    assert all(one.finding for one in found if one.verdict == "fail")
+    assert all(result.finding for result in found if result.verdict == "fail")
     assert len(asked) == len({*asked})
-    failed = [one.cell for one in found if one.verdict == "fail"]
+    failed = [result.cell for result in found if result.verdict == "fail"]
     passed = {
-        hop.place for one in failed for path in walk(INTENT, flow_of(one)) for hop in path.hops
+        hop.place for cell in failed for path in walk(INTENT, flow_of(cell)) for hop in path.hops
     }
     assert {*asked} < passed
 
@@ -145,9 +145,11 @@ def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points()
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
     there = results()
     found, followed = placed(there, {"win1": [STRAY]}, at)
-    failed = [one for one in found if one.verdict == "fail"]
-    assert {one.finding and one.finding.observed for one in failed} == {"last seen at cni0"}
-    ends = {(*group(one.cell), one.cell.protocol) for one in failed}
+    failed = [result for result in found if result.verdict == "fail"]
+    assert {result.finding and result.finding.observed for result in failed} == {
+        "last seen at cni0"
+    }
+    ends = {(*group(result.cell), result.cell.protocol) for result in failed}
     assert len(followed) == len(ends)
 
 
@@ -155,16 +157,16 @@ def test_cells_that_pass_the_two_points_get_them_too() -> None:
     leaves, arrives = Point(Tap("worker1", "eth0"), "out"), Point(Tap("master", "eth0"), "in")
     at = Bracket("lost", 0, frozenset({"worker1", "master"}), last=leaves, missing=arrives)
     found, followed = placed(results(), {}, at)
-    pairs = [{one.source.node, one.target.node} for one in followed]
+    pairs = [{cell.source.node, cell.target.node} for cell in followed]
     assert pairs.count({"worker1", "master"}) == 2  # one of each protocol, for both directions
-    assert all(one.finding for one in found if one.verdict == "fail")
+    assert all(result.finding for result in found if result.verdict == "fail")
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(9.0, []), (1.9, ["tcp"])])
 def test_no_more_are_followed_than_there_is_time_for(seconds: float, more: list[str]) -> None:
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
     _, followed = placed(results(), {}, at, seconds=seconds)
-    assert [one.protocol for one in followed] == ["tcp", "udp", *more]  # one of each at least
+    assert [cell.protocol for cell in followed] == ["tcp", "udp", *more]  # one of each at least
 
 
 def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
@@ -179,9 +181,9 @@ def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
     backend = next(hop.place for hop in paths[-1].hops if hop.place not in first)
     failed = CellResult(cell, expect(cell, ()), "fail", "", (OUTCOME,), False, "")
     at = Bracket("lost", len(paths) - 1, frozenset({backend}))
-    ((one,), _) = placed([failed], {backend: [STRAY]}, at)
-    assert one.finding is not None
-    assert one.finding.place == backend
+    ((result,), _) = placed([failed], {backend: [STRAY]}, at)
+    assert result.finding is not None
+    assert result.finding.place == backend
 
 
 def test_a_lab_that_cannot_be_compared_gets_the_place_of_the_loss() -> None:
@@ -191,7 +193,7 @@ def test_a_lab_that_cannot_be_compared_gets_the_place_of_the_loss() -> None:
 
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
     found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0, 4.0)
-    assert {one.finding.kind for one in found if one.finding} == {"lost-here"}
+    assert {result.finding.kind for result in found if result.finding} == {"lost-here"}
 
 
 def test_a_machine_that_hangs_does_not_hold_a_run(
@@ -204,7 +206,7 @@ def test_a_machine_that_hangs_does_not_hold_a_run(
     assert session._placed(there, cast("session.LabView", view), 0.1, "overlay") == there
     assert time.monotonic() - begun < 10
     hangs.set()
-    left = sum(one.verdict == "fail" for one in there) - 1
+    left = sum(result.verdict == "fail" for result in there) - 1
     assert f"no time to follow {left} failures" in capsys.readouterr().err
 
 
@@ -214,8 +216,8 @@ def test_cells_that_passed_where_some_packets_are_dropped_are_marginal() -> None
     for observed, marginal in (("limit rate over 50/second drop", True), ("drop", False)):
         stray = of_state(TableSubject("ip", "mine"), observed)
         found = with_marginal(placed(there, {"worker1": [stray]}, at)[0], INTENT)
-        passed = [one for one in found if one.verdict == "pass"]
+        passed = [result for result in found if result.verdict == "pass"]
         for one in passed:
             places = {hop.place for path in walk(INTENT, flow_of(one.cell)) for hop in path.hops}
             assert (one.finding is not None) == (marginal and "worker1" in places), one.cell.id
-        assert any(one.finding for one in passed) == marginal
+        assert any(result.finding for result in passed) == marginal

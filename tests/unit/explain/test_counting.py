@@ -25,10 +25,10 @@ SILENT = BrokenError("looking at 'win1'", "no answer")
 
 def counted(machines: Counts) -> Mapping[str, NodeFacts | LabError]:
     return {
-        name: said
-        if isinstance(said, LabError)
-        else NodeFacts("linux", "", counters=tuple(Counter(*one) for one in said.items()))
-        for name, said in machines.items()
+        name: machine
+        if isinstance(machine, LabError)
+        else NodeFacts("linux", "", counters=tuple(Counter(*one) for one in machine.items()))
+        for name, machine in machines.items()
     }
 
 
@@ -63,38 +63,41 @@ def test_no_loss_is_reported_for(before: Counts, after: Counts) -> None:
 def test_what_was_sent_and_never_heard_was_lost_between_two_cards() -> None:
     before = counted({"worker1": {SENT: 10}, "win1": {GOT: 500}})
     after = counted({"worker1": {SENT: 16}, "win1": {GOT: 500}})
-    (found,) = lost(PATH, before, after)
-    assert (found.kind, found.node, found.fault) == ("lost-between", "win1", "")
-    assert (found.hop, found.node) == CARDS[1]
-    assert found.observed == "6 packets sent by eth0 of worker1, none arrived"
-    assert found.intended == "as many as were sent"
-    assert found.shows == "ip -statistics link show dev eth0"
+    (difference,) = lost(PATH, before, after)
+    assert (difference.kind, difference.node, difference.fault) == ("lost-between", "win1", "")
+    assert (difference.hop, difference.node) == CARDS[1]
+    assert difference.observed == "6 packets sent by eth0 of worker1, none arrived"
+    assert difference.intended == "as many as were sent"
+    assert difference.shows == "ip -statistics link show dev eth0"
 
 
 def test_three_packets_that_never_arrived_are_a_loss() -> None:
     before = counted({"worker1": {SENT: 10}, "win1": {GOT: 500}})
-    (found,) = lost(PATH, before, counted({"worker1": {SENT: 13}, "win1": {GOT: 500}}))
-    assert found.kind == "lost-between"
+    (difference,) = lost(PATH, before, counted({"worker1": {SENT: 13}, "win1": {GOT: 500}}))
+    assert difference.kind == "lost-between"
 
 
 def test_the_way_back_is_looked_at_too() -> None:
     before = counted({"worker1": {SENT: 10, GOT: 7}, "win1": {SENT: 3, GOT: 500}})
     after = counted({"worker1": {SENT: 16, GOT: 7}, "win1": {SENT: 9, GOT: 506}})
-    (found,) = lost(PATH, before, after)
-    assert (found.hop, found.node) == CARDS[3] == (CARDS[3][0], "worker1")
-    assert "sent by eth0 of win1" in found.observed
+    (difference,) = lost(PATH, before, after)
+    assert (difference.hop, difference.node) == CARDS[3] == (CARDS[3][0], "worker1")
+    assert "sent by eth0 of win1" in difference.observed
 
 
 @pytest.mark.parametrize("name", [DROPPED, "eth0 sent errors"])
 def test_a_dropping_device_on_the_path_is_reported_once(name: str) -> None:
     before, after = counted({"worker1": {name: 1}}), counted({"worker1": {name: 8}})
-    (found,) = lost(PATH, before, after)
-    assert (found.kind, found.hop, found.node) == ("packets-dropped", *CARDS[0])
-    assert found.observed == f"{name} 7 while it was asked"
-    assert found.intended == "no drops"
+    (difference,) = lost(PATH, before, after)
+    assert (difference.kind, difference.hop, difference.node) == ("packets-dropped", *CARDS[0])
+    assert difference.observed == f"{name} 7 while it was asked"
+    assert difference.intended == "no drops"
 
 
 def test_what_drops_comes_before_what_is_only_missing() -> None:
     before = counted({"worker1": {SENT: 0}, "win1": {GOT: 0, DROPPED: 0}})
     after = counted({"worker1": {SENT: 6}, "win1": {GOT: 0, DROPPED: 6}})
-    assert [one.kind for one in lost(PATH, before, after)] == ["packets-dropped", "lost-between"]
+    assert [difference.kind for difference in lost(PATH, before, after)] == [
+        "packets-dropped",
+        "lost-between",
+    ]

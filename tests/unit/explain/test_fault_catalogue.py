@@ -87,8 +87,8 @@ def test_of_namespaces_faults_of_clusters_are_refused_with_what_they_need() -> N
 def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) -> None:
     for name, fault in FAULTS.items():
         lab = intent_of(kind) if of_clusters(fault) else bare_intent_of(kind)
-        there = {machine.name for machine in lab.everything()}
-        there |= {pod.name for machine in lab.machines for pod in machine.pods}
+        names = {machine.name for machine in lab.everything()}
+        names |= {pod.name for machine in lab.machines for pod in machine.pods}
         for site in registry.sites(fault, lab):
             assert bool(site.peers) == (fault.peer is not None), name
             assert site.node not in site.peers, name
@@ -96,7 +96,7 @@ def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) 
                 change = fault.change(lab, site.node, peer)
                 assert change.do, name
                 assert change.undo, name
-                assert {one.place for one in (*change.do, *change.undo)} <= there, name
+                assert {command.place for command in (*change.do, *change.undo)} <= names, name
 
 
 def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() -> None:
@@ -124,7 +124,7 @@ def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
         fault.name: [site for site in registry.sites(fault, lab) if site.node in names]
         for fault in FAULTS.values()
     }
-    broken = [name for name, there in sites.items() if there]
+    broken = [name for name, sites in sites.items() if sites]
     assert {"node-link-down", "wrong-vni"} <= set(broken)
     for name in broken:
         assert {site.node for site in sites[name]} == names
@@ -137,7 +137,7 @@ def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
 def test_a_hypervisors_tunnel_is_put_back_with_all_that_hangs_on_it() -> None:
     lab = bare_intent_of("kubeinit")
     undo = FAULTS["wrong-vni"].change(lab, "hypervisor-02", "").undo
-    lines = [one.line for one in undo]
+    lines = [command.line for command in undo]
     assert "ip link set dev vxlan-nodes master br-nodes" in lines
     entries = [line for line in lines if line.startswith("bridge fdb")]
     assert len(entries) == len(lab.machine("hypervisor-02").forwarding)
@@ -260,7 +260,7 @@ def test_fault_with_figures_has_them_in_its_commands_title_and_question(
     name = registry.plain_name(fault.name)
     change = fault.change(bare_intent_of("overlay"), "worker1", "")
     plain = FAULTS[name].change(bare_intent_of("overlay"), "worker1", "")
-    assert any(does in one.line for one in change.do)
+    assert any(does in command.line for command in change.do)
     assert change.undo == plain.undo, "what removes it needs no figures"
     assert title in fault.title
     assert (

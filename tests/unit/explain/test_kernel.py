@@ -150,14 +150,18 @@ def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first(
         deviation(TableSubject(*one)) for one in (("ip", "stray"), ("ip", "mark"), ("inet", "f"))
     )
     path = walk(lab("overlay")[1], Flow("worker1-p1", "10.244.1.5", 8080, "tcp"))[0]
-    ordered = sorted([stray, marks, drops], key=lambda one: order(one, path, bracket))
+    ordered = sorted([stray, marks, drops], key=lambda difference: order(difference, path, bracket))
     assert ordered == [drops, marks, stray]
     assert bracket.heard(stray) == UNHEARD
     elsewhere = replace(bracket, at=frozenset({"win1"}))
-    assert [elsewhere.rank(one) for one in (drops, marks, stray)] == [AT, BEYOND, BEYOND]
+    assert [elsewhere.rank(difference) for difference in (drops, marks, stray)] == [
+        AT,
+        BEYOND,
+        BEYOND,
+    ]
     assert elsewhere.dropping() == {"worker1"}
     unchanged = replace(bracket, change=None)
-    assert [unchanged.heard(one) for one in (drops, marks)] == [0, UNHEARD]
+    assert [unchanged.heard(difference) for difference in (drops, marks)] == [0, UNHEARD]
     assert bracket.dropped()[0].startswith("worker1: table inet f chain c dropped it")
 
 
@@ -196,9 +200,9 @@ def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_trans
     cell = matrix.find("pod-service/worker1-p1/to-win1-p1/tcp-small")
     assert cell is not None
     asked = route_questions(listening(intent, cell).ways)
-    back = next(one for one in asked["win1"] if one.answer)
+    back = next(question for question in asked["win1"] if question.answer)
     assert (back.arrives, back.leaves) == ("cni0", "flannel.4096")
-    assert not [one for one in asked["worker1"] if one.target == cell.target.address]
+    assert not [question for question in asked["worker1"] if question.target == cell.target.address]
     (first,) = asked["worker1-p1"]
     assert (first.arrives, first.leaves, first.target) == ("", "eth0", cell.target.address)
 

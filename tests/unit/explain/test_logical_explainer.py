@@ -25,68 +25,71 @@ FROM_MASTER = "pod-service/master-p1/to-win1-p1/tcp-small"
 DNS = "dns/worker1-p1/to-master-p1/udp-small"
 
 
-def switching(seen: Seen, node: str, change: Callable[[Switching], Switching]) -> Seen:
-    there = seen[node].switching
-    assert there is not None
-    return broken(seen, node, switching=change(there))
+def switching(facts: Seen, node: str, change: Callable[[Switching], Switching]) -> Seen:
+    switching = facts[node].switching
+    assert switching is not None
+    return broken(facts, node, switching=change(switching))
 
 
-def databases(seen: Seen, change: Callable[[Databases], Databases]) -> Seen:
-    there = seen["master"].databases
-    assert there is not None
-    return broken(seen, "master", databases=change(there))
+def databases(facts: Seen, change: Callable[[Databases], Databases]) -> Seen:
+    databases = facts["master"].databases
+    assert databases is not None
+    return broken(facts, "master", databases=change(databases))
 
 
-def switch(seen: Seen, name: str, change: Callable[[SeenSwitch], SeenSwitch]) -> Seen:
+def switch(facts: Seen, name: str, change: Callable[[SeenSwitch], SeenSwitch]) -> Seen:
     return databases(
-        seen,
-        lambda there: replace(
-            there,
-            switches=tuple(change(one) if one.name == name else one for one in there.switches),
-        ),
-    )
-
-
-def balanced(seen: Seen, name: str, *backends: End) -> Seen:
-    """With other backends of the Service to win1-p1 on a switch; with none, unknown to it."""
-
-    def changed(there: SeenSwitch) -> SeenSwitch:
-        found = [
-            replace(one, backends=backends) if one.address == "10.96.0.26" else one
-            for one in there.balanced
-            if backends or one.address != "10.96.0.26"
-        ]
-        return replace(there, balanced=tuple(found))
-
-    return switch(seen, name, changed)
-
-
-def stale(seen: Seen, *only: str) -> Seen:
-    """With another backend of the Service to win1-p1, on some switches or on all."""
-    for one in only or ("master", "worker1", "worker2", "win1", "win2"):
-        seen = balanced(seen, one, End("10.0.4.254", 8080))
-    return seen
-
-
-def flow_that_drops(seen: Seen, node: str) -> Seen:
-    rule = Barrier(FlowsSubject("br-ex"), "udp,tp_dst=6081 actions=drop", "udp", (6081, 6081))
-    return switching(seen, node, lambda there: replace(there, flows=(rule,)))
-
-
-def unplugged(seen: Seen, device: str) -> Seen:
-    return switching(
-        seen,
-        "win1",
-        lambda there: replace(
-            there,
-            ports=tuple(
-                replace(port, logical="") if port.name == device else port for port in there.ports
+        facts,
+        lambda databases: replace(
+            databases,
+            switches=tuple(
+                change(switch) if switch.name == name else switch for switch in databases.switches
             ),
         ),
     )
 
 
-def list_that_drops(seen: Seen, node: str) -> Seen:
+def balanced(facts: Seen, name: str, *backends: End) -> Seen:
+    """With other backends of the Service to win1-p1 on a switch; with none, unknown to it."""
+
+    def changed(switch: SeenSwitch) -> SeenSwitch:
+        services = [
+            replace(service, backends=backends) if service.address == "10.96.0.26" else service
+            for service in switch.balanced
+            if backends or service.address != "10.96.0.26"
+        ]
+        return replace(switch, balanced=tuple(services))
+
+    return switch(facts, name, changed)
+
+
+def stale(facts: Seen, *only: str) -> Seen:
+    """With another backend of the Service to win1-p1, on some switches or on all."""
+    for one in only or ("master", "worker1", "worker2", "win1", "win2"):
+        facts = balanced(facts, one, End("10.0.4.254", 8080))
+    return facts
+
+
+def flow_that_drops(facts: Seen, node: str) -> Seen:
+    rule = Barrier(FlowsSubject("br-ex"), "udp,tp_dst=6081 actions=drop", "udp", (6081, 6081))
+    return switching(facts, node, lambda switching: replace(switching, flows=(rule,)))
+
+
+def unplugged(facts: Seen, device: str) -> Seen:
+    return switching(
+        facts,
+        "win1",
+        lambda switching: replace(
+            switching,
+            ports=tuple(
+                replace(port, logical="") if port.name == device else port
+                for port in switching.ports
+            ),
+        ),
+    )
+
+
+def list_that_drops(facts: Seen, node: str) -> Seen:
     rule = Barrier(
         LogicalSubject("access control list", "worker1"),
         "drop",
@@ -94,32 +97,33 @@ def list_that_drops(seen: Seen, node: str) -> Seen:
         (53, 53),
         ("10.96.0.10/32",),
     )
-    return switch(seen, node, lambda there: replace(there, barriers=(rule,)))
+    return switch(facts, node, lambda switch: replace(switch, barriers=(rule,)))
 
 
-def elsewhere(seen: Seen, node: str) -> Seen:
+def elsewhere(facts: Seen, node: str) -> Seen:
     """The node has told another address for its end of tunnels."""
     lost = databases(
-        seen, lambda there: replace(there, chassis={**there.chassis, node: "10.20.0.99"})
+        facts,
+        lambda databases: replace(databases, chassis={**databases.chassis, node: "10.20.0.99"}),
     )
     return no_tunnel_to_win1(lost)
 
 
-def no_tunnel_to_win1(seen: Seen) -> Seen:
+def no_tunnel_to_win1(facts: Seen) -> Seen:
     return switching(
-        seen,
+        facts,
         "worker1",
-        lambda there: replace(
-            there, ports=tuple(port for port in there.ports if port.remote != "10.20.0.13")
+        lambda switching: replace(
+            switching, ports=tuple(port for port in switching.ports if port.remote != "10.20.0.13")
         ),
     )
 
 
-def without_chassis(seen: Seen, node: str) -> Seen:
+def without_chassis(facts: Seen, node: str) -> Seen:
     return databases(
-        seen,
-        lambda there: replace(
-            there, chassis={key: one for key, one in there.chassis.items() if key != node}
+        facts,
+        lambda databases: replace(
+            databases, chassis={key: one for key, one in databases.chassis.items() if key != node}
         ),
     )
 
@@ -130,7 +134,7 @@ CASES = [
      (OTHER_SERVICE, PODS)),
     (lambda seen: stale(seen, "worker1"), "balancer-stale", "service-backend-stale", "worker1",
      (SERVICE, NODE_PORT), (FROM_MASTER,)),
-    (lambda seen: switch(seen, "worker1", lambda one: replace(one, balanced=())),
+    (lambda seen: switch(seen, "worker1", lambda switch: replace(switch, balanced=())),
      "balancers-missing", "service-rules-missing", "worker1", (SERVICE, NODE_PORT), (PODS,)),
     (lambda seen: balanced(seen, "worker1"), "balancer-missing", "", "worker1", (SERVICE,),
      (FROM_MASTER, OTHER_SERVICE, PODS)),
@@ -145,10 +149,10 @@ CASES = [
      "worker1", (DNS,), (PODS, SERVICE)),
     (lambda seen: elsewhere(seen, "win1"), "tunnel-local", "", "win1", (PODS,), (ON_NODE,)),
     (lambda seen: without_chassis(seen, "win1"), "tunnel-local", "", "win1", (PODS,), (ON_NODE,)),
-    (lambda seen: switch(seen, "win1", lambda one: replace(one, ports={})), "logical-port", "",
-     "win1", (PODS,), (ON_NODE,)),
-    (lambda seen: databases(seen, lambda one: replace(one, routes={})), "logical-route", "",
-     "worker1", (OUTSIDE,), (PODS,)),
+    (lambda seen: switch(seen, "win1", lambda switch: replace(switch, ports={})), "logical-port",
+     "", "win1", (PODS,), (ON_NODE,)),
+    (lambda seen: databases(seen, lambda databases: replace(databases, routes={})),
+     "logical-route", "", "worker1", (OUTSIDE,), (PODS,)),
 ]  # fmt: skip
 
 
@@ -166,24 +170,26 @@ def test_a_difference_is_reported_for_the_packets_that_meet_it(  # noqa: PLR0913
     others: tuple[str, ...],
 ) -> None:
     _, intent, _ = lab("ovn")
-    seen = harm(whole(intent))
+    facts = harm(whole(intent))
     for name in those:
-        found = findings("ovn", seen, name)
-        assert [(one.kind, one.fault, one.node) for one in found][:1] == [(kind, fault, node)], name
-        assert found[0].hop >= 0
+        differences = findings("ovn", facts, name)
+        assert [(difference.kind, difference.fault, difference.node) for difference in differences][
+            :1
+        ] == [(kind, fault, node)], name
+        assert differences[0].hop >= 0
     for name in others:
-        assert findings("ovn", seen, name) == (), name
+        assert findings("ovn", facts, name) == (), name
 
 
 def test_a_difference_in_the_databases_is_shown_and_fixed_on_their_machine() -> None:
     _, intent, _ = lab("ovn")
-    (found, *_) = findings("ovn", stale(whole(intent), "worker1"), SERVICE)
-    assert found.place == "master"
-    assert found.shown_by("ovn") == (
+    (difference, *_) = findings("ovn", stale(whole(intent), "worker1"), SERVICE)
+    assert difference.place == "master"
+    assert difference.shown_by("ovn") == (
         "lab exec ovn master -- ovn-nbctl --no-leader-only --columns=name,vips find Load_Balancer "
         "name=to-win1-p1/tcp"
     )
-    assert found.fixed_by("ovn").startswith("lab exec ovn master -- sh -c ")
+    assert difference.fixed_by("ovn").startswith("lab exec ovn master -- sh -c ")
 
 
 def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:

@@ -15,26 +15,26 @@ MARK = {"meta": {"key": "mark"}}
 
 
 def test_the_route_of_the_lowest_metric_counts() -> None:
-    found = linux.routes(
+    routes = linux.routes(
         [
             {"dst": "default", "gateway": "198.18.0.1", "dev": "mgmt0", "metric": 5000},
             {"dst": "default", "gateway": "10.9.176.1", "dev": "eth0", "metric": 100},
             {"dst": "default", "gateway": "192.0.2.1", "dev": "eth1", "metric": 100},
         ]
     )
-    assert found == (Route("default", "eth0", "10.9.176.1"),)
+    assert routes == (Route("default", "eth0", "10.9.176.1"),)
 
 
 def test_a_route_whose_device_is_down_is_marked() -> None:
-    (found,) = linux.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
-    assert found.device == "eth0 (down)"
+    (route,) = linux.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
+    assert route.device == "eth0 (down)"
 
 
 def test_a_link_without_carrier_is_up_and_carries_nothing() -> None:
-    (found,) = linux.links(
+    (link,) = linux.links(
         [{"ifname": "eth0", "flags": ["UP", "NO-CARRIER"], "operstate": "DOWN", "mtu": 1500}]
     )
-    assert (found.up, found.carrier) == (True, False)
+    assert (link.up, link.carrier) == (True, False)
 
 
 def test_a_learning_tunnel_is_reported() -> None:
@@ -96,12 +96,12 @@ def test_the_script_asks_less_of_a_namespace_and_least_of_a_pod() -> None:
 
 
 def test_answers_are_parted_and_each_has_its_own_trouble() -> None:
-    said = "noise\n@@@ one\n[1]\n\n@@@= 0\n\n@@@ two\n@@@= absent nft\n\n@@@ three\nhalf\n@@@ end\n"
-    found = answers(said, "\n@@@ one\na warning\n")
-    assert found["one"].text == "[1]"
-    assert not found["one"].trouble
-    assert found["two"].trouble == "there is no 'nft'"
-    assert found["three"].trouble == "it was cut off"
+    text = "noise\n@@@ one\n[1]\n\n@@@= 0\n\n@@@ two\n@@@= absent nft\n\n@@@ three\nhalf\n@@@ end\n"
+    replies = answers(text, "\n@@@ one\na warning\n")
+    assert replies["one"].text == "[1]"
+    assert not replies["one"].trouble
+    assert replies["two"].trouble == "there is no 'nft'"
+    assert replies["three"].trouble == "it was cut off"
 
 
 COMPUTER = """

@@ -41,8 +41,11 @@ def test_a_node_as_intended_shows_no_difference() -> None:
 def test_the_difference_is_the_first_finding(way) -> None:
     found = differences(WORKER, changed(way["changes"]))
     expected = [(way["kind"], way["object"])] if way["kind"] else []
-    assert [(one.kind, one.object) for one in found][:1] == expected
-    assert all(one.node == "worker1" and one.shows and one.mends for one in found)
+    assert [(difference.kind, difference.object) for difference in found][:1] == expected
+    assert all(
+        difference.node == "worker1" and difference.shows and difference.mends
+        for difference in found
+    )
 
 
 def test_a_card_that_is_down_hides_what_depends_on_it() -> None:
@@ -121,7 +124,7 @@ def test_a_question_that_failed_is_no_difference(name: str) -> None:
     end = WORKER1.index("\n@@@= ", start)
     seen = facts(f"{WORKER1[:start]}@@@ {name}\n\n@@@= 137{WORKER1[end + 7 :]}", "")
     assert differences(WORKER, seen) == ()
-    assert [one.part for one in seen.unread] == [name]
+    assert [unread.part for unread in seen.unread] == [name]
 
 
 def test_names_and_macs_that_kubernetes_chose_are_no_difference() -> None:
@@ -136,7 +139,7 @@ def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
     own = replace(HEALTHY.tunnels[0], mac=chosen)
     bound = with_chosen_macs(whole, {"worker1": replace(HEALTHY, tunnels=(own,))})
     for machine in bound.machines:
-        macs = {one.remote: one.mac for one in machine.forwarding}
+        macs = {entry.remote: entry.mac for entry in machine.forwarding}
         if machine.name != "worker1" and machine.tunnel:
             assert macs["10.9.176.11"] == chosen
     assert bound.machine("worker1").tunnel.mac == chosen
@@ -146,9 +149,9 @@ def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
 def test_entries_with_a_peers_old_mac_are_reported() -> None:
     whole = intent("overlay")
     peer = replace(HEALTHY.tunnels[0], mac="7a:00:00:00:00:03")
-    there = {"worker1": HEALTHY, "worker2": NodeFacts("linux", "", tunnels=(peer,))}
-    found = compare_lab(whole, there, by="kubernetes")
-    kinds = {one.kind for one in found if one.node == "worker1"}
+    facts = {"worker1": HEALTHY, "worker2": NodeFacts("linux", "", tunnels=(peer,))}
+    differences = compare_lab(whole, facts, by="kubernetes")
+    kinds = {difference.kind for difference in differences if difference.node == "worker1"}
     assert kinds == {"stale-neighbour", "entry-missing"}
 
 
@@ -195,24 +198,24 @@ def test_risen_counters_are_listed_largest_first() -> None:
 @pytest.mark.room
 def test_a_kubernetes_pod_with_a_duplicate_address_is_named() -> None:
     whole = intent("overlay")
-    one, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")
+    pod, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")
 
     def inside(space: str, mac: str, *addresses: str) -> PodFacts:
         card = LinkFacts("eth0", "veth", mac, addresses, 1450, up=True, carrier=True)
         return PodFacts(space, (card,), (), (), None)
 
     there = (
-        inside("cni-1", "0a:00:00:00:00:01", one.address, other.address),
+        inside("cni-1", "0a:00:00:00:00:01", pod.address, other.address),
         inside("cni-2", "0a:00:00:00:00:02", other.address),
     )
-    seen = {"worker1": NodeFacts("linux", "", pods=there)}
-    (found,) = (
-        one for one in compare_lab(whole, seen, by="kubernetes") if one.kind.startswith("dup")
+    facts = {"worker1": NodeFacts("linux", "", pods=there)}
+    (difference,) = (
+        one for one in compare_lab(whole, facts, by="kubernetes") if one.kind.startswith("dup")
     )
     bare = other.address.partition("/")[0]
-    assert (found.kind, found.node) == ("duplicate-address", "worker1")
-    assert found.object == f"address {bare} of pod {one.name}"
-    assert found.observed == f"also pod {other.name} of worker1"
+    assert (difference.kind, difference.node) == ("duplicate-address", "worker1")
+    assert difference.object == f"address {bare} of pod {pod.name}"
+    assert difference.observed == f"also pod {other.name} of worker1"
 
 
 VRRP = intent("upstream-vrrp")
@@ -246,8 +249,8 @@ def test_a_gateway_without_a_holder_is_reported_for_the_machine_that_should_hold
         for difference in differences(machine, held("10.160.4.1/24"))
         if "gateway" in difference.object
     ]
-    assert [(one.kind, one.object, one.observed) for one in found] == [
+    assert [(difference.kind, difference.object, difference.observed) for difference in found] == [
         ("gateway-missing", "gateway 10.160.11.1/24", "held by nobody")
     ]
     whole = differences(machine, held("10.160.4.1/24", "10.160.11.1/24"))
-    assert not [one for one in whole if one.kind == "gateway-missing"]
+    assert not [difference for difference in whole if difference.kind == "gateway-missing"]

@@ -21,8 +21,8 @@ NOTHING = frozenset[tuple[str, str]]()
 
 
 def nft(name: str, but: frozenset[tuple[str, str]] = NOTHING) -> Ruleset:
-    said = json.loads((CASES / name).read_text())
-    return nftables.read(said["nftables"], but=but)
+    document = json.loads((CASES / name).read_text())
+    return nftables.read(document["nftables"], but=but)
 
 
 def saved(name: str) -> Ruleset:
@@ -82,11 +82,11 @@ def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
 )
 def test_what_a_real_kube_proxy_remembers_keeps_and_loses(rules: Ruleset) -> None:
     found = {(service.address, service.port): service for service in rules.translations.services}
-    assert [one.port for one in found.values() if one.kept and one.backends] == []
-    assert [one.address for one in found.values() if one.affinity] == ["10.96.0.32"]
+    assert [service.port for service in found.values() if service.kept and service.backends] == []
+    assert [service.address for service in found.values() if service.affinity] == ["10.96.0.32"]
     assert found["10.96.0.32", 80].affinity == 10800
-    assert not any(one.lost for one in found.values())
-    assert {one.own for one in found.values()} == {None}
+    assert not any(service.lost for service in found.values())
+    assert {service.own for service in found.values()} == {None}
 
 
 def test_protocols_are_known_by_their_numbers() -> None:
@@ -195,15 +195,15 @@ def test_kube_proxys_rules_that_nothing_leads_to_translate_nothing() -> None:
 @pytest.mark.parametrize("name", ["flannel-nftables.json", "flannel-iptables.txt"])
 def test_flannels_masquerade_spares_its_own_network(name: str) -> None:
     rules = nft(name) if name.endswith("json") else saved(name)
-    (found,) = rules.translations.masquerades
-    assert isinstance(found, Masquerade)
-    assert found.source == "10.244.0.0/16"
-    assert {"10.244.0.0/16", "224.0.0.0/4"} <= set(found.spared)
+    (masquerade,) = rules.translations.masquerades
+    assert isinstance(masquerade, Masquerade)
+    assert masquerade.source == "10.244.0.0/16"
+    assert {"10.244.0.0/16", "224.0.0.0/4"} <= set(masquerade.spared)
 
 
 def test_barriers_are_reported_with_the_command_that_removes_them() -> None:
     tunnel, pod = saved("flannel-iptables.txt").barriers[::-1]
-    first, second = sorted((tunnel, pod), key=lambda one: str(one.subject))
+    first, second = sorted((tunnel, pod), key=lambda barrier: str(barrier.subject))
     assert str(first.subject) == "iptables table filter, chain FORWARD"
     assert first.prefixes == ("10.244.2.4/32",)
     assert second.ports == (4789, 4789)
@@ -220,13 +220,13 @@ def test_the_hook_of_a_rule_is_the_one_from_which_it_is_reached(
     hooks: list[str], hook: str
 ) -> None:
     bases = [
-        {"chain": {"family": "ip", "table": "mine", "name": one, "hook": one}} for one in hooks
+        {"chain": {"family": "ip", "table": "mine", "name": hook, "hook": hook}} for hook in hooks
     ]
-    jumps = [_rule(one, {"jump": {"target": "inner"}}, table="mine") for one in hooks]
+    jumps = [_rule(hook, {"jump": {"target": "inner"}}, table="mine") for hook in hooks]
     inner = {"chain": {"family": "ip", "table": "mine", "name": "inner"}}
     entries = [*bases, inner, *jumps, _rule("inner", _l4("udp"), {"drop": None}, table="mine")]
-    (found,) = nftables.read(entries, but=NOTHING).barriers
-    assert found.hook == hook
+    (barrier,) = nftables.read(entries, but=NOTHING).barriers
+    assert barrier.hook == hook
 
 
 def test_packets_of_no_connection_may_be_lost() -> None:

@@ -42,22 +42,22 @@ to-win1    BGP        ---        down   08:12:21.535
 """
 
 
-def findings(name: str, seen: Seen, id_: str) -> tuple[Difference, ...]:
+def findings(name: str, facts: Seen, id_: str) -> tuple[Difference, ...]:
     """As ``lab explain`` has it: of the machines on the path alone."""
     _, intent, _ = lab(name)
     flow = flow_of(cell(name, id_))
-    there = {one: seen[one] for one in select_machines(intent, walk(intent, flow))}
+    there = {machine: facts[machine] for machine in select_machines(intent, walk(intent, flow))}
     return Explainer(intent, there).explain(flow).findings
 
 
-def told(found: Sequence[Difference]) -> list[tuple[str, str]]:
-    return [(one.kind, one.node) for one in found]
+def told(differences: Sequence[Difference]) -> list[tuple[str, str]]:
+    return [(difference.kind, difference.node) for difference in differences]
 
 
-def session(seen: Seen, node: str, peer: str, state: str, info: str) -> Seen:
+def session(facts: Seen, node: str, peer: str, state: str, info: str) -> Seen:
     name = f"to-{peer}"
-    there = (one for one in seen[node].sessions if one.name != name)
-    return broken(seen, node, sessions=(*there, SeenSession(name, state, info)))
+    sessions = (one for one in facts[node].sessions if one.name != name)
+    return broken(facts, node, sessions=(*sessions, SeenSession(name, state, info)))
 
 
 def block(name: str, node: str) -> str:
@@ -68,8 +68,8 @@ def block(name: str, node: str) -> str:
 
 def shut(name: str, node: str, peer: str) -> Seen:
     """A session that one end has shut, the other end as BIRD tells of it."""
-    seen = session(whole(lab(name)[1]), node, peer, "down", "")
-    return session(seen, peer, node, "start", "Active Socket: Connection refused")
+    facts = session(whole(lab(name)[1]), node, peer, "down", "")
+    return session(facts, peer, node, "start", "Active Socket: Connection refused")
 
 
 def test_only_birds_sessions_are_read_from_its_output() -> None:
@@ -82,27 +82,27 @@ def test_only_birds_sessions_are_read_from_its_output() -> None:
 
 
 def test_in_a_mesh_the_end_that_shut_a_session_is_named_from_both_sides() -> None:
-    seen = shut("calico-bgp", "worker1", "win1")
-    seen = without_routes(seen, "worker1", block("calico-bgp", "win1"))
-    seen = without_routes(seen, "win1", block("calico-bgp", "worker1"))
+    facts = shut("calico-bgp", "worker1", "win1")
+    facts = without_routes(facts, "worker1", block("calico-bgp", "win1"))
+    facts = without_routes(facts, "win1", block("calico-bgp", "worker1"))
     for id_ in ("pod-pod/worker1-p1/win1-p1/tcp-small", "pod-pod/win1-p1/worker1-p1/tcp-small"):
-        found = findings("calico-bgp", seen, id_)
-        assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
-        assert {kind for kind, _ in told(found[1:])} == {"learned-route-missing"}
-        assert found[0].shown_by("x") == "lab exec x worker1 -- birdc show protocols"
-        assert found[0].fixed_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
-    beside = findings("calico-bgp", seen, "pod-pod/master-p1/worker1-p1/tcp-small")
+        differences = findings("calico-bgp", facts, id_)
+        assert (differences[0].fault, differences[0].node) == ("bgp-session-down", "worker1")
+        assert {kind for kind, _ in told(differences[1:])} == {"learned-route-missing"}
+        assert differences[0].shown_by("x") == "lab exec x worker1 -- birdc show protocols"
+        assert differences[0].fixed_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
+    beside = findings("calico-bgp", facts, "pod-pod/master-p1/worker1-p1/tcp-small")
     assert beside == ()
 
 
 def test_with_the_router_a_third_nodes_routes_hang_on_the_session_too() -> None:
     name, lost = "calico-bgp-tor", block("calico-bgp-tor", "worker1")
-    seen = shut(name, "worker1", "router")
+    facts = shut(name, "worker1", "router")
     for other in ("router", "master", "win1"):
-        seen = without_routes(seen, other, lost)
-    found = findings(name, seen, "node-pod/win1/worker1-p1/tcp-small")
-    assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
-    assert findings(name, seen, "pod-pod/win1-p1/master-p1/tcp-small") == ()
+        facts = without_routes(facts, other, lost)
+    differences = findings(name, facts, "node-pod/win1/worker1-p1/tcp-small")
+    assert (differences[0].fault, differences[0].node) == ("bgp-session-down", "worker1")
+    assert findings(name, facts, "pod-pod/win1-p1/master-p1/tcp-small") == ()
 
 
 @pytest.mark.parametrize(
@@ -111,25 +111,25 @@ def test_with_the_router_a_third_nodes_routes_hang_on_the_session_too() -> None:
 def test_sessions_with_a_machine_that_is_lost_are_missed_by_nobody(name: str, lost: str) -> None:
     _, intent, _ = lab(name)
     left = gateways.without(intent, lost)
-    seen = whole(left)
+    facts = whole(left)
     for machine in left.machines:
-        if machine.speaker and any(one.machine == lost for one in machine.speaker.sessions):
-            seen = session(seen, machine.name, lost, "start", "Active")
-    assert list(BgpSessionsCheck().in_lab(LabLook(left, seen))) == []
-    assert seen != whole(left)
+        if machine.speaker and any(session.machine == lost for session in machine.speaker.sessions):
+            facts = session(facts, machine.name, lost, "start", "Active")
+    assert list(BgpSessionsCheck().in_lab(LabLook(left, facts))) == []
+    assert facts != whole(left)
     for machine in left.machines:  # and what else is wrong is told all the same
         for other in machine.speaker.sessions if machine.speaker else ():
             if other.machine != lost:
-                shut_too = session(seen, machine.name, other.machine, "down", "")
+                shut_too = session(facts, machine.name, other.machine, "down", "")
                 assert len(list(BgpSessionsCheck().in_lab(LabLook(left, shut_too)))) == 1
 
 
 def test_a_session_that_stays_down_ranks_after_its_cause() -> None:
-    seen = session(whole(lab("calico-bgp")[1]), "worker1", "win1", "start", "Active")
+    facts = session(whole(lab("calico-bgp")[1]), "worker1", "win1", "start", "Active")
     id_ = "pod-pod/worker1-p1/win1-p1/tcp-small"
-    assert told(findings("calico-bgp", seen, id_)) == [("session-waiting", "worker1")]
-    seen = down(seen, "win1", "eth0")
-    assert told(findings("calico-bgp", seen, id_))[0] == ("link-down", "win1")
+    assert told(findings("calico-bgp", facts, id_)) == [("session-waiting", "worker1")]
+    facts = down(facts, "win1", "eth0")
+    assert told(findings("calico-bgp", facts, id_))[0] == ("link-down", "win1")
 
 
 def explained(name: str, id_: str, look: Callable[..., object]) -> Difference | None:
@@ -144,23 +144,23 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     _, intent, _ = lab(name)
     bridge, drawn = intent.machine("win1").bridge, block(name, "win1")
     assert bridge is not None
-    seen = with_address(whole(intent), "win2", "cbr0", *bridge.addresses)
+    facts = with_address(whole(intent), "win2", "cbr0", *bridge.addresses)
     routes = tuple(
         replace(route, via=intent.machine("win2").address())
         if route.destination == drawn
         else route
-        for route in seen["master"].routes
+        for route in facts["master"].routes
     )
-    seen = broken(seen, "master", routes=routes)
+    facts = broken(facts, "master", routes=routes)
     looked: list[set[str]] = []
 
     def look(wanted):
         looked.append(set(wanted))
-        return {one: seen[one] for one in wanted}
+        return {one: facts[one] for one in wanted}
 
-    found = explained(name, id_, look)
-    assert found
-    assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "win2")
+    difference = explained(name, id_, look)
+    assert difference
+    assert (difference.fault, difference.node) == ("duplicate-node-pod-cidr", "win2")
     assert looked[0] == {"win1", "master"}
     assert "win2" in looked[1]
 
@@ -169,18 +169,18 @@ def test_a_duplicate_mac_off_the_path_ranks_before_counters() -> None:
     name, id_ = "overlay", "pod-pod/master-p1/worker1-p1/tcp-small"
     _, intent, _ = lab(name)
     twin = next(interface.mac for interface in intent.machine("worker1").interfaces)
-    seen = with_link(whole(intent), "worker2", "eth0", mac=twin)
+    facts = with_link(whole(intent), "worker2", "eth0", mac=twin)
     looks = [0]
 
     def look(wanted):
         looks[0] += 1
         sent = (Counter("eth0 sent packets", 10 * looks[0]),)
-        return {one: broken(seen, "master", counters=sent)[one] for one in wanted}
+        return {one: broken(facts, "master", counters=sent)[one] for one in wanted}
 
-    found = explained(name, id_, look)
-    assert found
-    assert (found.fault, found.node) == ("two-nodes-one-mac", "worker2")
-    seen["worker2"] = whole(intent)["worker2"]
+    difference = explained(name, id_, look)
+    assert difference
+    assert (difference.fault, difference.node) == ("two-nodes-one-mac", "worker2")
+    facts["worker2"] = whole(intent)["worker2"]
     counted = explained(name, id_, look)
     assert counted
     assert (counted.kind, counted.node) == ("lost-between", "worker1")
@@ -203,37 +203,40 @@ def arp_rule(address: str) -> tuple[Barrier, ...]:
 
 def test_a_silent_gateway_is_reported_for_its_holder() -> None:
     name = "upstream-vrrp"
-    seen = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.11.1"))
+    facts = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.11.1"))
     for id_ in (
         "pod-pod/node009-p1/node001-p1/tcp-small",
         "pod-pod/node001-p1/node009-p1/tcp-small",
     ):
-        (found,) = findings(name, seen, id_)
-        assert (found.kind, found.fault, found.node) == (
+        (difference,) = findings(name, facts, id_)
+        assert (difference.kind, difference.fault, difference.node) == (
             "gateway-barred",
             "gateway-dead",
             "master1",
         )
-        assert found.observed == "arp daddr ip 10.160.11.1 drop (matched 6 packets)"
-        assert "nft delete" in found.fixed_by("x")
-    assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
+        assert difference.observed == "arp daddr ip 10.160.11.1 drop (matched 6 packets)"
+        assert "nft delete" in difference.fixed_by("x")
+    assert findings(name, facts, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
     behind = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))
-    (found,) = findings(name, behind, "node-pod/node009/node010-p1/tcp-small")
-    assert (found.fault, found.node) == ("gateway-dead", "master1")  # asks as the gateway itself
+    (difference,) = findings(name, behind, "node-pod/node009/node010-p1/tcp-small")
+    assert (difference.fault, difference.node) == (
+        "gateway-dead",
+        "master1",
+    )  # asks as the gateway itself
     others = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("100.100.126.216"))
     assert findings(name, others, "pod-pod/node009-p1/node001-p1/tcp-small") == ()
 
 
 def test_a_gateway_without_a_holder_is_reported_where_it_is_needed() -> None:
     name = "upstream-vrrp"
-    seen = whole(lab(name)[1])
-    card = seen["master1"].link("eth1")
+    facts = whole(lab(name)[1])
+    card = facts["master1"].link("eth1")
     assert card
     left = tuple(text for text in card.addresses if text != "10.160.11.1/24")
-    seen = with_link(seen, "master1", "eth1", addresses=left)
-    found = findings(name, seen, "pod-pod/node001-p1/node009-p1/tcp-small")
-    assert told(found) == [("gateway-missing", "master1")]
-    assert found[0].fault == "gateway-dead"
+    facts = with_link(facts, "master1", "eth1", addresses=left)
+    differences = findings(name, facts, "pod-pod/node001-p1/node009-p1/tcp-small")
+    assert told(differences) == [("gateway-missing", "master1")]
+    assert differences[0].fault == "gateway-dead"
 
 
 DNS_BARRED = (Barrier(ChainSubject("ip", "x", "input"), "a rule", ports=(53, 53)),)
@@ -241,14 +244,14 @@ DNS_BARRED = (Barrier(ChainSubject("ip", "x", "input"), "a rule", ports=(53, 53)
 
 def test_the_services_nodes_dns_is_reported_for_queries_of_pods_and_nodes() -> None:
     name = "kubeinit"
-    seen = broken(whole(lab(name)[1]), "services", barriers=DNS_BARRED)
+    facts = broken(whole(lab(name)[1]), "services", barriers=DNS_BARRED)
     for source in ("compute-03-p1", "controller-02"):
-        (found,) = findings(
-            name, seen, f"node-names/{source}/api.k8scluster.kubeinit.local./udp-small"
+        (difference,) = findings(
+            name, facts, f"node-names/{source}/api.k8scluster.kubeinit.local./udp-small"
         )
-        assert (found.fault, found.node) == ("dns-unreachable", "services")
-    assert findings(name, seen, "api/compute-03-p1/api/tcp-small") == ()
-    assert findings(name, seen, "dns/compute-03-p1/to-controller-01-p1/udp-small") == ()
+        assert (difference.fault, difference.node) == ("dns-unreachable", "services")
+    assert findings(name, facts, "api/compute-03-p1/api/tcp-small") == ()
+    assert findings(name, facts, "dns/compute-03-p1/to-controller-01-p1/udp-small") == ()
 
 
 def test_a_name_that_pods_ask_for_passes_the_dns_server_and_comes_back() -> None:
@@ -268,16 +271,16 @@ def test_a_name_that_pods_ask_for_passes_the_dns_server_and_comes_back() -> None
 
 def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the_lab() -> None:
     intent = lab("overlay")[1]
-    seen = whole(intent)
-    like = seen["worker1"].links[0]
+    facts = whole(intent)
+    like = facts["worker1"].links[0]
     management = replace(like, name="mgmt0", addresses=("192.168.251.11/24",))
     rule = Barrier(ChainSubject("ip", "x", "forward"), "a rule", prefixes=("10.244.0.0/16",))
-    links = (*seen["worker1"].links, management)
+    links = (*facts["worker1"].links, management)
 
     def barred(device: str) -> list[str]:
         barriers = (replace(rule, device=device),)
-        found = broken(seen, "worker1", links=links, barriers=barriers)
-        return [one.node for one in compare_lab(intent, found) if one.barrier]
+        found = broken(facts, "worker1", links=links, barriers=barriers)
+        return [difference.node for difference in compare_lab(intent, found) if difference.barrier]
 
     assert barred("mgmt0") == []
     assert barred("eth0") == ["worker1"]

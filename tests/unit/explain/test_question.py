@@ -53,16 +53,16 @@ class World:
         plan, intent, matrix = lab(self.scenario)
         limits = registry.limits(plan)
         cells = choose_cells(matrix, source, target, action="explaining")
-        seen = whole(intent)
+        facts = whole(intent)
         for name, what in self.change.items():
-            seen[name] = replace(seen[name], **what)  # type: ignore[arg-type]
+            facts[name] = replace(facts[name], **what)  # type: ignore[arg-type]
         return explain(
             cells,
             limits,
             intent,
             Witnesses(
                 Network(cells, limits, self.fault).send,
-                lambda asked: {name: one for name, one in seen.items() if name in asked},
+                lambda asked: {name: one for name, one in facts.items() if name in asked},
                 self._read,
             ),
         )
@@ -116,15 +116,17 @@ def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspect
         raise AssertionError("the path was inspected")
 
     send = Network(cells, ()).send
-    found = explain(cells, [limit], intent, Witnesses(send, inspect, inspect, inspect, inspect))
-    assert (found.verdict, found.well) == ("unexpected-pass", False)
+    explanation = explain(
+        cells, [limit], intent, Witnesses(send, inspect, inspect, inspect, inspect)
+    )
+    assert (explanation.verdict, explanation.well) == ("unexpected-pass", False)
     advice = "  exception 1 (mine.yaml:47) no longer holds: remove it or narrow its 'when'"
-    assert told(found)[4:] == [advice]
-    assert to_json("overlay", found)["expected"]["exception"] == 1
-    seen = whole(intent)
+    assert told(explanation)[4:] == [advice]
+    assert to_json("overlay", explanation)["expected"]["exception"] == 1
+    facts = whole(intent)
     cells = tuple(reversed(cells))
     send = Network(cells, (), tcp_fails).send
-    failed = explain(cells, [limit], intent, Witnesses(send, lambda _: seen, lambda _: ()))
+    failed = explain(cells, [limit], intent, Witnesses(send, lambda _: facts, lambda _: ()))
     assert (failed.verdict, failed.cell.protocol) == ("fail", "tcp"), "a failure comes first"
 
 
@@ -188,25 +190,25 @@ def test_logs_of_machines_on_the_path_are_shown_beside_the_finding() -> None:
     assert text[at + 2] == f"      line: {LOST}"
     assert text[at + 3].startswith("      try:  on both ends: birdc show protocols all")
     assert len(text) == at + 4
-    (found,) = to_json("overlay", explanation)["logs"]
-    assert (found["log"], found["number"], found["times"]) == ("worker1/bird/log", 3, 2)
-    assert found["signature"] == "bird-silent"
-    json.dumps(found)
+    (entries,) = to_json("overlay", explanation)["logs"]
+    assert (entries["log"], entries["number"], entries["times"]) == ("worker1/bird/log", 3, 2)
+    assert entries["signature"] == "bird-silent"
+    json.dumps(entries)
 
 
 def test_what_is_only_logged_is_no_finding() -> None:
     logs = (Evidence("worker1/bird/log", LOST.encode()),)
     explanation = World(fault=no_reply, logs=logs).explained("worker1-p1", "win1-p1")
     assert explanation.finding is None
-    assert [one.match.id for one in explanation.logged] == ["bird-silent"]
+    assert [entry.match.id for entry in explanation.logged] == ["bird-silent"]
 
 
 def test_only_the_end_of_a_long_log_is_searched_and_lines_are_counted_from_its_beginning() -> None:
     early, late = f"{LOST}\n", f"other\n{LOST}\n"
     filler = "x" * 99 + "\n"
     content = early + filler * ((2 << 20) // 100) + late
-    (found,) = known([Evidence("worker1/bird/log", content.encode())])
-    assert (found.match.times, found.match.number + 1) == (1, content.count("\n"))
+    (entry,) = known([Evidence("worker1/bird/log", content.encode())])
+    assert (entry.match.times, entry.match.number + 1) == (1, content.count("\n"))
 
 
 def test_only_the_first_of_many_log_lines_are_shown() -> None:
@@ -216,14 +218,14 @@ def test_only_the_first_of_many_log_lines_are_shown() -> None:
 
 
 def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> None:
-    there = whole(lab("overlay")[1])
-    mac = next(link.mac for link in there["worker1"].links if link.name == "eth0")
-    links = with_link(there, "master", "eth0", mac=mac)["master"].links
-    found = World(change={"master": {"links": links}}).explained("worker1-p1", "win1-p1")
-    assert found.failed == 0
-    assert found.finding is not None
-    assert (found.finding.kind, found.finding.node) == ("duplicate-mac", "master")
-    assert found.elsewhere == ()
+    facts = whole(lab("overlay")[1])
+    mac = next(link.mac for link in facts["worker1"].links if link.name == "eth0")
+    links = with_link(facts, "master", "eth0", mac=mac)["master"].links
+    explanation = World(change={"master": {"links": links}}).explained("worker1-p1", "win1-p1")
+    assert explanation.failed == 0
+    assert explanation.finding is not None
+    assert (explanation.finding.kind, explanation.finding.node) == ("duplicate-mac", "master")
+    assert explanation.elsewhere == ()
 
 
 def test_counters_are_asked_where_no_state_differs() -> None:
@@ -233,17 +235,17 @@ def test_counters_are_asked_where_no_state_differs() -> None:
     first = iter([True])
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
-        seen, before = whole(intent), next(first, False)
+        facts, before = whole(intent), next(first, False)
         for name, (counter, value) in looks.items():
-            there = (Counter(counter, 1 if before else 1 + value),)
-            seen[name] = replace(seen[name], counters=there)
-        return {name: seen[name] for name in asked}
+            counters = (Counter(counter, 1 if before else 1 + value),)
+            facts[name] = replace(facts[name], counters=counters)
+        return {name: facts[name] for name in asked}
 
-    found = explain(
+    explanation = explain(
         cells, (), intent, Witnesses(Network(cells, (), no_reply).send, look, lambda _: ())
     )
-    assert found.finding is not None
-    assert (found.finding.kind, found.finding.node) == ("lost-between", "win1")
+    assert explanation.finding is not None
+    assert (explanation.finding.kind, explanation.finding.node) == ("lost-between", "win1")
 
 
 @pytest.mark.parametrize(
@@ -285,36 +287,38 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
     looks = iter(range(9))
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
-        seen, number = whole(intent), next(looks)
+        facts, number = whole(intent), next(looks)
         counters = (Counter("eth0 received dropped", number),)
-        seen["win1"] = replace(seen["win1"], counters=counters)
-        return {name: seen[name] for name in asked}
+        facts["win1"] = replace(facts["win1"], counters=counters)
+        return {name: facts[name] for name in asked}
 
-    found = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
-    assert found.well
-    assert [(one.kind, one.node) for one in found.marginal] == [("packets-dropped", "win1")]
-    assert "marginal: on win1, card eth0: eth0 received dropped" in to_text("overlay", found)
+    explanation = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
+    assert explanation.well
+    assert [(difference.kind, difference.node) for difference in explanation.marginal] == [
+        ("packets-dropped", "win1")
+    ]
+    assert "marginal: on win1, card eth0: eth0 received dropped" in to_text("overlay", explanation)
 
 
 def test_a_difference_on_the_path_of_a_green_cell_is_shown_but_is_no_finding() -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     buffer = of_state(SettingSubject("ipv4/tcp_rmem"), "256", made="4096")
-    seen = whole(intent)
-    found = explain(
+    facts = whole(intent)
+    explanation = explain(
         cells,
         (),
         intent,
         Witnesses(
             Network(cells).send,
-            lambda asked: {name: seen[name] for name in asked},
+            lambda asked: {name: facts[name] for name in asked},
             lambda _: (),
             lambda places: {"worker1-p1": [buffer]} if "worker1-p1" in places else {},
         ),
     )
-    assert found.well
-    assert (found.finding, found.marginal) == (None, ())
-    assert "setting net/ipv4/tcp_rmem" in to_text("overlay", found)
+    assert explanation.well
+    assert (explanation.finding, explanation.marginal) == (None, ())
+    assert "setting net/ipv4/tcp_rmem" in to_text("overlay", explanation)
 
 
 @pytest.mark.parametrize(
@@ -350,24 +354,24 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
 ) -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
-    seen = whole(intent)
+    facts = whole(intent)
     compare = WITNESSES_SILENT[name]
-    witnesses = Witnesses(Network(cells).send, lambda _: seen, lambda _: (), compare)
-    found = explain(cells, (), intent, witnesses)
-    assert (found.amiss, found.well) == (False, False)
-    (silence,) = found.silences
+    witnesses = Witnesses(Network(cells).send, lambda _: facts, lambda _: (), compare)
+    explanation = explain(cells, (), intent, witnesses)
+    assert (explanation.amiss, explanation.well) == (False, False)
+    (silence,) = explanation.silences
     assert "win1" in silence.places
-    text = to_text("overlay", found)
+    text = to_text("overlay", explanation)
     assert "nothing is wrong" not in text
     assert "  nothing wrong was found on its path (50 hops, there and back), but not" in text
     assert "win1" in text.partition("  not known: what differs at ")[2]
     assert text.endswith(": comparing 'win1': no room\n")
-    document = to_json("overlay", found)
+    document = to_json("overlay", explanation)
     assert document["well"] is False
     assert document["silences"][0]["reason"] == "comparing 'win1': no room"
 
     monkeypatch.setattr(api, "open_any", lambda _: SimpleNamespace(banner="paper"))
-    monkeypatch.setattr(lifecycle, "explain_cell", lambda *_: found)
+    monkeypatch.setattr(lifecycle, "explain_cell", lambda *_: explanation)
     words = ["explain", "overlay", "worker1-p1", "win1-p1"]
     assert command.main(words, standalone_mode=False) == BrokenError.exit_code
 
@@ -375,17 +379,17 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
 def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
-    seen = whole(intent)
+    facts = whole(intent)
 
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
         return {place: () for place in places if place != "win1"}
 
     sends = Network(cells, (), no_reply).send
-    witnesses = Witnesses(sends, lambda _: seen, lambda _: (), compare, lambda _: no_room())
-    found = explain(cells, (), intent, witnesses)
-    assert found.silences == (Silence("where", (), "comparing 'win1': no room"),)
-    assert found.unrecorded == ("win1",)
-    text = to_text("overlay", found)
+    witnesses = Witnesses(sends, lambda _: facts, lambda _: (), compare, lambda _: no_room())
+    explanation = explain(cells, (), intent, witnesses)
+    assert explanation.silences == (Silence("where", (), "comparing 'win1': no room"),)
+    assert explanation.unrecorded == ("win1",)
+    text = to_text("overlay", explanation)
     assert "  not known: where the probe is lost: comparing 'win1': no room\n" in text
     assert "  not compared, as 'lab up' has recorded no state: win1\n" in text
 
@@ -413,9 +417,11 @@ def test_a_machine_off_the_path_that_does_not_answer_is_named_beside() -> None:
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen: dict[str, NodeFacts | LabError] = {**whole(intent), "worker2": NO_ROOM}
     look = lambda asked: {name: seen[name] for name in asked}  # noqa: E731
-    found = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
-    assert found.well
-    assert [(one.kind, one.node) for one in found.elsewhere] == [("machine-silent", "worker2")]
+    explanation = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
+    assert explanation.well
+    assert [(difference.kind, difference.node) for difference in explanation.elsewhere] == [
+        ("machine-silent", "worker2")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -432,23 +438,23 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
 ) -> None:
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "to-win1-p1", action="explaining")[:1]
-    seen = whole(intent)
-    none = replace(seen["worker1"].translations, services=())
-    seen["worker1"] = replace(seen["worker1"], translations=none)
+    facts = whole(intent)
+    none = replace(facts["worker1"].translations, services=())
+    facts["worker1"] = replace(facts["worker1"], translations=none)
     differs = [of_state(TableSubject("ip", "x"), "b", fix) for fix in fixes]
-    found = explain(
+    explanation = explain(
         cells,
         (),
         intent,
         Witnesses(
             Network(cells, (), no_reply).send,
-            lambda asked: {name: seen[name] for name in asked},
+            lambda asked: {name: facts[name] for name in asked},
             lambda _: (),
             lambda places: {"worker1": differs} if "worker1" in places else {},
         ),
     )
-    assert found.finding is not None
-    assert (found.finding.node, found.finding.mends) == ("worker1", advised)
+    assert explanation.finding is not None
+    assert (explanation.finding.node, explanation.finding.mends) == ("worker1", advised)
 
 
 def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None:
@@ -459,28 +465,31 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
     def without_one(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
         return replace(outcome, backends=cell.backends[:-1])
 
-    seen = whole(intent)
+    facts = whole(intent)
     socket = of_state(SocketSubject("tcp", "0.0.0.0", "6443"), "none", made="open")
-    found = explain(
+    explanation = explain(
         [cell],
         (),
         intent,
         Witnesses(
             Network([cell], (), without_one).send,
-            lambda asked: {name: seen[name] for name in asked},
+            lambda asked: {name: facts[name] for name in asked},
             lambda _: (),
             lambda places: {silent: [socket]} if silent in places else {},
         ),
     )
-    assert found.finding is not None
-    assert (found.finding.node, found.finding.object) == (silent, "socket tcp 0.0.0.0:6443")
+    assert explanation.finding is not None
+    assert (explanation.finding.node, explanation.finding.object) == (
+        silent,
+        "socket tcp 0.0.0.0:6443",
+    )
 
 
 def test_partial_name_of_a_windows_pod_is_asked_of_the_server_in_front_of_the_cluster() -> None:
     _, intent, matrix = lab("kubeinit")
     partial = [cell for cell in matrix.cells() if cell.name_form == "partial"]
-    asks = {one.source.os: walk(intent, flow_of(one))[0].machines for one in partial}
-    assert {os: "services" in machines for os, machines in asks.items()} == {
+    machines_of = {cell.source.os: walk(intent, flow_of(cell))[0].machines for cell in partial}
+    assert {os: "services" in machines for os, machines in machines_of.items()} == {
         "linux": False,
         "windows": True,
     }

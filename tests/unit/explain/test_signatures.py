@@ -14,33 +14,42 @@ CASES: dict[str, dict[str, str]] = json.loads((OBSERVERS / "signatures.json").re
 
 
 def test_every_signature_has_its_case_and_no_case_is_left_over():
-    assert [one.id for one in table()] == list(CASES)
+    assert [signature.id for signature in table()] == list(CASES)
 
 
 def test_a_line_matches_only_its_own_signature():
-    told = {name: [one.id for one in match([case["line"]])] for name, case in CASES.items()}
+    told = {name: [match.id for match in match([case["line"]])] for name, case in CASES.items()}
     assert told == {name: [name] for name in CASES}
 
 
 def test_a_near_miss_is_left_alone():
     for name, case in CASES.items():
-        assert name not in {one.id for one in match([case["near_miss"]])}
+        assert name not in {match.id for match in match([case["near_miss"]])}
 
 
 def test_every_entry_is_complete_and_cause_and_hint_have_no_unfilled_fields():
-    for one in table():
-        assert all((one.of, one.pattern, one.cause, one.hint, one.source, one.versions)), one.id
-        assert not one.cause.endswith("."), one.id
-        assert not one.hint.endswith("."), one.id
-        (found,) = match([CASES[one.id]["line"]])
-        for group in re.compile(one.pattern).groupindex:
-            assert f"{{{group}}}" not in found.cause + found.hint, one.id
+    for signature in table():
+        assert all(
+            (
+                signature.of,
+                signature.pattern,
+                signature.cause,
+                signature.hint,
+                signature.source,
+                signature.versions,
+            )
+        ), signature.id
+        assert not signature.cause.endswith("."), signature.id
+        assert not signature.hint.endswith("."), signature.id
+        (found,) = match([CASES[signature.id]["line"]])
+        for group in re.compile(signature.pattern).groupindex:
+            assert f"{{{group}}}" not in found.cause + found.hint, signature.id
 
 
 def test_a_line_is_named_once_with_its_last_place_in_the_order_of_the_table():
     full, swap = (CASES[name]["line"] for name in ("disk-full", "kubelet-swap"))
-    found = match([full, swap, "nothing", swap])
-    assert [(one.id, one.times, one.number) for one in found] == [
+    matches = match([full, swap, "nothing", swap])
+    assert [(match.id, match.times, match.number) for match in matches] == [
         ("kubelet-swap", 2, 3),
         ("disk-full", 1, 0),
     ]
@@ -53,9 +62,9 @@ def test_a_healthy_log_has_none(log):
 
 def test_what_is_found_in_a_log_has_its_place_and_how_often():
     line = CASES["kubelet-swap"]["line"]
-    (found,) = in_log("worker1/kubelet.log", f"fine\n{line}\n{line}\n")
-    assert found.place == "worker1/kubelet.log, line 3 and 1 more"
-    assert str(found) == f"{found.place}: {found.match}\n  {line}\n"
+    (entry,) = in_log("worker1/kubelet.log", f"fine\n{line}\n{line}\n")
+    assert entry.place == "worker1/kubelet.log, line 3 and 1 more"
+    assert str(entry) == f"{entry.place}: {entry.match}\n  {line}\n"
 
 
 def test_values_of_the_line_appear_in_cause_and_hint():
@@ -68,13 +77,13 @@ def test_values_of_the_line_appear_in_cause_and_hint():
 def test_no_signature_begins_with_something_that_fits_everything():
     """From every character of a long line such a pattern would look to its end."""
     greedy = re.compile(r"(\(\?P<\w+>|\(\?:)*(\\S|\\w|\.|\[[^]]*\])[+*]")
-    assert [one.id for one in table() if greedy.match(one.pattern)] == []
+    assert [signature.id for signature in table() if greedy.match(signature.pattern)] == []
 
 
 def test_the_end_of_an_endless_line_is_not_looked_at():
-    said = "Running with swap on is not supported"
-    assert match([said + "x" * 100_000])
-    assert not match(["x" * 100_000 + said])
+    text = "Running with swap on is not supported"
+    assert match([text + "x" * 100_000])
+    assert not match(["x" * 100_000 + text])
 
 
 def test_a_line_from_before_the_lab_worked_is_left_out():
@@ -88,7 +97,7 @@ def test_a_line_from_before_the_lab_worked_is_left_out():
         f"  {line}",
     ]
     since = datetime(2026, 11, 28, 1, 25, tzinfo=UTC).timestamp()
-    (found,) = in_log("w/kubelet.log", "\n".join(lines), since)
-    assert (found.match.times, found.match.number) == (2, 4)
+    (entry,) = in_log("w/kubelet.log", "\n".join(lines), since)
+    assert (entry.match.times, entry.match.number) == (2, 4)
     assert in_log("w/kubelet.log", "\n".join(lines[:3]), since) == ()
     assert in_log("w/kubelet.log", line, since)  # its time is unknown

@@ -73,10 +73,10 @@ def differences(**answers: str) -> tuple[Difference, ...]:
 
 def test_a_rule_that_was_added_is_deleted_by_its_handle() -> None:
     changed = RULESET.replace("\t\ttcp dport", "\t\tudp dport 53 drop # handle 9\n\t\ttcp dport")
-    (found,) = differences(nftables=changed)
-    assert found.object == "chain ip filter forward"
-    assert found.observed == "rule 'udp dport 53 drop' (handle 9)"
-    assert found.mends == "nft delete rule ip filter forward handle 9"
+    (difference,) = differences(nftables=changed)
+    assert difference.object == "chain ip filter forward"
+    assert difference.observed == "rule 'udp dport 53 drop' (handle 9)"
+    assert difference.mends == "nft delete rule ip filter forward handle 9"
 
 
 def address(local: str, length: int) -> str:
@@ -251,16 +251,19 @@ UNHIDDEN = {
 def test_what_is_left_out_hides_nothing_else(
     made: dict[str, str], now: dict[str, str], named: str
 ) -> None:
-    found = compare_states(state(**made), state(**{**made, **now}))
-    assert [one.object for one in found] == [named]
+    differences = compare_states(state(**made), state(**{**made, **now}))
+    assert [difference.object for difference in differences] == [named]
 
 
 def test_an_xdp_program_is_one_difference_and_is_taken_off() -> None:
     program = {"id": 7, "tag": "3b185187f1855c4c", "jited": 1, "load_time": 9}
     there = LINK | {"xdp": {"mode": 2, "prog": program, "attached": [{"mode": 2, "prog": program}]}}
-    (found,) = differences(links=json.dumps([there]))
-    assert (found.object, found.observed) == ("veth1 xdp", "an XDP program (id 7) is attached")
-    assert found.mends == "ip link set dev veth1 xdpgeneric off"
+    (difference,) = differences(links=json.dumps([there]))
+    assert (difference.object, difference.observed) == (
+        "veth1 xdp",
+        "an XDP program (id 7) is attached",
+    )
+    assert difference.mends == "ip link set dev veth1 xdpgeneric off"
 
 
 LEFT_OUT = {
@@ -307,9 +310,9 @@ def test_the_fix_of_a_mac_restores_the_neighbours_lost_with_it() -> None:
 def test_a_neighbour_with_another_mac_is_reported_with_that_mac(flag: str) -> None:
     entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"
     now = state(neighbours=entry.format(2, flag))
-    (found,) = compare_states(state(neighbours=entry.format(1, "PERMANENT")), now)
-    assert found.observed == f"02:00:00:00:00:02 ({flag.lower()})"
-    assert found.mends.startswith("ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:01")
+    (difference,) = compare_states(state(neighbours=entry.format(1, "PERMANENT")), now)
+    assert difference.observed == f"02:00:00:00:00:02 ({flag.lower()})"
+    assert difference.mends.startswith("ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:01")
 
 
 def test_a_neighbour_that_is_learned_anew_is_no_difference() -> None:
@@ -319,41 +322,46 @@ def test_a_neighbour_that_is_learned_anew_is_no_difference() -> None:
 
 
 def test_an_address_that_is_not_to_be_used_as_a_source_is_found() -> None:
-    there = json.loads(address("10.1.0.2", 24))
-    there[0]["addr_info"][0]["deprecated"] = True
-    (found,) = differences(links=json.dumps(there))
-    assert found.observed == "there, deprecated"
-    assert found.mends == "ip address replace 10.1.0.2/24 dev veth1"
+    document = json.loads(address("10.1.0.2", 24))
+    document[0]["addr_info"][0]["deprecated"] = True
+    (difference,) = differences(links=json.dumps(document))
+    assert difference.observed == "there, deprecated"
+    assert difference.mends == "ip address replace 10.1.0.2/24 dev veth1"
 
 
 def test_an_isolated_port_is_found_with_its_device() -> None:
     slave = {"info_kind": "veth", "info_slave_data": {"isolated": True}}
-    (found,) = differences(links=json.dumps([LINK | {"linkinfo": slave}]))
-    assert device_of(found.subject) == "veth1"
-    assert found.mends == "ip link set dev veth1 type bridge_slave isolated off"
+    (difference,) = differences(links=json.dumps([LINK | {"linkinfo": slave}]))
+    assert device_of(difference.subject) == "veth1"
+    assert difference.mends == "ip link set dev veth1 type bridge_slave isolated off"
 
 
 def test_a_missing_socket_and_another_resolver_are_found() -> None:
-    (found,) = differences(sockets="")
-    assert (found.section, found.object) == ("socket", "socket tcp 10.1.0.2:8080")
-    (found,) = differences(**{"file /etc/resolv.conf": "nameserver 10.9.9.9\noptions ndots:5\n"})
-    assert (found.intended, found.observed) == ("'nameserver 10.96.0.10'", "'nameserver 10.9.9.9'")
-    assert found.object == "file /etc/resolv.conf"
-    assert "nameserver 10.96.0.10" in found.mends
+    (difference,) = differences(sockets="")
+    assert (difference.section, difference.object) == ("socket", "socket tcp 10.1.0.2:8080")
+    (difference,) = differences(
+        **{"file /etc/resolv.conf": "nameserver 10.9.9.9\noptions ndots:5\n"}
+    )
+    assert (difference.intended, difference.observed) == (
+        "'nameserver 10.96.0.10'",
+        "'nameserver 10.9.9.9'",
+    )
+    assert difference.object == "file /etc/resolv.conf"
+    assert "nameserver 10.96.0.10" in difference.mends
 
 
 def test_a_file_of_another_network_add_on_is_removed() -> None:
     path = "/etc/cni/net.d/00-podman.conflist"
-    (found,) = differences(**{f"file {path}": "{}"})
-    assert (found.object, found.observed) == (f"file {path}", "there is one")
-    assert found.mends == f"rm {path}"
+    (difference,) = differences(**{f"file {path}": "{}"})
+    assert (difference.object, difference.observed) == (f"file {path}", "there is one")
+    assert difference.mends == f"rm {path}"
 
 
 def test_a_process_that_a_signal_stops_is_found_and_one_that_comes_or_goes_is_not() -> None:
     made = state(processes="7 (agnhost) S 1 7\n8 (sh) R 1 8\n")
-    (found,) = compare_states(made, state(processes="9 (agnhost) T 1 9\n10 (cat) T 1 10\n"))
-    assert (found.object, found.observed) == ("process agnhost", "stopped by a signal")
-    assert found.mends == "pkill -CONT -x agnhost"
+    (difference,) = compare_states(made, state(processes="9 (agnhost) T 1 9\n10 (cat) T 1 10\n"))
+    assert (difference.object, difference.observed) == ("process agnhost", "stopped by a signal")
+    assert difference.mends == "pkill -CONT -x agnhost"
 
 
 def test_a_path_mtu_that_has_expired_since_is_no_difference() -> None:
@@ -373,8 +381,8 @@ def test_a_path_mtu_that_a_device_of_the_lab_has_is_no_difference(
 @pytest.mark.parametrize(("within", "tool"), [("", "ipset"), (WITH_CALICO, f"{WITH_CALICO} ipset")])
 def test_an_ipset_is_changed_with_the_program_that_there_is(within: str, tool: str) -> None:
     sets = f"in {within}\ncreate blocked hash:net family inet\nadd blocked 10.0.0.0/8\n"
-    found = compare_states(state(ipsets=f"in {within}\n"), state(ipsets=sets))
-    assert [one.mends for one in found] == [
+    differences = compare_states(state(ipsets=f"in {within}\n"), state(ipsets=sets))
+    assert [difference.mends for difference in differences] == [
         f"{tool} destroy blocked",
         f"{tool} del blocked 10.0.0.0/8",
     ]
@@ -462,8 +470,8 @@ CLUSTER = {
 
 def on_a_cluster(**answers: str) -> list[str]:
     made, now = state(**CLUSTER), state(**CLUSTER | answers)
-    found = compare_states(made, now, churn(kubernetes=True, daemons=False))
-    return [f"{one.change} {one.object}" for one in found]
+    differences = compare_states(made, now, churn(kubernetes=True, daemons=False))
+    return [f"{difference.change} {difference.object}" for difference in differences]
 
 
 @pytest.mark.parametrize(
@@ -539,8 +547,8 @@ def test_a_pod_whose_card_is_gone_is_still_the_same_one() -> None:
 
 @pytest.mark.parametrize("made", [False, True])
 def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None:
-    said = f"\n{MARK} nftables\n{MARK}= 1\n\n{MARK} end\n"
-    silent = read_state(said, f"\n{MARK} nftables\nnetlink: out of memory\n")
+    text = f"\n{MARK} nftables\n{MARK}= 1\n\n{MARK} end\n"
+    silent = read_state(text, f"\n{MARK} nftables\nnetlink: out of memory\n")
     with pytest.raises(BrokenError, match=r"'nftables' .*: exit code 1: netlink: out of memory"):
         compare_states(*((silent, state()) if made else (state(), silent)))
 
@@ -567,8 +575,8 @@ def test_on_a_machine_with_daemons_only_what_is_theirs_does_not_differ() -> None
     now = state(routes=f"default via 10.1.0.1 dev veth1 \n{theirs}{held}{more}")
     nowhere, stray = compare_states(made, now, churn(kubernetes=False, daemons=True))[::-1]
     assert [nowhere.object, stray.object] == ["route to 10.8.0.0/24", "route to 10.6.0.0/24"]
-    (found,) = compare_states(made, now, churn(kubernetes=True, daemons=True))
-    assert found.object == nowhere.object  # an add-on's own have no protocol
+    (difference,) = compare_states(made, now, churn(kubernetes=True, daemons=True))
+    assert difference.object == nowhere.object  # an add-on's own have no protocol
 
 
 def test_an_address_that_daemons_do_not_hold_differs_beside_them() -> None:
@@ -578,5 +586,5 @@ def test_an_address_that_daemons_do_not_hold_differs_beside_them() -> None:
     ]
     now = state(links=json.dumps([LINK | {"addr_info": there}]))
     others = churn(kubernetes=False, daemons=True, held=frozenset({"10.1.0.9"}))
-    (found,) = compare_states(state(), now, others)
-    assert found.mends == "ip address delete 10.1.0.7/32 dev veth1"
+    (difference,) = compare_states(state(), now, others)
+    assert difference.mends == "ip address delete 10.1.0.7/32 dev veth1"

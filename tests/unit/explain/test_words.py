@@ -98,10 +98,10 @@ def made_without_subject(source: str) -> Iterator[int]:
 
 
 def test_every_difference_is_made_with_its_subject():
-    found = [
+    lines = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sorted(ROOT.rglob("*.py"))
         for number in made_without_subject(path.read_text())
     ]
-    assert found == []
+    assert lines == []
     assert [*made_without_subject("Difference(kind, fault, node, name)")] == [1]

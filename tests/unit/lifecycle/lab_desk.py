@@ -62,9 +62,9 @@ class Desk:
 
     def row(self, name: str = "overlay") -> LabRow:
         """The lab's row in the journal."""
-        found = self.store.lab(name)
-        assert found is not None
-        return found
+        row = self.store.lab(name)
+        assert row is not None
+        return row
 
     def files(self) -> set[str]:
         return small_lab.leftovers(self.store.directory)

@@ -105,12 +105,12 @@ class FileWorld(MutableMapping[str, FakeLab]):
 
     def __getitem__(self, token: str) -> FakeLab:
         try:
-            found = json.loads((self.directory / token).read_text())
+            document = json.loads((self.directory / token).read_text())
         except FileNotFoundError:
             raise KeyError(token) from None
-        found["directory"] = Path(found["directory"])
-        found["machines"] = tuple(found["machines"])
-        return FakeLab(**found)
+        document["directory"] = Path(document["directory"])
+        document["machines"] = tuple(document["machines"])
+        return FakeLab(**document)
 
     def __setitem__(self, token: str, lab: FakeLab) -> None:
         draft = self.directory / f".{token}"

@@ -31,15 +31,15 @@ def made() -> tuple[Plan, Intent]:
 
 
 def ids(request: CaptureRequest) -> list[str]:
-    return [one.id for one in cells_of(*made(), request, "capturing")]
+    return [cell.id for cell in cells_of(*made(), request, "capturing")]
 
 
 def test_names_protocol_size_and_family_choose_cells_and_an_id_one():
     between = "pod-pod/master-p1/win1-p1/"
     ways = ("tcp-small", "tcp-large", "udp-small", "udp-large")
     assert ids(CaptureRequest("master-p1", "win1-p1")) == [between + way for way in ways]
-    asked = CaptureRequest("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
-    assert ids(asked) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
+    request = CaptureRequest("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
+    assert ids(request) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
     assert ids(CaptureRequest(f"{between}udp-small", None)) == [f"{between}udp-small"]
 
 

@@ -48,10 +48,10 @@ class Cluster:
         self.says = ""
 
     def liveness(self, *_: object) -> Liveness:
-        found = Liveness(self.state, "", reachable=self.reachable)
+        liveness = Liveness(self.state, "", reachable=self.reachable)
         if self.ready_again and self.done[-1][1].count("containerd"):
             self.state = "running"  # seen from the next look on
-        return found
+        return liveness
 
     def cluster(self, *_: object) -> Cluster:
         return self
@@ -137,8 +137,8 @@ def there(drawn, real, tmp_path):
     store.close()
 
 
-def cluster(there: OpenLab) -> Cluster:
-    return cast(Cluster, there.provider)
+def cluster(opened: OpenLab) -> Cluster:
+    return cast(Cluster, opened.provider)
 
 
 LINK_DOWN = FaultRequest("pod-link-down", "worker1", "worker1-p1")
@@ -151,9 +151,9 @@ def test_possible_faults_are_listed_for_the_machines_that_run(there, real):
     machines = tuple(kept if machine.name == "worker2" else machine for machine in real.machines)
     cluster(there).real = replace(real, machines=machines)
     found = possible(there, print)
-    peers = {one.node: one.peers for one in found["duplicate-pod-address"]}["worker1"]
+    peers = {site.node: site.peers for site in found["duplicate-pod-address"]}["worker1"]
     assert [name for name in peers if name.startswith("worker2")] == ["worker2-p1"]
-    assert [one.node for one in found["wrong-vni"]] == ["master", "worker1", "worker2"]
+    assert [site.node for site in found["wrong-vni"]] == ["master", "worker1", "worker2"]
 
 
 def test_possible_faults_of_a_sleeping_lab_are_those_of_its_plan(there):
@@ -183,9 +183,9 @@ def test_a_fault_of_the_port_that_a_pod_has_got_is_healed_also_without_the_api(t
     assert present(there) == ()
 
 
-def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
+def from_older_lab(opened: OpenLab, name: str, node: str, peer: str) -> None:
     """Have the journal as an older lab wrote it: with the command that takes the fault out."""
-    journal = sqlite3.connect(there.store.path, isolation_level=None)
+    journal = sqlite3.connect(opened.store.path, isolation_level=None)
     journal.executescript(
         "BEGIN; DROP TABLE faults; DROP INDEX runs_of_lab; ALTER TABLE runs DROP COLUMN number;"
         "CREATE INDEX runs_of_lab ON runs (lab, id);"
@@ -197,7 +197,7 @@ def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
         (name, node, peer, undo),
     )
     journal.close()
-    store.ensure(there.store._connection, there.store.path)
+    store.ensure(opened.store._connection, opened.store.path)
 
 
 def test_no_command_out_of_the_journal_is_run(there):
@@ -338,11 +338,11 @@ def test_without_its_api_nothing_is_broken_and_nothing_written_down(there):
 @pytest.mark.room
 def test_a_path_is_explained_with_the_addresses_that_are_there(there, real):
     shown: list[str] = []
-    found = explain_cell(there, ASKED, print, shown.append)
+    explanation = explain_cell(there, ASKED, print, shown.append)
     assert [text.partition(" ")[0] for text in shown[:2]] == ["sending", "looking"]
     address = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
     assert set(cluster(there).asked) == {address.partition("/")[0]}
-    assert found.verdict == "probe-error"
+    assert explanation.verdict == "probe-error"
 
 
 def renamed(intent: Intent, pod: str, name: str) -> Intent:
@@ -363,7 +363,8 @@ def test_a_fault_of_a_missing_pod_fails_and_its_undo_does_nothing(drawn):
     (broken,), (removed,) = moved.do, moved.undo
     assert (broken.place, removed.place) == ("worker1", "worker1")
     codes = [
-        run_program(["sh", "-ec", one.line], check=False).returncode for one in (broken, removed)
+        run_program(["sh", "-ec", command.line], check=False).returncode
+        for command in (broken, removed)
     ]
     assert codes == [1, 0]
     assert shlex.quote(line.line) in broken.line
@@ -376,7 +377,7 @@ def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there)
     put_in(there, FaultRequest("kube-proxy-stopped", "worker2"), print)
     assert explain_cell(there, ASKED, print).verdict == "probe-error"
     cluster(there).ready_again = True
-    assert [one.name for one in heal(there, print).removed] == [
+    assert [row.name for row in heal(there, print).removed] == [
         "kube-proxy-stopped",
         "containerd-stopped",
     ]

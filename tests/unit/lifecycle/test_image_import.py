@@ -57,12 +57,12 @@ def opened(desk):
 def test_every_archive_goes_to_the_nodes_and_its_images_are_named(opened, monkeypatch, tmp_path):
     cluster = PaperCluster()
     monkeypatch.setattr(images, "find_cluster", lambda *_: cluster)
-    one, two = archive(tmp_path / "one.tar", "web:1"), archive(tmp_path / "two.tar", "a.org/b:2")
+    path, two = archive(tmp_path / "one.tar", "web:1"), archive(tmp_path / "two.tar", "a.org/b:2")
     said: list[str] = []
-    names = images.import_images(opened, [one, two], said.append)
+    names = images.import_images(opened, [path, two], said.append)
     assert names == ("docker.io/library/web:1", "a.org/b:2")
-    assert cluster.imported == [one, two]
-    assert said == [f"imported '{path}' on master, worker1" for path in (one, two)]
+    assert cluster.imported == [path, two]
+    assert said == [f"imported '{path}' on master, worker1" for path in (path, two)]
 
 
 def test_a_damaged_archive_is_refused_and_none_is_imported(opened, monkeypatch, tmp_path):

@@ -13,8 +13,8 @@ from lab.state import capacity
 
 
 def of(directory: Path) -> tuple[str, str, str]:
-    found = journal({"HYBRIDLAB_STATE": str(directory)})
-    return found.level, found.seen, found.hint
+    diagnosis = journal({"HYBRIDLAB_STATE": str(directory)})
+    return diagnosis.level, diagnosis.seen, diagnosis.hint
 
 
 def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path):
@@ -42,9 +42,9 @@ def test_an_unwritable_directory_is_a_failed_check(tmp_path, name, monkeypatch):
 
 
 def test_without_a_home_the_variable_to_set_is_named():
-    found = journal({})
-    assert (found.level, found.seen) == ("fail", "HOME is not set")
-    assert "export HYBRIDLAB_STATE" in found.hint
+    diagnosis = journal({})
+    assert (diagnosis.level, diagnosis.seen) == ("fail", "HOME is not set")
+    assert "export HYBRIDLAB_STATE" in diagnosis.hint
 
 
 EMPTY = Inventory(owner="me")
@@ -75,8 +75,8 @@ def test_without_hypervisors_real_machines_are_on_this_one():
 
 def test_what_the_default_does_without_is_a_warning():
     found = (Diagnosis("a", "x", "fail", "no", "do"), Diagnosis("a", "y", "ok", "yes"))
-    assert [one.level for one in weighed(found, is_default=True)] == ["fail", "ok"]
-    assert [one.level for one in weighed(found, is_default=False)] == ["warn", "ok"]
+    assert [diagnosis.level for diagnosis in weighed(found, is_default=True)] == ["fail", "ok"]
+    assert [diagnosis.level for diagnosis in weighed(found, is_default=False)] == ["warn", "ok"]
 
 
 ASKED = ("gateway_holders", "cut_off", "join_again", "pulse")

@@ -359,10 +359,10 @@ def test_a_lab_that_has_passed_its_makers_expiry_goes_wherever_its_directory_is(
 def test_an_orphan_of_another_state_directory_is_never_opened(desk, tmp_path, monkeypatch):
     """Whoever wrote its mark could name a directory with a record of hypervisors in it."""
     plant(desk, tmp_path / "gone" / "labs" / "far")
-    asked: list[LabHandle] = []
-    monkeypatch.setattr(desk.provider, "destroy", lambda lab: asked.append(lab) or ())
+    lab_handles: list[LabHandle] = []
+    monkeypatch.setattr(desk.provider, "destroy", lambda lab: lab_handles.append(lab) or ())
     collect(desk)
-    assert [one.directory for one in asked] == [desk.store.lab_directory("far")]
+    assert [handle.directory for handle in lab_handles] == [desk.store.lab_directory("far")]
 
 
 @pytest.fixture
@@ -429,8 +429,8 @@ def test_the_oldest_evidence_of_all_labs_goes(state, capsys):
         (shelf / f"{lab}-evidence-{made}.tar.gz").write_bytes(b"x")
     (state / "labs" / "b" / "evidence" / "mine.tar.gz").write_bytes(b"x")
     old = {"b": ("b-evidence-20261125-000000.tar.gz",)}
-    found = pruned(state, evidence=2, yes=False)
-    assert (found.evidence, list(found.words())) == (old, ["1 evidence archive"])
+    surplus = pruned(state, evidence=2, yes=False)
+    assert (surplus.evidence, list(surplus.words())) == (old, ["1 evidence archive"])
     assert pruned(state, evidence=2).evidence == old
     assert directories(state / "labs" / "b" / "evidence") == ["mine.tar.gz"]
     with pytest.raises(SystemExit):
@@ -524,9 +524,9 @@ def test_the_last_night_is_kept_though_the_clock_went_back(state):
         add_run(state, "it", run)
     for at, night in enumerate((killed, last, whole, first)):
         os.utime(night, (at, at))
-    found = pruned(state, runs=1, nights=2, yes=False)
-    assert found.nights == ("before-there-were-ids", first.name, whole.name)
-    assert found.runs == {"it": (whole.name, "x")}
+    surplus = pruned(state, runs=1, nights=2, yes=False)
+    assert surplus.nights == ("before-there-were-ids", first.name, whole.name)
+    assert surplus.runs == {"it": (whole.name, "x")}
     assert pruned(state, nights=1).nights[-1] == killed.name
     assert directories(state / "nightly") == [last.name]
 
@@ -610,9 +610,9 @@ def test_a_failed_removal_is_reported_and_stays_in_the_journal(state, monkeypatc
     with pytest.raises(SystemExit) as ended:
         main(["gc", "--yes", "--keep-runs", "1"])
     assert ended.value.code == 3
-    said = capsys.readouterr()
-    assert "'labs/it/runs/1': Permission denied" in said.err
-    assert "1 run" not in said.out
+    output = capsys.readouterr()
+    assert "'labs/it/runs/1': Permission denied" in output.err
+    assert "1 run" not in output.out
     assert runs_of(state, "it") == ["1", "2"]
 
 

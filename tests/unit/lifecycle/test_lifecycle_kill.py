@@ -68,9 +68,9 @@ class Place:
             return
         assert len(self.world) == 1
         with MortalStore(self.state, Fuse(str)) as store:
-            found = store.lab("overlay")
-            assert found is not None
-            assert found.status == "up"
+            row = store.lab("overlay")
+            assert row is not None
+            assert row.status == "up"
             assert {step.state for step in store.steps("overlay")} == {"done"}
             assert {row.state for row in store.resources("overlay")} == {"made"}
 

@@ -57,8 +57,8 @@ STEPS = ["holder", "machines", "network", "services"]
 def test_status_lists_the_machines_of_each_hypervisor(desk):
     desk.up()
     intent = registry.intent(make_plan(load(meant("k8s-libvirt-1-2-2"))))
-    found = desk.status(intent=intent)
-    assert found.hypervisors == {
+    status = desk.status(intent=intent)
+    assert status.hypervisors == {
         "hypervisor-01": ("controller-01", "compute-02", "services", "router"),
         "hypervisor-02": ("compute-01",),
     }
@@ -82,10 +82,10 @@ def test_all_labs_are_listed_with_orphans_last(desk):
     desk.up("zeta")
     desk.lose_state_file()
     desk.up("alpha")
-    found = desk.listed()
-    assert [(lab.name, lab.state) for lab in found] == [("alpha", "up"), ("zeta", "orphan")]
-    assert desk.status("zeta") == found[1]
-    assert "'lab down zeta' removes it" in found[1].detail
+    listed = desk.listed()
+    assert [(lab.name, lab.state) for lab in listed] == [("alpha", "up"), ("zeta", "orphan")]
+    assert desk.status("zeta") == listed[1]
+    assert "'lab down zeta' removes it" in listed[1].detail
 
 
 def test_labs_of_other_state_directories_are_not_listed(desk, tmp_path):
@@ -99,9 +99,9 @@ def test_labs_of_other_state_directories_are_not_listed(desk, tmp_path):
 
 def test_a_lab_that_cannot_be_read_any_more_is_still_listed(desk):
     desk.up(scenario_text="nodes: [")
-    (found,) = list_labs(desk.providers, desk.store)
-    assert found.state == "unknown"
-    assert "scenario.yaml:1:" in found.detail
+    (status,) = list_labs(desk.providers, desk.store)
+    assert status.state == "unknown"
+    assert "scenario.yaml:1:" in status.detail
 
 
 @pytest.mark.parametrize("taken_down", [False, True])

@@ -103,8 +103,8 @@ def request(tmp_path: Path, *names: str, parallel: int = 1) -> NightRequest:
     return NightRequest(jobs, "netns", output, parallel, 60.0)
 
 
-def held(paper: Paper, asked: NightRequest) -> Night:
-    night, ended_by = run_night(asked, paper.operations(), lambda _: None)
+def held(paper: Paper, request: NightRequest) -> Night:
+    night, ended_by = run_night(request, paper.operations(), lambda _: None)
     assert ended_by is None
     return night
 
@@ -157,8 +157,8 @@ def test_a_lab_that_an_earlier_night_left_is_swept_away_first(paper, tmp_path):
 def test_a_run_of_an_earlier_night_is_not_taken_for_this_ones(paper, tmp_path):
     paper._leave_run("nightly-a", "healthy")
     paper.codes = {("test", "nightly-a"): 3}
-    (one,) = held(paper, request(tmp_path, "a")).scenarios
-    assert (one.outcome, one.run, one.report) == ("broken", None, None)
+    (night,) = held(paper, request(tmp_path, "a")).scenarios
+    assert (night.outcome, night.run, night.report) == ("broken", None, None)
 
 
 def test_no_more_labs_are_up_than_fit(paper, tmp_path):
@@ -297,9 +297,9 @@ def write_night(
     paper.codes = {("test", "nightly-a"): 1} if trouble else {}
     now = now or datetime.now(UTC)
     output = night_report.make_output(tmp_path / "nights" / name, tmp_path, now)
-    asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
+    request = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
     earlier = night_report.find_earlier(output, "netns", None)
-    night = night_report.compared(held(paper, asked), earlier)
+    night = night_report.compared(held(paper, request), earlier)
     night_report.write(night, output)
     return output
 
@@ -329,8 +329,8 @@ def test_the_latest_night_is_the_one_run_last_when_the_clock_jumps(paper, tmp_pa
         (made[-1] / "summary.json").write_text(json.dumps(summary))
         if not by_id:
             (made[-1] / "night.id").unlink()
-    found = night_report.find_earlier(tmp_path / "nights" / "next", "netns", None)
-    names = [one.directory.name for one in found]
+    nights = night_report.find_earlier(tmp_path / "nights" / "next", "netns", None)
+    names = [night.directory.name for night in nights]
     assert names == (["c", "a", "d", "b"] if by_id else ["c", "d", "a", "b"])
 
 
@@ -342,14 +342,14 @@ def test_a_regression_is_named_after_a_cancelled_night(paper, tmp_path):
         if verb == "test"
         else None
     )
-    asked = NightRequest((Job("a", "a"),), "netns", first.parent / "second", 1, 60.0)
-    night, ended_by = run_night(asked, paper.operations(), lambda _: None)
+    request = NightRequest((Job("a", "a"),), "netns", first.parent / "second", 1, 60.0)
+    night, ended_by = run_night(request, paper.operations(), lambda _: None)
     assert ended_by is not None
-    night_report.write(night, asked.output)
+    night_report.write(night, request.output)
     paper.meanwhile = lambda *_: None
     third = write_night(tmp_path, paper, "third", trouble=True)
-    (one,) = json.loads((third / "summary.json").read_text())["scenarios"]
-    assert one["before"] == "first"
+    (scenario,) = json.loads((third / "summary.json").read_text())["scenarios"]
+    assert scenario["before"] == "first"
     assert "Compared with 'first' (a):\na: " in (third / "difference.txt").read_text()
     assert "cells newly failing" in (third / "difference.txt").read_text()
 
@@ -390,8 +390,8 @@ def test_a_night_that_is_named_is_the_only_one_compared_with(paper, tmp_path):
     (found,) = night_report.find_earlier(second, "netns", first)
     assert (found.directory, found.complete) == (first, {"a"})
     (first / "a" / "result.json").unlink()
-    asked = NightRequest((Job("a", "a"),), "netns", tmp_path / "third", 1, 60.0)
-    night = night_report.compared(held(paper, asked), [found])
+    request = NightRequest((Job("a", "a"),), "netns", tmp_path / "third", 1, 60.0)
+    night = night_report.compared(held(paper, request), [found])
     assert (night.before, night.alone) == ({}, ("a",))
 
 
@@ -408,8 +408,8 @@ def test_a_malformed_summary_has_no_complete_run(paper, tmp_path, part):
     first = write_night(tmp_path, paper, "first", trouble=False)
     summary = json.loads((first / "summary.json").read_text())
     (first / "summary.json").write_text(json.dumps({**summary, **part}))
-    (found,) = night_report.find_earlier(tmp_path / "nights" / "second", "netns", None)
-    assert found.complete == frozenset()
+    (night,) = night_report.find_earlier(tmp_path / "nights" / "second", "netns", None)
+    assert night.complete == frozenset()
 
 
 def test_the_cause_of_a_broken_lab_is_in_every_report(paper, tmp_path):
@@ -418,8 +418,8 @@ def test_the_cause_of_a_broken_lab_is_in_every_report(paper, tmp_path):
     paper.causes = {("up", "nightly-a"): f"{why}\n"}
     output = night_report.make_output(tmp_path / "nights" / "one", tmp_path, datetime.now(UTC))
     said: list[str] = []
-    asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
-    night, _ = run_night(asked, paper.operations(), said.append)
+    request = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
+    night, _ = run_night(request, paper.operations(), said.append)
     night_report.write(night, output)
     assert any(why in line for line in said)
     assert any(why in line for line in plain_lines(night))
@@ -431,10 +431,10 @@ def test_the_cause_of_a_broken_lab_is_in_every_report(paper, tmp_path):
 
 def test_a_night_keeps_what_a_scenario_left_and_repeats_its_cells_from_that(paper, tmp_path):
     asked = request(tmp_path, "a")
-    (one,) = held(paper, asked).scenarios
-    assert (one.report, one.junit, one.evidence) == ("a/report.html", "a/junit.xml", None)
-    assert one.run is not None
-    assert one.run.scenario == "overlay"
+    (night,) = held(paper, asked).scenarios
+    assert (night.report, night.junit, night.evidence) == ("a/report.html", "a/junit.xml", None)
+    assert night.run is not None
+    assert night.run.scenario == "overlay"
     (test,) = [call for call in paper.calls if call[0] == "test"]
     assert test[2:] == ("--repeat-with", f"lab repro {asked.output / 'a'}")
 
@@ -577,7 +577,7 @@ def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
     log = tmp_path / "up.log"
     seconds = 30.0 if stop else 0.3
     assert run_python(monkeypatch, log, program, seconds, stop) is None
-    said = log.read_text().split()
-    assert ("heard" in said) <= (not deaf)
-    if said:
-        assert not Path(f"/proc/{said[0]}").exists()
+    words = log.read_text().split()
+    assert ("heard" in words) <= (not deaf)
+    if words:
+        assert not Path(f"/proc/{words[0]}").exists()

@@ -93,8 +93,8 @@ def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting):
 
 def test_status_shows_it_and_heal_puts_it_back(cutting):
     killed(cutting)
-    found = cutting.status()
-    assert [(fault.name, fault.node) for fault in found.faults] == [(reconnect.CUT_OFF, "worker1")]
+    status = cutting.status()
+    assert [(fault.name, fault.node) for fault in status.faults] == [(reconnect.CUT_OFF, "worker1")]
     lab = cutting.opened()
     (removed,) = heal(lab, cutting.said.append).removed
     assert words(removed) == "'cut-off' on 'worker1'"
@@ -144,7 +144,7 @@ def whole(machine: MachineIntent) -> NodeFacts:
         (interface.name, interface.mac, interface.held, interface.mtu)
         for interface in machine.interfaces
     ]
-    others = [one for one in (machine.bridge, machine.tunnel) if one]
+    others = [bridge for bridge in (machine.bridge, machine.tunnel) if bridge]
     cards += [(one.name, one.mac, one.addresses, one.mtu) for one in others]
     links = tuple(
         LinkFacts(name, "", mac, addresses, mtu, up=True, carrier=True)
@@ -163,9 +163,9 @@ class Looked:
         self.seen = 0
 
     def observe(self, _: object, __: object, names: Mapping[str, Any], ___: object):
-        found = self.looks[min(self.seen, len(self.looks) - 1)]
+        facts = self.looks[min(self.seen, len(self.looks) - 1)]
         self.seen += 1
-        return {name: found[name] for name in names}
+        return {name: facts[name] for name in names}
 
 
 def wait(provider: Looked, intent: Intent, said: list[str]) -> None:
@@ -204,9 +204,9 @@ def test_a_lab_that_has_learned_all_is_waited_for_once(name):
 def test_returning_routes_are_waited_for_and_reported_once(monkeypatch):
     monkeypatch.setattr(reconnect, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
-    there = all_healthy(intent)
-    broken = there | {"worker1": without_learned(there["worker1"])}
-    provider, said = Looked(broken, broken, there), list[str]()
+    facts = all_healthy(intent)
+    broken = facts | {"worker1": without_learned(facts["worker1"])}
+    provider, said = Looked(broken, broken, facts), list[str]()
     wait(provider, intent, said)
     assert provider.seen == 3
     assert len(said) == 1
@@ -216,25 +216,28 @@ def test_returning_routes_are_waited_for_and_reported_once(monkeypatch):
 
 def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missing_too():
     intent = intent_of("upstream-vrrp")
-    there = all_healthy(intent)
-    node = there["node001"]
+    facts = all_healthy(intent)
+    node = facts["node001"]
     moved = tuple(replace(route, via="9.9.9.9") if route.by else route for route in node.routes)
-    kinds = {one.kind for one in unlearned(intent, {"node001": replace(node, routes=moved)})}
+    kinds = {
+        difference.kind
+        for difference in unlearned(intent, {"node001": replace(node, routes=moved)})
+    }
     assert kinds == {"wrong-learned-route"}
     card = intent.machine("master1").interfaces[1]
     bare = tuple(
         replace(link, addresses=card.addresses) if link.name == card.name else link
-        for link in there["master1"].links
+        for link in facts["master1"].links
     )
-    found = unlearned(intent, {"master1": replace(there["master1"], links=bare)})
-    assert {one.kind for one in found} == {"gateway-missing"}
+    differences = unlearned(intent, {"master1": replace(facts["master1"], links=bare)})
+    assert {difference.kind for difference in differences} == {"gateway-missing"}
 
 
 def test_a_route_that_does_not_return_is_reported_with_its_machine(monkeypatch):
     monkeypatch.setattr(reconnect, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
-    there = all_healthy(intent)
-    broken = there | {"win2": without_learned(there["win2"])}
+    facts = all_healthy(intent)
+    broken = facts | {"win2": without_learned(facts["win2"])}
     with pytest.raises(DeadlineError, match=r"last seen: .*win2: route to 10\.244") as raised:
         wait(Looked(broken), intent, [])
     assert raised.value.doing.startswith("healing: waiting for daemons")

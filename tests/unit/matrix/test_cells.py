@@ -79,7 +79,7 @@ def test_cells_come_family_by_family_in_their_order(name):
 
 
 def special_families() -> list[str]:
-    return [name for name, one in families().items() if one.special]
+    return [name for name, cell_family in families().items() if cell_family.special]
 
 
 def test_only_what_the_plan_asks_for_is_made():

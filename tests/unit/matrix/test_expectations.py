@@ -79,25 +79,25 @@ def test_first_limit_that_speaks_of_the_cell_decides():
         limit("FIRST", Match(source="win1*")),
         limit("SECOND", Match()),
     )
-    found = expect(cell_of("overlay", POD), limits)
-    assert (found.works, found.rule, found.refusal) == (False, "FIRST", "timeout")
-    assert (found.reason, found.source) == ("it is known", "somebody")
+    expectation = expect(cell_of("overlay", POD), limits)
+    assert (expectation.works, expectation.rule, expectation.refusal) == (False, "FIRST", "timeout")
+    assert (expectation.reason, expectation.source) == ("it is known", "somebody")
 
 
 @pytest.mark.parametrize("family", families())
 def test_cell_without_a_limit_works_by_the_rule_of_its_family(family):
     every = (*cells_of("overlay"), *cells_of("services"), *cells_of("kubeinit"))
-    cell = next((one for one in every if one.family == family and one.refusal is None), None)
+    cell = next((cell for cell in every if cell.family == family and cell.refusal is None), None)
     if cell is None:
         on_request = families()[family].on_request
         assert on_request or family == "no-endpoints", "which works while there are some"
         return
-    found = expect(cell, ())
-    assert found.works
-    assert found.refusal is None
-    assert found.rule == families()[cell.family].works.rule
-    assert found.reason
-    assert found.source
+    expectation = expect(cell, ())
+    assert expectation.works
+    assert expectation.refusal is None
+    assert expectation.rule == families()[cell.family].works.rule
+    assert expectation.reason
+    assert expectation.source
 
 
 def test_every_rule_has_an_id_of_its_own():
@@ -171,17 +171,17 @@ def answered(*backends: str, answer: str | None = None, seen: str | None = None)
 @pytest.mark.parametrize("case", SPECIAL_CASES, ids=lambda case: case["name"])
 def test_cell_of_a_special_service(case):
     cell = SERVICES[case["cell"]]
-    found = expect(cell, LIMITS)
-    assert found.rule == case["rule"]
-    assert found.refusal == case.get("fails")
-    assert found.promised == (found.rule.startswith("K8S-") and not found.works)
-    if found.rule.startswith("K8S-"):
+    expectation = expect(cell, LIMITS)
+    assert expectation.rule == case["rule"]
+    assert expectation.refusal == case.get("fails")
+    assert expectation.promised == (expectation.rule.startswith("K8S-") and not expectation.works)
+    if expectation.rule.startswith("K8S-"):
         assert cell.relation == case["relation"]
         assert list(cell.backends) == case["backends"]
         assert sorted(cell.sources) == case["sources"]
         assert cell.sticky == case.get("sticky", False)
         assert cell.answer == case.get("answer")
-        assert cell.refusal == found.refusal
+        assert cell.refusal == expectation.refusal
         assert cell.target.port == case.get("port", cell.target.port)
 
 
@@ -257,18 +257,18 @@ def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it():
 
 def test_limits_apply_to_the_versions_they_name():
     plan = plan_of("services")
-    affinity = [one.when for one in registry.limits(plan) if one.id == "WIN-AFFINITY"]
-    assert {one.source or one.entry_node for one in affinity} == {"win2"}
+    affinity = [limit.when for limit in registry.limits(plan) if limit.id == "WIN-AFFINITY"]
+    assert {match.source or match.entry_node for match in affinity} == {"win2"}
     older = tuple(replace(node, version="1.32") for node in plan.nodes)
-    known = {one.limit.id for one in OF_PROXY}
-    left = {one.id for one in registry.limits(replace(plan, nodes=older))}
+    known = {limit.limit.id for limit in OF_PROXY}
+    left = {limit.id for limit in registry.limits(replace(plan, nodes=older))}
     assert len(known) == 3
     assert not known & left
 
 
 def test_labs_without_special_services_have_no_limits_of_theirs():
-    known = {one.limit.id for one in OF_PROXY}
-    assert not known & {one.id for one in registry.limits(plan_of("overlay"))}
+    known = {limit.limit.id for limit in OF_PROXY}
+    assert not known & {limit.id for limit in registry.limits(plan_of("overlay"))}
 
 
 def test_ports_that_a_service_lacks_are_asked_of_nftables_alone():

@@ -53,10 +53,10 @@ def test_what_cannot_fail_over_is_refused_with_the_reason():
 
 
 def test_it_went_well_where_others_took_over_and_every_route_followed():
-    found = Failover("master1", HELD, turn(2.5), turn(0.0))
-    assert found.well
-    assert (found.away.longest, found.back.longest) == (2.5, 0.0)
-    outward, inward = (found.silence(found.away, outward=way) for way in (True, False))
+    failover = Failover("master1", HELD, turn(2.5), turn(0.0))
+    assert failover.well
+    assert (failover.away.longest, failover.back.longest) == (2.5, 0.0)
+    outward, inward = (failover.silence(failover.away, outward=way) for way in (True, False))
     assert outward
     assert inward
     assert (outward.source, inward.source) == ("node009-p1", "node001-p1")
@@ -72,9 +72,9 @@ def test_it_went_well_where_others_took_over_and_every_route_followed():
     ],
 )
 def test_a_failed_failover_has_its_trouble(away, back, trouble):
-    found = Failover("master1", HELD, away, back)
-    assert not found.well
-    assert found.trouble.startswith(trouble)
+    failover = Failover("master1", HELD, away, back)
+    assert not failover.well
+    assert failover.trouble.startswith(trouble)
 
 
 def test_of_a_lost_machine_nothing_is_learned_and_the_rest_stays():

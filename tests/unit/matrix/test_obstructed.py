@@ -82,10 +82,10 @@ def test_cells_of_a_pod_that_does_not_run_are_probe_errors_and_all_others_are_ju
     ],
 )
 def test_a_cell_needs_the_pods_that_its_answer_counts_or_lists(cell, needs):
-    found = [one for one in cells_of("services") if one.id.startswith(cell)]
-    assert found
+    cells = [one for one in cells_of("services") if one.id.startswith(cell)]
+    assert cells
     pods = {pod.name for machine in intent_of("services").machines for pod in machine.pods}
-    for one in found:
+    for one in cells:
         if needs is None:
             assert Obstructions(obstructed("services", "worker1-p1")).of(one) is None
         else:

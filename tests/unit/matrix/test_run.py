@@ -43,8 +43,8 @@ def judged(
     return {result.cell.id: result for result in results}
 
 
-def verdicts(found: dict[str, CellResult], verdict: Verdict) -> set[str]:
-    return {name for name, one in found.items() if one.verdict == verdict}
+def verdicts(results: dict[str, CellResult], verdict: Verdict) -> set[str]:
+    return {name for name, result in results.items() if result.verdict == verdict}
 
 
 def silence(cut: Callable[[Cell], bool], until: int = 99) -> Fault:
@@ -103,29 +103,29 @@ def test_failures_left_unretried_by_ctrl_c_are_marked():
 
 
 def test_faultless_lab_is_green():
-    found = judged(Network(CELLS, LIMITS))
-    assert {result.verdict for result in found.values()} == {"pass", "known-limit"}
-    known = {result.expectation.rule for result in found.values() if not result.expectation.works}
+    results = judged(Network(CELLS, LIMITS))
+    assert {result.verdict for result in results.values()} == {"pass", "known-limit"}
+    known = {result.expectation.rule for result in results.values() if not result.expectation.works}
     assert known == {limit.id for limit in LIMITS}
-    assert all(result.repeat == f"again {result.cell.id}" for result in found.values())
+    assert all(result.repeat == f"again {result.cell.id}" for result in results.values())
 
 
 def test_first_pass_sends_everything_at_once_and_a_failure_is_tried_once_more_with_patience():
     network = Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN))
-    found = judged(network)[BROKEN]
+    result = judged(network)[BROKEN]
     _, (first, settings), (again, patient) = network.sent
     assert first == tuple(cell.id for cell in CELLS)
     assert (settings.timeout, settings.in_flight) == (1.0, 256)
     assert (again, patient) == ((BROKEN,), PACE.second)
     assert patient.timeout > settings.timeout
     assert patient.in_flight < settings.in_flight
-    assert (found.verdict, found.retried, len(found.attempts)) == ("fail", True, 2)
+    assert (result.verdict, result.retried, len(result.attempts)) == ("fail", True, 2)
 
 
 def test_failure_that_passes_the_second_time_is_flaky():
-    found = judged(Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN, until=1)))
-    assert verdicts(found, "flaky") == {BROKEN}
-    assert verdicts(found, "pass") == found.keys() - {BROKEN}
+    results = judged(Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN, until=1)))
+    assert verdicts(results, "flaky") == {BROKEN}
+    assert verdicts(results, "pass") == results.keys() - {BROKEN}
 
 
 def test_probe_error_is_not_tried_again():
@@ -134,23 +134,25 @@ def test_probe_error_is_not_tried_again():
         return replace(outcome, status="error", detail="no such namespace") if gone else outcome
 
     network = Network(CELLS, fault=fault)
-    found = judged(network)
+    results = judged(network)
     assert len(network.sent) == 2
-    assert verdicts(found, "probe-error") == {c.id for c in CELLS if c.source.name == "win2-p2"}
+    assert verdicts(results, "probe-error") == {c.id for c in CELLS if c.source.name == "win2-p2"}
 
 
 def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass():
     obeyed = tuple(limit for limit in LIMITS if limit.id != "WIN-HOST-SERVICE")
-    found = judged(Network(CELLS, obeyed), limits=LIMITS)
-    off = {name for name, one in found.items() if one.expectation.rule == "WIN-HOST-SERVICE"}
-    assert verdicts(found, "unexpected-pass") == off
+    results = judged(Network(CELLS, obeyed), limits=LIMITS)
+    off = {
+        name for name, result in results.items() if result.expectation.rule == "WIN-HOST-SERVICE"
+    }
+    assert verdicts(results, "unexpected-pass") == off
     assert len(off) == 2 * 3 * 4
 
 
 def test_retries_stop_when_the_budget_is_spent_and_report_it():
     network = Network(CELLS, fault=dead("win1"))
-    found = judged(network, replace(AT_ONCE, budget=4.0))
-    failed = [result for result in found.values() if result.verdict == "fail"]
+    results = judged(network, replace(AT_ONCE, budget=4.0))
+    failed = [result for result in results.values() if result.verdict == "fail"]
     retried = [result for result in failed if result.retried]
     left = [result for result in failed if not result.retried]
     assert len(retried) == 4 / PACE.second.timeout * PACE.second.in_flight
@@ -215,8 +217,8 @@ def test_groups_are_of_source_node_target_node_and_family():
 def test_dead_node_of_a_large_lab_costs_about_the_budget(large):
     network = Network(large, fault=dead("n50"))
     pace = replace(AT_ONCE, budget=20.0)
-    found = judged(network, pace)
-    failed = [result for result in found.values() if result.verdict == "fail"]
+    results = judged(network, pace)
+    failed = [result for result in results.values() if result.verdict == "fail"]
     assert len(failed) == 4 * 99 * 4 * 2 + 2 * 4
     first_pass = 2 * (len(failed) // 256 + 1) * PACE.first.timeout
     assert network.seconds <= first_pass + pace.budget + pace.second.timeout
@@ -224,29 +226,29 @@ def test_dead_node_of_a_large_lab_costs_about_the_budget(large):
 
 
 def test_same_network_gives_the_same_run():
-    one, other = (Network(CELLS, LIMITS, dead("worker2")) for _ in range(2))
-    assert judged(one) == judged(other)
-    assert one.sent == other.sent
+    network, other = (Network(CELLS, LIMITS, dead("worker2")) for _ in range(2))
+    assert judged(network) == judged(other)
+    assert network.sent == other.sent
 
 
 def test_lab_is_waited_for_until_every_service_and_node_has_answered():
     chosen = set(representatives(CELLS, [expect(c, ()) for c in CELLS]).values())
     settled = {CELLS[index].id for index in chosen}
     network = Network(CELLS, fault=silence(lambda cell: cell.id in settled, until=2))
-    found = judged(network, replace(PACE, settle=30.0))
-    assert {result.verdict for result in found.values()} == {"pass"}
+    results = judged(network, replace(PACE, settle=30.0))
+    assert {result.verdict for result in results.values()} == {"pass"}
     assert [len(asked) for asked, _ in network.sent[:3]] == [len(settled)] * 3
 
 
 def test_a_lab_that_does_not_settle_is_still_judged_and_cells_name_what_they_wait_for():
-    found = judged(Network(CELLS, fault=dead("win1")))
-    broken = found["pod-pod/master-p1/win1-p1/tcp-small"]
+    results = judged(Network(CELLS, fault=dead("win1")))
+    broken = results["pod-pod/master-p1/win1-p1/tcp-small"]
     assert broken.verdict == "fail"
     assert "node 'win1' had not settled when the run began" in broken.detail
     assert "node 'master'" not in broken.detail
-    service = found["pod-service/master-p1/to-win1-p1/tcp-small"]
+    service = results["pod-service/master-p1/to-win1-p1/tcp-small"]
     assert "node 'win1' and Service 'to-win1-p1' had not settled" in service.detail
-    assert found["pod-pod/master-p1/master-p2/tcp-small"].detail == ""
+    assert results["pod-pod/master-p1/master-p2/tcp-small"].detail == ""
 
 
 def test_nothing_is_waited_for_that_is_not_expected_to_answer():
@@ -290,14 +292,14 @@ def between(one: str, other: str) -> Callable[[Cell], bool]:
 
 
 def test_a_limit_on_a_dead_path_is_marked_as_unproven():
-    found = doubted(between("win1", "worker1"))
-    hidden = found["node-pod/win1/worker1-p1/tcp-small"]
+    results = doubted(between("win1", "worker1"))
+    hidden = results["node-pod/win1/worker1-p1/tcp-small"]
     assert hidden.verdict == "known-limit"
     assert hidden.detail == (
         f"{hidden.expectation.reason}; {DOUBT}: nothing that should have reached 'worker1' from "
         "'win1' did"
     )
-    for result in found.values():
+    for result in results.values():
         assert (DOUBT in result.detail) == (
             result.verdict == "known-limit"
             and (result.cell.source.node, result.cell.target.node) == ("win1", "worker1")
@@ -306,23 +308,23 @@ def test_a_limit_on_a_dead_path_is_marked_as_unproven():
 
 def test_limit_of_a_whole_lab_or_without_a_control_is_not_doubted():
     alone = [c for c in CELLS if c.family == "node-pod" and c.source.os == "windows"]
-    for found in (doubted(lambda _: False), doubted(between("win1", "worker1"), alone)):
-        assert not any(DOUBT in result.detail for result in found.values())
+    for results in (doubted(lambda _: False), doubted(between("win1", "worker1"), alone)):
+        assert not any(DOUBT in result.detail for result in results.values())
 
 
 def test_other_way_through_a_third_node_is_no_control():
     cut = between("win1", "worker1")
-    found = doubted(
+    results = doubted(
         lambda cell: cut(cell) and cell.entry in {None, "win1", "worker1"},
     )
-    third = found["nodeport/win1-p1/master:to-worker1-p1/tcp-small"]
+    third = results["nodeport/win1-p1/master:to-worker1-p1/tcp-small"]
     assert third.verdict == "pass"
-    assert DOUBT in found["node-pod/win1/worker1-p1/tcp-small"].detail
+    assert DOUBT in results["node-pod/win1/worker1-p1/tcp-small"].detail
 
 
 def test_missing_name_is_an_answer_and_never_doubted():
-    found = doubted(lambda cell: cell.name_form is None)
-    partial = found["dns/win1-p1/to-master-p1.default/udp-small"]
+    results = doubted(lambda cell: cell.name_form is None)
+    partial = results["dns/win1-p1/to-master-p1.default/udp-small"]
     assert (partial.verdict, DOUBT in partial.detail) == ("known-limit", False)
 
 
@@ -363,8 +365,8 @@ MBIT = 1_000_000
 
 
 def streams(name: str = "overlay", floor: int | None = None) -> tuple[Cell, ...]:
-    asked = replace(plan_of(name), families=(), min_throughput=floor)
-    return tuple(product(asked, bare_intent_of(name), ["throughput"]).cells())
+    plan = replace(plan_of(name), families=(), min_throughput=floor)
+    return tuple(product(plan, bare_intent_of(name), ["throughput"]).cells())
 
 
 def judged_streams(cells: tuple[Cell, ...], *rates: float | None) -> tuple[CellResult, ...]:

@@ -92,8 +92,8 @@ def test_os_pairs_asks_each_kind_three_times_and_every_node(name):
     assert set(kinds) >= {_kind(cell) for cell in whole.cells() if cell.relation != "self"}
     assert max(kinds.values()) < 2 * max(3, len(whole.grids[0].askers))
     for grid in whole.grids:
-        asked = {cell.source.node for cell in made if cell.family == grid.family}
-        assert asked >= {source.node for source in grid.sources}
+        nodes = {cell.source.node for cell in made if cell.family == grid.family}
+        assert nodes >= {source.node for source in grid.sources}
     assert coverage(whole, choice, made).systems.whole
 
 

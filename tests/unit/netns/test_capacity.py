@@ -118,7 +118,12 @@ PROBES = [
 
 def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another():
     paced = list(batches(compile_scenario("ovn").intent, PROBES, ASKED))
-    assert [[PROBES.index(one) for one in own] for own, _ in paced] == [[1, 5], [3], [0, 2], [4]]
+    assert [[PROBES.index(probe) for probe in own] for own, _ in paced] == [
+        [1, 5],
+        [3],
+        [0, 2],
+        [4],
+    ]
     assert [settings for _, settings in paced] == [
         ProbeSettings(2.0, 32),
         ProbeSettings(2.0, 12),

@@ -32,7 +32,11 @@ from lab.topology.intent import (
 
 
 def _operations(intent: Intent, name: str) -> list[object]:
-    return list(next(one for one in compile_intent(intent) if one.namespace == name).operations)
+    return list(
+        next(
+            operations for operations in compile_intent(intent) if operations.namespace == name
+        ).operations
+    )
 
 
 def _with_machine(intent: Intent, machine: MachineIntent) -> Intent:
@@ -41,19 +45,22 @@ def _with_machine(intent: Intent, machine: MachineIntent) -> Intent:
 
 def test_interface_indexes_are_unique_in_the_whole_lab_but_for_loopback():
     indexes = [
-        index for one in compile_intent(cluster()) for name, index in one.indexes if name != "lo"
+        index
+        for operations in compile_intent(cluster())
+        for name, index in operations.indexes
+        if name != "lo"
     ]
     assert sorted(indexes) == list(range(2, len(indexes) + 2))
 
 
 def test_a_link_is_made_before_the_namespace_of_its_far_end_uses_it():
     made = {("fabric", "lo")}
-    for one in compile_intent(cluster("overlay")):
-        for operation in one.operations:
+    for operations in compile_intent(cluster("overlay")):
+        for operation in operations.operations:
             if isinstance(operation, VethAdd):
                 made.add((operation.peer_namespace, operation.peer_name))
             if isinstance(operation, RouteSet) and operation.device == "eth0":
-                assert (one.namespace, "eth0") in made
+                assert (operations.namespace, "eth0") in made
 
 
 def test_forwarding_is_set_before_the_redirects_it_resets():
@@ -91,7 +98,7 @@ def test_no_neighbour_is_made_up():
             for machine in intent.machines
         ),
     )
-    made = [op for one in compile_intent(bare) for op in one.operations]
+    made = [op for operations in compile_intent(bare) for op in operations.operations]
     assert not [op for op in made if isinstance(op, NeighbourSet)]
 
 

@@ -69,7 +69,7 @@ def test_a_headless_name_stands_for_its_pods_and_each_pod_has_a_name_in_it():
     )
     served = json.loads(configuration(intent))[3]["dns"]
     name = "by-name.default.svc.cluster.local."
-    assert served[name] == [one.address for one in behind]
+    assert served[name] == [backend.address for backend in behind]
     assert served[f"worker1-p2.{name}"] == [behind[1].address]
 
 
@@ -93,8 +93,8 @@ def _asking(machine: MachineIntent, port: ServicePort) -> MachineIntent:
     if machine.translation is None:
         return machine
     first = machine.translation.services[0]
-    asked = replace(first, ports=(*first.ports, port), health_port=32000)
-    return replace(machine, translation=replace(machine.translation, services=(asked,)))
+    service = replace(first, ports=(*first.ports, port), health_port=32000)
+    return replace(machine, translation=replace(machine.translation, services=(service,)))
 
 
 def test_a_resolver_file():
@@ -140,11 +140,11 @@ def test_answers_find_their_questions_in_whatever_order_they_come(pair):
             heard[name] = dns.read_answer(wire, name, 7)
 
         forwarder.ask(dns.make_question(name, 7), then)
-    asked = [other.recvfrom(512) for _ in range(2)]
-    for wire, sender in reversed(asked):
+    datagrams = [other.recvfrom(512) for _ in range(2)]
+    for wire, sender in reversed(datagrams):
         last = "1" if dns.asked_name(wire) == "a.lab." else "2"
         other.sendto(answered(wire, f"10.0.0.{last}"), sender)
-    for _ in asked:
+    for _ in datagrams:
         forwarder.hear()
     assert heard == {"a.lab.": "10.0.0.1", "b.lab.": "10.0.0.2"}
 

@@ -27,7 +27,9 @@ def test_linux_machines_are_left_alone_and_others_with_every_rule_off():
 def test_every_rule_is_that_of_a_limit_which_has_its_reason_and_source():
     limits = {limit.id for topology in topologies().values() for limit in topology.limits}
     assert set(RULES) == {
-        limit for limit in limits | {one.limit.id for one in OF_PROXY} if limit.startswith("WIN-")
+        limit
+        for limit in limits | {limit.limit.id for limit in OF_PROXY}
+        if limit.startswith("WIN-")
     }
 
 
@@ -114,10 +116,10 @@ def test_a_rule_that_is_not_there_cannot_be_switched_off():
 
 
 def test_the_banner_names_what_is_emulated():
-    said = "netns: network namespaces on this machine"
-    assert NetnsProvider().banner(cluster(windows=0)) == said
-    assert NetnsProvider().banner(cluster(windows=1)) == f"{said}; Windows node win1 is emulated"
+    text = "netns: network namespaces on this machine"
+    assert NetnsProvider().banner(cluster(windows=0)) == text
+    assert NetnsProvider().banner(cluster(windows=1)) == f"{text}; Windows node win1 is emulated"
     off = NetnsProvider(frozenset({"WIN-HOST-SERVICE"}))
     assert off.banner(cluster(windows=2)) == (
-        f"{said}; Windows nodes win1, win2 are emulated, without rule WIN-HOST-SERVICE"
+        f"{text}; Windows nodes win1, win2 are emulated, without rule WIN-HOST-SERVICE"
     )

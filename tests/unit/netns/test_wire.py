@@ -49,8 +49,8 @@ QUESTION = RouteQuestion("10.0.0.1", "10.0.0.2", "tcp", 80, True, "", "eth0")
     ],
 )
 def test_a_value_comes_back_as_it_was(value, kind):
-    found = decode(encode(value), kind)
-    assert (found, type(found)) == (value, float if kind is float else type(value))
+    text = decode(encode(value), kind)
+    assert (text, type(text)) == (value, float if kind is float else type(value))
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ ANYTHING = st.recursive(
 @pytest.mark.parametrize("kind", [Outcome, list[Taken], dict[int, Outcome], Failure])
 def test_whatever_is_written_is_read_as_that_type_or_refused(kind: Any, data: bytes):
     try:
-        found = decode(data, kind)
+        text = decode(data, kind)
     except ValueError:
         return
-    assert decode(encode(found), kind) == found
+    assert decode(encode(text), kind) == text
 
 
 def test_deep_nesting_is_refused():
@@ -127,9 +127,9 @@ def sent(error: BaseException) -> Exception:
 
 
 def test_an_error_of_the_system_keeps_its_number_and_its_file():
-    found = sent(FileNotFoundError(2, "No such file or directory", b"/x\xff"))
-    assert isinstance(found, FileNotFoundError)
-    assert (found.errno, found.filename) == (2, "/x\udcff")
+    error = sent(FileNotFoundError(2, "No such file or directory", b"/x\xff"))
+    assert isinstance(error, FileNotFoundError)
+    assert (error.errno, error.filename) == (2, "/x\udcff")
     assert str(sent(OSError("only words"))) == "only words"
     assert sent(OSError(9, "Bad file descriptor", 7)).__class__ is OSError
 

@@ -90,7 +90,7 @@ def told(size: str, mtu: int = 1450) -> NetexecDatagrams:
 
 def test_who_answers_is_asked_before_anything_else_is_sent():
     talk = told("large")
-    assert [one.data for one in talk.rounds[0]] == [b"hostname"]
+    assert [datagram.data for datagram in talk.rounds[0]] == [b"hostname"]
     assert talk.hear(b"win1-p1") is None
     assert talk.hear(b"10.244.0.4:4242") == ("win1-p1", "10.244.0.4:4242")
 
@@ -102,7 +102,7 @@ def test_large_datagrams_fit_the_path_and_never_more_than_netexec_reads(mtu, pac
     whole, fragments = told("large", mtu).rounds[1][1:]
     assert (len(whole.data) + 28, len(fragments.data) + 28) == packets
     assert (whole.fragments, fragments.fragments) == (False, True)
-    assert all(one.data == one.data.lower().strip() for one in (whole, fragments))
+    assert all(datagram.data == datagram.data.lower().strip() for datagram in (whole, fragments))
     (alone,) = told("large", 8950).rounds[1][1:]
     assert (len(alone.data), alone.fragments) == (BUFFER_BYTES, False), "no more than it reads"
 
@@ -132,7 +132,7 @@ def test_dialect_is_the_targets():
         intent.machine(name).interfaces[0].addresses[0].partition("/")[0]
         for name in ("worker1", "win1", "client")
     )
-    asked = [
+    probes = [
         probe(address=node, dialect="lab"),
         probe(address=node, port=30_001, dialect="lab"),
         probe(address=win, dialect="lab"),
@@ -141,15 +141,15 @@ def test_dialect_is_the_targets():
         probe(address="10.96.0.10", port=53, name="to-a", dialect="lab"),
         probe(address=win, port=30_013, dialect="health"),
     ]
-    said = [dialect.dialect for dialect in with_dialects(intent, asked)]
-    assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab", "health"]
+    dialects = [dialect.dialect for dialect in with_dialects(intent, probes)]
+    assert dialects == ["lab", "netexec", "netexec", "lab", "netexec", "lab", "health"]
 
 
 def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certificates():
     intent = compile_scenario("kubeinit").intent
     address = "10.0.0.253"
-    asked = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
-    assert [dialect.dialect for dialect in with_dialects(intent, asked)] == ["tls", "lab"]
+    probes = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
+    assert [dialect.dialect for dialect in with_dialects(intent, probes)] == ["tls", "lab"]
     answered = Outcome(1, "ok", "", None, ("sha256:aa", "sha256:bb"), None, 1.0)
     assert with_names(answered, {"sha256:aa": "controller-01"}).backends == (
         "controller-01",

@@ -83,8 +83,8 @@ def test_each_errno_has_its_own_status(number, status):
 
 
 def test_an_error_that_is_not_a_sockets_is_named():
-    found = describe_failure(CannotProbeError("no such place"), "start", 1.0)
-    assert found == ("error", "no such place")
+    failure = describe_failure(CannotProbeError("no such place"), "start", 1.0)
+    assert failure == ("error", "no such place")
     assert describe_failure(TypeError("odd"), "start", 1.0) == ("error", "start: TypeError: odd")
 
 
@@ -190,9 +190,9 @@ def test_a_timeout_is_longer_by_what_a_responder_is_late_up_to_a_limit(
         monkeypatch.setattr(prober, "_HELD_SECONDS", 3.0)
         probes = [Probe(0, "a", "udp", "small", "127.0.0.1", 9, 1500)]
         settings = ProbeSettings(1.0, 8)
-        found = prober.probe(lambda _: None, probes, settings, lambda _: None, pulse=pulse)
+        outcomes = prober.probe(lambda _: None, probes, settings, lambda _: None, pulse=pulse)
         pulse.close()
-    assert found[0].status == "timeout"
+    assert outcomes[0].status == "timeout"
     assert now == pytest.approx(seconds, abs=0.5)
 
 
@@ -266,5 +266,5 @@ def test_a_bind_that_fails_otherwise_is_the_probes_failure(monkeypatch):
 
     monkeypatch.setattr(prober.socket, "socket", Refusing)
     probes = [Probe(0, "a", "tcp", "small", "127.0.0.1", 9, 1500)]
-    found = prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
-    assert found[0].status == "error"
+    outcomes = prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
+    assert outcomes[0].status == "error"

@@ -71,7 +71,7 @@ def test_a_dead_node_is_one_sentence_and_the_way_back_is_another():
     (pattern,) = worse.patterns["failing"]
     assert pattern.sentence.startswith("everything to and from win1 (")
     assert set(pattern.cells) == {change.cell for change in worse.changes["failing"]}
-    assert [one.cells for one in better.patterns["passing"]] == [pattern.cells]
+    assert [pattern.cells for pattern in better.patterns["passing"]] == [pattern.cells]
     lines = text_lines(worse)
     assert lines[0] == f"{len(worse.changes['failing']):,} cells newly failing"
     assert lines[1] == f"  * {pattern.sentence}"
@@ -107,7 +107,7 @@ def test_a_lost_hypervisor_is_one_sentence():
 def test_cells_that_were_red_already_do_not_stand_against_a_pattern():
     dead = made_run("dead-node")
     results = list(HEALTHY.results)
-    places = [i for i, one in enumerate(dead.results) if one.verdict == "fail"][::2]
+    places = [i for i, result in enumerate(dead.results) if result.verdict == "fail"][::2]
     for place in places:
         results[place] = dead.results[place]
     (pattern,) = difference(replace(HEALTHY, results=tuple(results)), dead).patterns["failing"]
@@ -119,7 +119,7 @@ def test_nodes_missing_from_one_run_are_named():
         HEALTHY, results=tuple(result for result in HEALTHY.results if "win2" not in result.cell.id)
     )
     found = difference(HEALTHY, fewer)
-    assert [one.sentence.partition(" (")[0] for one in found.patterns["gone"]] == [
+    assert [pattern.sentence.partition(" (")[0] for pattern in found.patterns["gone"]] == [
         "everything to and from win2"
     ]
     assert found.unchanged == len(fewer.results)
@@ -134,7 +134,7 @@ def test_a_change_within_one_colour_names_both_verdicts():
 
 
 def test_changes_in_no_pattern_are_listed_up_to_a_number():
-    several = [i for i, one in enumerate(HEALTHY.results) if one.verdict == "pass"][::97]
+    several = [i for i, result in enumerate(HEALTHY.results) if result.verdict == "pass"][::97]
     results = list(HEALTHY.results)
     for place in several:
         results[place] = replace(results[place], verdict="fail")
@@ -158,11 +158,11 @@ def asked(run: RunResult, name: str) -> RunResult:
 
 
 def test_names_in_the_dns_are_the_same_cell_whatever_the_namespace():
-    one, other = asked(HEALTHY, "to-p1.default"), asked(HEALTHY, "to-p1.probes")
-    found = difference(one, other)
+    result, other = asked(HEALTHY, "to-p1.default"), asked(HEALTHY, "to-p1.probes")
+    found = difference(result, other)
     assert not found.changes
     assert found.unchanged == len(HEALTHY.results) + 1
-    assert difference(one, asked(HEALTHY, "to-p2.default")).changes["gone"]
+    assert difference(result, asked(HEALTHY, "to-p2.default")).changes["gone"]
 
 
 def test_checks_of_a_cluster_count_as_cells():
@@ -175,17 +175,21 @@ def test_checks_of_a_cluster_count_as_cells():
 
 
 def test_json_has_every_change_and_every_pattern():
-    found = to_json(difference(HEALTHY, made_run("dead-node")))
-    assert list(found) == [*LISTED, "unasked", "patterns", "unchanged"]
-    assert found["failing"][0]["after"] == "fail"
-    assert found["patterns"]["failing"][0]["cells"] == [one["cell"] for one in found["failing"]]
+    document = to_json(difference(HEALTHY, made_run("dead-node")))
+    assert list(document) == [*LISTED, "unasked", "patterns", "unchanged"]
+    assert document["failing"][0]["after"] == "fail"
+    assert document["patterns"]["failing"][0]["cells"] == [
+        one["cell"] for one in document["failing"]
+    ]
 
 
 def sampled(run: RunResult, *places: int, pods: int = 2) -> RunResult:
     """So many cells of the run, as a sample of a lab with so many pods a node."""
     results = made_run("healthy", pods=pods).results
     return replace(
-        run, coverage=SAMPLED, results=tuple(one for n, one in enumerate(results) if n in places)
+        run,
+        coverage=SAMPLED,
+        results=tuple(result for n, result in enumerate(results) if n in places),
     )
 
 
@@ -193,7 +197,7 @@ def test_what_only_the_other_sample_left_out_is_neither_gone_nor_new():
     made = replace(HEALTHY, scenario_text="name: overlay\n")
     found = difference(sampled(made, 0, 1, 2), sampled(made, 2, 3))
     first = [HEALTHY.results[place].cell.id for place in range(4)]
-    assert [(one.cell, one.before, one.after) for one in found.unasked] == [
+    assert [(change.cell, change.before, change.after) for change in found.unasked] == [
         (first[3], None, "pass"),
         (first[0], "pass", None),
         (first[1], "pass", None),
@@ -217,10 +221,10 @@ def test_a_run_of_every_cell_has_left_none_out():
 def test_of_another_scenario_a_cell_is_gone_when_nothing_else_names_its_ends():
     fewer = replace(sampled(HEALTHY, *range(0, 2000, 7), pods=1), scenario_text="one pod")
     found = difference(replace(HEALTHY, scenario_text="two pods"), fewer)
-    assert all("-p2/" in one.cell for one in found.changes["gone"])
-    assert any("-p2/" in one.cell for one in found.changes["gone"])
+    assert all("-p2/" in change.cell for change in found.changes["gone"])
+    assert any("-p2/" in change.cell for change in found.changes["gone"])
     assert found.unasked
-    assert not any("-p2/" in one.cell for one in found.unasked)
+    assert not any("-p2/" in change.cell for change in found.unasked)
 
 
 DEAD = made_run("dead-node")

@@ -222,4 +222,7 @@ def test_each_scenario_is_compared_with_its_own_night():
     assert text.index("Compared with 'first' (a):\na: ") < text.index(
         "Compared with 'second' (b):\nb: "
     )
-    assert [one["before"] for one in summary_json(made)["scenarios"]] == ["first", "second"]
+    assert [scenario["before"] for scenario in summary_json(made)["scenarios"]] == [
+        "first",
+        "second",
+    ]

@@ -17,9 +17,9 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
 
 def data_of(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
 def test_nothing_outside_the_file_is_named_where_a_browser_would_fetch_it():

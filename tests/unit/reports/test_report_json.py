@@ -112,9 +112,9 @@ def test_texts_that_repeat_more_than_a_file_holds_are_not_made():
 
 def test_long_ids_and_commands_survive():
     run = made_run("healthy")
-    one = run.results[0]
-    cell = replace(one.cell, id="/".join(["pod-pod"] * 500))
-    results = (replace(one, cell=cell, repeat=f"lab test overlay -k {cell.id}"),)
+    result = run.results[0]
+    cell = replace(result.cell, id="/".join(["pod-pod"] * 500))
+    results = (replace(result, cell=cell, repeat=f"lab test overlay -k {cell.id}"),)
     run = replace(run, results=results)
     assert from_json(json.loads(to_text(run, intent_of())))[0] == run
 
@@ -151,12 +151,12 @@ def test_the_keys_of_format_3_are_these_in_this_order():
 
 def test_counts_are_of_every_verdict_and_of_the_families_that_occur():
     run = made_run("dead-node", families=("pod-pod", "nodeport"))
-    found = to_json(run, intent_of())["counts"]
-    assert found["cells"] == len(run.results)
-    assert found["verdicts"]["fail"] == run.count("fail") > 0
-    assert found["verdicts"]["flaky"] == 0
-    assert list(found["families"]) == ["pod-pod", "nodeport"]
-    assert sum(found["families"]["nodeport"].values()) == 960
+    counts = to_json(run, intent_of())["counts"]
+    assert counts["cells"] == len(run.results)
+    assert counts["verdicts"]["fail"] == run.count("fail") > 0
+    assert counts["verdicts"]["flaky"] == 0
+    assert list(counts["families"]) == ["pod-pod", "nodeport"]
+    assert sum(counts["families"]["nodeport"].values()) == 960
 
 
 FINDING = Difference(

@@ -125,9 +125,9 @@ def test_an_example_is_a_cell_that_no_earlier_group_explains():
 
 def test_the_order_of_cells_does_not_change_the_sentences():
     results = made_run("mixed").results
-    there = [group.sentence for group in red_groups(results).groups]
+    sentences = [group.sentence for group in red_groups(results).groups]
     back = [group.sentence for group in red_groups(results[::-1]).groups]
-    assert there == back
+    assert sentences == back
 
 
 def test_known_limits_are_gathered_by_rule_with_their_count():
@@ -172,8 +172,8 @@ def failing(results: Sequence[CellResult], where: Callable[[CellResult], bool]) 
     ]
 
 
-def is_on_it(one: CellResult) -> bool:
-    return "hypervisor-02" in hosts_of(one)
+def is_on_it(result: CellResult) -> bool:
+    return "hypervisor-02" in hosts_of(result)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ RARE_LINE = "on worker1, card eth0: set down; it should be: up (wrong-vni)"
 def two_faults() -> RunResult:
     """Nearly all red cells have met one thing, one has met another, and one has met nothing."""
     run = explained()
-    red = [place for place, one in enumerate(run.results) if one.verdict == "fail"]
+    red = [place for place, result in enumerate(run.results) if result.verdict == "fail"]
     results = list(run.results)
     results[red[5]] = replace(results[red[5]], finding=RARE)
     results[red[9]] = replace(results[red[9]], finding=None)
@@ -260,7 +260,7 @@ def test_cells_of_another_cause_do_not_spoil_what_those_of_one_have_in_common():
 
 def test_a_cause_met_at_several_hops_is_one_cause():
     run = explained()
-    red = next(place for place, one in enumerate(run.results) if one.finding)
+    red = next(place for place, result in enumerate(run.results) if result.finding)
     again = replace(run.results[red], finding=replace(DOWN, hop=9))
     (cause,) = red_causes((*run.results[:red], again, *run.results[red + 1 :]))
     assert cause.line == LINE
@@ -349,13 +349,13 @@ def test_a_command_is_shown_as_lab_exec_and_a_sentence_unchanged():
     ],
 )
 def test_what_is_advised_on_a_cluster_are_programs_that_its_nodes_have(advised, on_a_node):
-    found = Difference("kind", "", "worker1", "it", "a", "b", advised, advised, "p1")
-    assert (in_cluster(found).shows, in_cluster(found).mends) == (on_a_node, on_a_node)
+    difference = Difference("kind", "", "worker1", "it", "a", "b", advised, advised, "p1")
+    assert (in_cluster(difference).shows, in_cluster(difference).mends) == (on_a_node, on_a_node)
 
 
 def test_a_command_in_a_pod_of_a_cluster_is_typed_for_its_node():
     command = f"{ENTER_POD} p1 sh -c 'nft delete table ip x'"
-    found = replace(DOWN, place="p1", mends=command)
-    assert shlex.split(found.fixed_by("mine")) == [
+    difference = replace(DOWN, place="p1", mends=command)
+    assert shlex.split(difference.fixed_by("mine")) == [
         "lab", "exec", "mine", "worker2", "--", "sh", "-c", command,
     ]  # fmt: skip

@@ -152,9 +152,9 @@ def test_known_limits_do_not_count_in_a_share():
 
 def test_machines_and_pods_that_no_cell_concerns_are_not_probed():
     run = made_run("healthy")
-    one = next(each for each in run.results if each.verdict == "pass" and each.cell.source.node)
-    drawn = page(picture_of(intent_of()), run=replace(run, results=(one,)))
-    probed = {one.cell.source.name, one.cell.source.node, one.cell.target.name}
+    result = next(each for each in run.results if each.verdict == "pass" and each.cell.source.node)
+    drawn = page(picture_of(intent_of()), run=replace(run, results=(result,)))
+    probed = {result.cell.source.name, result.cell.source.node, result.cell.target.name}
     titles = [each.get("title") for each in drawn.find_class("unprobed") if each.get("title")]
     unprobed = {title.split()[1].rstrip(",") for title in titles}
     assert unprobed.isdisjoint(probed)
@@ -216,7 +216,7 @@ def graph(name: str) -> Graph:
 @pytest.mark.parametrize("name", shipped())
 def test_every_machine_segment_and_address_is_in_every_format(name):
     intent = compile_scenario(name).intent
-    words = {one.name for one in intent.everything()} | {
+    words = {machine.name for machine in intent.everything()} | {
         segment.name for segment in intent.segments
     }
     words |= {segment.cidr for segment in intent.segments}

@@ -30,13 +30,13 @@ def test_the_example_of_the_page_matches_the_cells_it_names(mine):
     plan = make_plan(load(mine, topology_check=registry.check))
     limits = registry.limits(plan)
     for cell in cells(plan, registry.intent(plan)):
-        found = expect(cell, limits)
+        expectation = expect(cell, limits)
         inside = cell.source.kind == "node" and cell.source.node == "worker1"
         meant = cell.family == "nodeport" and cell.entry == "worker1" and not inside
-        assert found.rule.startswith("overlay-exception-") == meant, cell.id
+        assert expectation.rule.startswith("overlay-exception-") == meant, cell.id
         if meant:
-            assert (found.works, found.refusal) == (False, "timeout")
-            assert found.source.startswith("mine.yaml:")
+            assert (expectation.works, expectation.refusal) == (False, "timeout")
+            assert expectation.source.startswith("mine.yaml:")
 
 
 def test_every_key_of_when_is_on_the_page():

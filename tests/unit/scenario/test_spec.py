@@ -38,7 +38,7 @@ def test_broken_spec_is_reported_with_its_position_and_the_right_form(name):
 
 def test_nodes_have_kubeinits_names_order_and_addresses():
     scenario = made("k8s-libvirt-1-2-2")
-    assert [(one.name, one.os, one.role, str(one.address)) for one in scenario.nodes] == [
+    assert [(group.name, group.os, group.role, str(group.address)) for group in scenario.nodes] == [
         ("controller-01", "linux", "control-plane", "10.0.0.1"),
         ("compute-01", "linux", "worker", "10.0.0.2"),
         ("compute-02", "linux", "worker", "10.0.0.3"),
@@ -78,7 +78,7 @@ WRITTEN_AS_IN_KUBEINIT = {
 def test_kubeinits_own_variables_give_the_same_nodes_as_in_kubeinit(options):
     scenario = made(f"k8s-libvirt-3-2-1,{options}")
     ours = made("k8s-libvirt-3-2-1,compute.os=windows,compute.memory=16GiB")
-    assert [one.os for one in scenario.nodes] == [*["linux"] * 3, "windows", "windows", "linux"]
+    assert [group.os for group in scenario.nodes] == [*["linux"] * 3, "windows", "windows", "linux"]
     for name in ("compute-01", "compute-02"):
         assert node(scenario, name).replace(line=0) == node(ours, name).replace(line=0)
 

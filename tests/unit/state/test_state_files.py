@@ -232,8 +232,8 @@ def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_the_end(
         def trace(*arguments, **more):
             content = None
             if name == "fsync":
-                found = os.fstat(arguments[0])
-                content = "directory" if stat.S_ISDIR(found.st_mode) else found.st_size
+                status = os.fstat(arguments[0])
+                content = "directory" if stat.S_ISDIR(status.st_mode) else status.st_size
             calls.append((name, content))
             return call(*arguments, **more)
 

@@ -240,10 +240,10 @@ class Listener:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told = report.longrepr
-        said = told[2] if isinstance(told, tuple) else None if told is None else str(told)
+        text = told[2] if isinstance(told, tuple) else None if told is None else str(told)
         noted = [(name, str(value)) for name, value in report.user_properties]
         self.reports.append(
-            (report.nodeid, report.when, report.outcome, said, noted, sorted(report.keywords))
+            (report.nodeid, report.when, report.outcome, text, noted, sorted(report.keywords))
         )
 
 
@@ -493,9 +493,9 @@ def test_wrong_usage_is_refused_before_anything_is_asked(case, pytester, capfd):
     arguments, words = EARLY[case]
     plugins = [PaperLabs(pytester.path)]
     assert pytest.main(["-p", "lab.suites.plugin", *arguments], plugins=plugins) == 2
-    said = capfd.readouterr()
-    assert all(word in said.err for word in words)
-    assert said.out == ""
+    output = capfd.readouterr()
+    assert all(word in output.err for word in words)
+    assert output.out == ""
 
 
 def test_python_does_not_warn_of_threads_that_fork(pytester):
@@ -609,14 +609,14 @@ def asked(labs: PaperLabs) -> list[str]:
 def test_a_sample_is_collected_and_its_run_has_its_share_of_the_matrix(outer, pytester):
     labs = PaperLabs(pytester.path)
     outer(*SAMPLED, f"--junitxml={pytester.path / 'junit.xml'}", labs=labs)
-    found = labs.taken[-1][0].coverage
-    assert found is not None
-    assert (found.strategy, found.seed) == ("os-pairs", 0)
-    assert found.cells == Part(len(asked(labs)), TOTAL)
+    coverage = labs.taken[-1][0].coverage
+    assert coverage is not None
+    assert (coverage.strategy, coverage.seed) == ("os-pairs", 0)
+    assert coverage.cells == Part(len(asked(labs)), TOTAL)
     assert len(asked(labs)) < TOTAL
     root = ET.parse(pytester.path / "junit.xml").getroot()
     told = {one.get("name"): one.get("value") for one in root.findall("testsuite/properties/*")}
-    assert told == {"cells": found.share, "coverage": found.sentence}
+    assert told == {"cells": coverage.share, "coverage": coverage.sentence}
 
 
 def test_another_seed_is_another_sample(outer, pytester):
@@ -663,8 +663,10 @@ def test_streams_are_asked_only_where_they_are_named(outer, pytester, words, str
     labs = PaperLabs(pytester.path)
     outer(*SUITE, *words, labs=labs)
     run = labs.taken[-1][0] if labs.taken else None
-    found = [result for result in run.results if result.cell.family == "throughput"] if run else []
-    assert len(found) == streams
+    results = (
+        [result for result in run.results if result.cell.family == "throughput"] if run else []
+    )
+    assert len(results) == streams
 
 
 def test_a_stream_that_failed_is_asked_again_by_last_failed(outer, pytester):

@@ -28,7 +28,7 @@ def frames_to(intent: Intent, start: MachineIntent, mac: str) -> str | None:
     hosts = {hypervisor.name: hypervisor for hypervisor in intent.hypervisors}
     ends = {str(ip_interface(host.interfaces[0].addresses[0]).ip): host for host in hosts.values()}
     here = hosts[str(start.interfaces[0].host)]
-    entry = next((one for one in here.forwarding if one.mac == mac), None)
+    entry = next((entry for entry in here.forwarding if entry.mac == mac), None)
     there = ends[entry.remote] if entry else here
     assert there.switch
     for port in there.switch.ports:
@@ -117,7 +117,7 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left():
     names, pods, nodes, protocols = 8, 12, 6, 2
     asked = cells(plan, real)
     assert counts(asked)["node-names"] == names * (pods + nodes) * protocols
-    api = [one for one in asked if one.family == "api"]
+    api = [cell for cell in asked if cell.family == "api"]
     assert len(api) == 8 + 4 + 1, "Windows nodes and pods do not ask"
     for one in api:
         assert one.backends == ("controller-01", "controller-02", "controller-03")

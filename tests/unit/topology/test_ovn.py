@@ -25,7 +25,7 @@ IDS = frozenset(RULES)
 
 
 def daemon(machine: str, name: str) -> Daemon:
-    return next(one for one in INTENT.machine(machine).daemons if one.name == name)
+    return next(daemon for daemon in INTENT.machine(machine).daemons if daemon.name == name)
 
 
 def told(machine: str, name: str, file: str) -> str:
@@ -114,7 +114,7 @@ def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one():
     master = intent.machine("master")
     assert master.chassis is None
     assert [interface.name for interface in master.interfaces] == ["eth0"]
-    assert [one.name for one in master.daemons] == [
+    assert [daemon.name for daemon in master.daemons] == [
         "ovn-northbound",
         "ovn-southbound",
         "ovn-northd",
@@ -231,7 +231,7 @@ def test_policies_of_services():
     found = []
     for name, change in POLICIES.items():
         intent = with_service(change)
-        balancing = next(one for one in intent.machine("master").daemons)
+        balancing = next(daemon for daemon in intent.machine("master").daemons)
         lines = [
             *(line for line in balancing.files[0].text.splitlines() if "everyone" in line),
             *(line for line in balancing.files[0].text.splitlines() if "load_balancer @" in line),

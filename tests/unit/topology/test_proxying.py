@@ -27,9 +27,9 @@ def node_port(name: str) -> int:
 
 def chosen(machine: MachineIntent, source: str, name: str) -> tuple[list[str], bool, bool]:
     """Backends by the port of the node, whether they see the node, whether none is refused."""
-    found = proxying.choice(machine, "tcp", source, NODE[machine.name], node_port(name))
-    assert found
-    return [backend.pod for backend in found.backends], found.masqueraded, found.refused
+    choice = proxying.choice(machine, "tcp", source, NODE[machine.name], node_port(name))
+    assert choice
+    return [backend.pod for backend in choice.backends], choice.masqueraded, choice.refused
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_where_nothing_is_refused_what_nobody_serves_is_lost():
     silent = changed(OTHER, refuses=False)
     assert chosen(silent, OUTSIDE, "nobody") == ([], True, False)
     for machine, refused in ((OTHER, True), (silent, False)):
-        found = proxying.choice(machine, "udp", "10.244.2.4", ADDRESS["shop"], 8443)
-        assert found
-        assert (found.port, found.backends, found.refused) == (None, (), refused)
+        choice = proxying.choice(machine, "udp", "10.244.2.4", ADDRESS["shop"], 8443)
+        assert choice
+        assert (choice.port, choice.backends, choice.refused) == (None, (), refused)
 
 
 def test_an_address_for_local_backends():
     for machine, source, pods in ((HOME, "10.244.1.5", 1), (OTHER, "10.244.2.4", 0)):
-        found = proxying.choice(machine, "tcp", source, ADDRESS["at-home"], 80)
-        assert found
-        assert (len(found.backends), found.masqueraded, found.refused) == (pods, False, False)
+        choice = proxying.choice(machine, "tcp", source, ADDRESS["at-home"], 80)
+        assert choice
+        assert (len(choice.backends), choice.masqueraded, choice.refused) == (pods, False, False)
 
 
 def test_ports_are_distinguished_by_number_and_protocol():
     wanted = {("tcp", 80): 8080, ("udp", 80): 8080, ("tcp", 8443): 8081, ("udp", 514): 8080}
     for protocol in ("tcp", "udp"):
         for number in (80, 8443, 514):
-            found = proxying.choice(HOME, protocol, "10.244.1.4", ADDRESS["shop"], number)
-            assert found
-            target = found.port.target_port if found.port else None
+            choice = proxying.choice(HOME, protocol, "10.244.1.4", ADDRESS["shop"], number)
+            assert choice
+            target = choice.port.target_port if choice.port else None
             assert target == wanted.get((protocol, number))
 
 

@@ -34,7 +34,7 @@ def speaker_of(machine: MachineIntent) -> Speaker:
 def test_configuration_of_bird(case):
     scenario, name = GOLDEN[case]
     machine = intent_of(scenario).machine(name)
-    (daemon,) = (one for one in machine.daemons if one.name == "bird")
+    (daemon,) = (daemon for daemon in machine.daemons if daemon.name == "bird")
     assert daemon.files[0].text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
 
 
@@ -93,8 +93,8 @@ def vrrp(**parameters: object) -> Intent:
 
 
 def daemon(intent: Intent, machine: str, name: str = "keepalived") -> Daemon:
-    (found,) = (one for one in intent.machine(machine).daemons if one.name == name)
-    return found
+    (daemon,) = (daemon for daemon in intent.machine(machine).daemons if daemon.name == name)
+    return daemon
 
 
 def learned(intent: Intent, machine: str) -> dict[str, Route]:
@@ -155,7 +155,9 @@ def test_the_holder_starts_first_and_the_others_wait_as_backups():
     assert re.search(holder.ready.pattern, log, re.MULTILINE)
     assert not re.search(holder.ready.pattern, log.splitlines()[0], re.MULTILINE)
     assert not re.search(other.ready.pattern, log, re.MULTILINE)
-    assert not [one for one in intent.machine("node001").daemons if one.name == "keepalived"]
+    assert not [
+        daemon for daemon in intent.machine("node001").daemons if daemon.name == "keepalived"
+    ]
 
 
 def test_where_another_holds_them_the_address_moves_and_the_routes_follow():
@@ -216,8 +218,8 @@ def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold():
 
 def test_pods_behind_a_linux_worker_s_gateway_are_reached_by_way_of_its_holder():
     intent = without_windows()
-    asking, asked = (intent.machine(name).pods[0] for name in ("master2", "worker"))
-    flow = Flow(asking.name, asked.address.partition("/")[0], 8080, "tcp")
+    asking, pod = (intent.machine(name).pods[0] for name in ("master2", "worker"))
+    flow = Flow(asking.name, pod.address.partition("/")[0], 8080, "tcp")
     (path,) = walk(intent, flow)
     assert path.end == ""
     assert path.machines == ("master2", "master1", "worker")

@@ -111,10 +111,10 @@ def test_prediction_grows_with_the_lab():
 def test_nodes_have_the_services_of_their_own_plan_in_common():
     few, more = (make_plan(scenario_of("overlay").replace(pods_per_node=pods)) for pods in (1, 2))
     made = [registry.intent(few), registry.intent(more), registry.intent(few)]
-    for one, plan in zip(made, (few, more, few), strict=True):
+    for made_intent, plan in zip(made, (few, more, few), strict=True):
         (services,) = {
             id(machine.translation.services): machine.translation.services
-            for machine in one.machines
+            for machine in made_intent.machines
             if machine.translation
         }.values()
         assert [service.name for service in services] == [service.name for service in plan.services]
@@ -129,8 +129,8 @@ def test_published_schema_is_the_one_that_the_command_prints():
 def test_topology_that_a_nodes_system_cannot_do_is_named_with_the_node(monkeypatch):
     linux_only = replace(registry.topologies()["overlay"], systems=frozenset({"linux"}))
     monkeypatch.setattr(registry, "topologies", lambda: {"overlay": linux_only})
-    found = [problem.what for problem in registry.check(scenario_of("overlay"))]
-    assert found == [
+    messages = [problem.what for problem in registry.check(scenario_of("overlay"))]
+    assert messages == [
         f'node "{name}" cannot take part: topology "overlay" does not exist on Windows'
         for name in ("win1", "win2")
     ]
@@ -141,7 +141,7 @@ FAR = StaticRoute(to=IPv4Network("172.20.0.0/16"), via=IPv4Address("10.127.132.2
 
 def with_routes(name: str, node: str, *routes: StaticRoute) -> Intent:
     read = load(find(name))
-    groups = (one.replace(routes=routes) if one.name == node else one for one in read.nodes)
+    groups = (group.replace(routes=routes) if group.name == node else group for group in read.nodes)
     return intent(make_plan(read.replace(nodes=tuple(groups))))
 
 
@@ -163,16 +163,16 @@ def test_every_node_of_a_group_has_its_routes_beside_the_topologys():
 def test_a_route_to_anothers_pods_stands_instead_of_the_topologys():
     cidr = "10.10.187.64/26"
     detour = StaticRoute(to=IPv4Network(cidr), via=IPv4Address("10.127.132.129"))
-    found = [
+    routes = [
         route
         for route in with_routes("host-gateway", "master", detour).machine("master").routes
         if route.destination == cidr
     ]
-    assert found == [Route(cidr, "eth0", "10.127.132.129", requested=True)]
+    assert routes == [Route(cidr, "eth0", "10.127.132.129", requested=True)]
 
 
 def test_namespaces_get_them():
     built = with_routes("host-gateway", "worker", FAR)
-    made = {one.namespace: one.operations for one in compile_intent(built)}
+    made = {operations.namespace: operations.operations for operations in compile_intent(built)}
     wanted = RouteSet("172.20.0.0/16", "eth0", "10.127.132.254", onlink=False)
     assert wanted in made["worker1"]

@@ -58,8 +58,8 @@ def test_every_cell_arrives_with_a_source_that_the_matrix_allows_and_is_answered
             continue
         assert [path.end for path in paths] == [""] * len(paths), cell.id
         for path in paths:
-            got, asked = path.back[-1].packet, path.there[0].packet
-            assert (got.source, got.target) == (cell.target.address, asked.source), cell.id
+            got, packet = path.back[-1].packet, path.there[0].packet
+            assert (got.source, got.target) == (cell.target.address, packet.source), cell.id
         if has_sources(kind, cell):
             judged += 1
             assert {path.there[-1].packet.source for path in paths} <= set(cell.sources), cell.id
@@ -141,16 +141,16 @@ def test_machines_of_one_hypervisor_meet_on_its_switch():
 )
 def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(kind, between):
     intent = intent_of(kind)
-    one, other = [m for m in intent.machines if m.pods][:2]
-    (path,) = walk(intent, pods(intent, one.pods[-1].name, other.pods[-1].name))
-    assert path.machines == (one.name, *between, other.name)
-    assert {hop.machine for hop in path.back} == {one.name, *between, other.name}
+    machine, other = [m for m in intent.machines if m.pods][:2]
+    (path,) = walk(intent, pods(intent, machine.pods[-1].name, other.pods[-1].name))
+    assert path.machines == (machine.name, *between, other.name)
+    assert {hop.machine for hop in path.back} == {machine.name, *between, other.name}
     assert bool(intent.machine("router").routes) == bool(between)
 
 
 def test_a_service_with_several_backends_has_a_path_for_each():
     intent, made = intent_of("overlay"), cells_of("overlay")
-    cell = next(one for one in made if len(one.backends) > 1)
+    cell = next(cell for cell in made if len(cell.backends) > 1)
     paths = walk(intent, flow_of(cell))
     assert tuple(path.backend for path in paths) == cell.backends
 
@@ -174,21 +174,21 @@ def test_pods_of_one_node_meet_on_its_bridge_alone():
 
 def test_a_path_that_ends_in_the_intent_has_the_reason():
     intent = intent_of("overlay")
-    asked = pods(intent, "master-p1", "worker1-p1")
+    flow = pods(intent, "master-p1", "worker1-p1")
     broken = changed(intent, "master", routes=())
-    (path,) = walk(broken, asked)
-    assert path.end == f"master has no route to {asked.target}"
+    (path,) = walk(broken, flow)
+    assert path.end == f"master has no route to {flow.target}"
     assert path.back == ()
-    (path,) = walk(changed(intent, "master", forwarding=()), asked)
+    (path,) = walk(changed(intent, "master", forwarding=()), flow)
     assert path.end == "master has no forwarding entry for 10.244.1.0"
-    (path,) = walk(changed(intent, "worker1", routes=()), asked)
+    (path,) = walk(changed(intent, "worker1", routes=()), flow)
     assert path.there[-1].place == "worker1-p1"
     assert path.end.startswith("worker1 has no route to")
 
 
 def test_a_service_without_backends_is_refused():
     intent, made = intent_of("overlay"), cells_of("overlay")
-    cell = next(one for one in made if one.family == "pod-service")
+    cell = next(cell for cell in made if cell.family == "pod-service")
     machine = intent.machine(str(cell.source.node))
     assert machine.translation is not None
     services = tuple(replace(service, backends=()) for service in machine.translation.services)
@@ -201,15 +201,15 @@ def test_a_service_without_backends_is_refused():
 
 def test_a_circle_is_found():
     intent = intent_of("upstream-tor")
-    one, other = [m for m in intent.machines if m.pods][:2]
+    machine, other = [m for m in intent.machines if m.pods][:2]
     router = intent.machine("router")
     back = tuple(
-        replace(route, via=one.interfaces[0].addresses[0].partition("/")[0])
+        replace(route, via=machine.interfaces[0].addresses[0].partition("/")[0])
         for route in router.routes
     )
     (path,) = walk(
         changed(intent, "router", routes=back),
-        pods(intent, one.pods[-1].name, other.pods[-1].name),
+        pods(intent, machine.pods[-1].name, other.pods[-1].name),
     )
     assert "loops at" in path.end
 

@@ -34,14 +34,14 @@ class Asked:
     @property
     def path(self) -> str:
         """The path after ``-File``; empty if there is none."""
-        found = _FILE.search(self.line)
-        return (found[1] or found[2]) if found else ""
+        match = _FILE.search(self.line)
+        return (match[1] or match[2]) if match else ""
 
     @property
     def script(self) -> str:
         """The decoded PowerShell after ``-EncodedCommand``; empty if there is none."""
-        found = _ENCODED.search(self.line)
-        return base64.b64decode(found[1], validate=True).decode("utf-16-le") if found else ""
+        match = _ENCODED.search(self.line)
+        return base64.b64decode(match[1], validate=True).decode("utf-16-le") if match else ""
 
 
 @dataclass(frozen=True)
@@ -73,22 +73,22 @@ class Script:
         given = answer or Answer(**parts)  # type: ignore[arg-type]
         self.rules.append((re.compile(pattern, re.DOTALL), given))
 
-    def __call__(self, asked: Asked) -> Answer | None:
-        self.asked.append(asked)
+    def __call__(self, request: Asked) -> Answer | None:
+        self.asked.append(request)
         for pattern, answer in self.rules:
-            texts = (asked.line, *filter(None, (asked.script, asked.file)))
+            texts = (request.line, *filter(None, (request.script, request.file)))
             if any(map(pattern.search, texts)):
-                found = answer(asked) if callable(answer) else answer
+                found = answer(request) if callable(answer) else answer
                 if found is not None:
                     return found
         return None
 
 
-def answered(respond: Responder, asked: Asked) -> Answer:
+def answered(respond: Responder, request: Asked) -> Answer:
     """The responder's answer; exit code 1 if it does not know the command, or raises."""
     try:
-        found = respond(asked)
+        answer = respond(request)
     except Exception as error:  # noqa: BLE001  any error is reported to the client
         return Answer(1, b"", f"double: its responder broke: {error!r}\r\n".encode())
-    unknown = f"double: unknown command, not run: {asked.script or asked.line}\r\n"
-    return found or Answer(1, b"", unknown.encode())
+    unknown = f"double: unknown command, not run: {request.script or request.line}\r\n"
+    return answer or Answer(1, b"", unknown.encode())

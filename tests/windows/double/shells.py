@@ -47,8 +47,8 @@ class Asking:
     @property
     def timeout(self) -> float:
         """OperationTimeout, in seconds."""
-        found = _SECONDS.fullmatch(self.text("OperationTimeout"))
-        return int(found[1] or 0) * 60 + float(found[2] or 0) if found else 60.0
+        match = _SECONDS.fullmatch(self.text("OperationTimeout"))
+        return int(match[1] or 0) * 60 + float(match[2] or 0) if match else 60.0
 
     @property
     def shell(self) -> str:
@@ -201,8 +201,8 @@ class Shells:
             raise FaultError("operations", most=self.max_commands)
         line = " ".join(filter(None, (asking.text("Command"), asking.text("Arguments"))))
         skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
-        asked = Asked(line, "winrm", b"", skips, shell.codepage, shell.user)
-        command = Command(replace(asked, file=text_of(self._root, asked.path)))
+        request = Asked(line, "winrm", b"", skips, shell.codepage, shell.user)
+        command = Command(replace(request, file=text_of(self._root, request.path)))
         name = str(uuid.uuid4()).upper()
         shell.commands[name] = command
         shell.used = True

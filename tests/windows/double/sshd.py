@@ -78,8 +78,8 @@ class Sshd:
             await connection.wait_closed()
 
     async def _answer(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        asked = Asked(process.command or "", "ssh", user=self.service.user)
-        answer = await asyncio.to_thread(answered, self.service.respond, asked)
+        request = Asked(process.command or "", "ssh", user=self.service.user)
+        answer = await asyncio.to_thread(answered, self.service.respond, request)
         process.stdout.write(answer.stdout)
         process.stderr.write(answer.stderr)
         process.exit(answer.code)

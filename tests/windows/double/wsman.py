@@ -65,10 +65,12 @@ class Service:
     """Number of refused passwords."""
 
     def trouble(self, action: str) -> Trouble | None:
-        found = next((trouble for trouble in self.troubles if trouble.action in ("", action)), None)
-        if found is not None:
-            self.troubles.remove(found)
-        return found
+        trouble = next(
+            (trouble for trouble in self.troubles if trouble.action in ("", action)), None
+        )
+        if trouble is not None:
+            self.troubles.remove(trouble)
+        return trouble
 
 
 class WsMan:

@@ -88,7 +88,7 @@ def _make(home: Path) -> None:
         _packages(work / "root.tar")
         tree.mkdir()
         with tarfile.open(work / "root.tar") as tar:
-            wanted = (one for one in tar if not one.ischr() and not one.isblk())
+            wanted = (tar_info for tar_info in tar if not tar_info.ischr() and not tar_info.isblk())
             tar.extractall(tree, members=wanted, filter="fully_trusted")
         _add_package("spnego", tree)
         _compile(tree)
@@ -124,10 +124,10 @@ def _packages(packed: Path) -> None:
 
 def _add_package(name: str, tree: Path) -> None:
     """Copy a pure package of this Python."""
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         raise MissingError(f"{name} is not installed: pip install 'hybridlab[windows]'")
-    folder = Path(found.origin).parent
+    folder = Path(spec.origin).parent
     native = [path.name for path in folder.rglob("*.so")]
     if native:
         raise MissingError(f"{name} is not pure Python: {native}")

@@ -42,9 +42,9 @@ class Product(RealLab):
 
     def borrow(self, image: str) -> None:
         """Use a golden image of the user's own cache; build it there if needed."""
-        found = ImageStore(cache_directory(STOCK), STOCK).get(image, print)
-        target = self.images / found.disk.parent.name
-        shutil.copytree(found.disk.parent, target, copy_function=_linked)
+        golden_image = ImageStore(cache_directory(STOCK), STOCK).get(image, print)
+        target = self.images / golden_image.disk.parent.name
+        shutil.copytree(golden_image.disk.parent, target, copy_function=_linked)
 
     def objects(self) -> set[str]:
         """Objects of this cache's builds, and of labs called like :data:`LAB`."""
@@ -88,11 +88,13 @@ def _remove_images(made: Product) -> None:
     digests = [path.name.rpartition("-")[2] for path in made.images.glob(f"{NAME}-*")]
     pool = Host(STOCK.hypervisors["local"])
     with pool.explain_errors("removing the test's images"):
-        found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL) if digests else None
-        if found is None:
+        storage_pool = (
+            pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL) if digests else None
+        )
+        if storage_pool is None:
             return
-        storage.refresh(found)
-        for volume in found.listAllVolumes():
+        storage.refresh(storage_pool)
+        for volume in storage_pool.listAllVolumes():
             if any(digest in volume.name() for digest in digests):
                 volume.delete()
 

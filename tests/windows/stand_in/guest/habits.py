@@ -32,10 +32,10 @@ def run_command(place: str, line: str) -> Ran:
     forced = _FORCED.fullmatch(line)
     echo = _ECHO.fullmatch(forced["inner"] if forced else line)
     has_port = place != "windowsPE"
-    said = echo["text"] if echo and has_port else ""
+    text = echo["text"] if echo and has_port else ""
     if forced:
-        return Ran(said, 0)
-    return Ran(said, 0 if echo and has_port else 1)
+        return Ran(text, 0)
+    return Ran(text, 0 if echo and has_port else 1)
 
 
 def why_it_stops(place: str, line: str, will_reboot: str) -> str:

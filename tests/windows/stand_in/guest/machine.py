@@ -161,8 +161,8 @@ def resolve(drives: Drives, path: str) -> Path | None:
 
 def in_roots(drives: Drives, name: str) -> list[Path]:
     """Files with this name in the drives' roots, by letter."""
-    found = (named(drives[letter], name) for letter in sorted(drives))
-    return [path for path in found if path is not None]
+    drives_named = (named(drives[letter], name) for letter in sorted(drives))
+    return [path for path in drives_named if path is not None]
 
 
 def roots(drives: Drives) -> list[dict[str, bytes]]:

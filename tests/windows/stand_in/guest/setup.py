@@ -105,11 +105,11 @@ def run() -> None:
     """Run the whole pass; the machine must be restarted afterwards."""
     firmware = "uefi" if Path("/sys/firmware/efi").exists() else "bios"
     drives = machine.mounted()
-    found = machine.in_roots(drives, habits.REMOVABLE[0])
-    if not found:
+    roots = machine.in_roots(drives, habits.REMOVABLE[0])
+    if not roots:
         raise StopError("no drive has an answer file: Setup shows its first page and waits")
-    record("answer-file", path=str(found[0]))
-    answer = Answer(found[0].read_bytes())
+    record("answer-file", path=str(roots[0]))
+    answer = Answer(roots[0].read_bytes())
     run_commands("windowsPE", answer.commands("windowsPE/Setup"))
     image = _choose(answer)
     name, build = image.findtext("NAME"), image.findtext("WINDOWS/VERSION/BUILD", "")
@@ -119,7 +119,7 @@ def run() -> None:
     show(f"Installing {name}")
     _partition(disk, answer, firmware)
     machine.CACHED.parent.mkdir(parents=True)
-    machine.CACHED.write_bytes(found[0].read_bytes())
+    machine.CACHED.write_bytes(roots[0].read_bytes())
     machine.State("specialize", drivers).with_()
     record("disk", firmware=firmware, name=disk)
     _lay_down()
@@ -191,24 +191,24 @@ def _partition(name: str, answer: Answer, firmware: str) -> None:
     made = answer.all("windowsPE/Setup", f"{disk}/CreatePartitions/CreatePartition")
     parts = {str(number): one | of.get(str(number), {}) for number, one in enumerate(made, 1)}
     lines = ["label: gpt", "first-lba: 2048"] if firmware == "uefi" else ["label: dos"]
-    for one in parts.values():
-        size = f"size={one['Size']}MiB, " if one.get("Size") else ""
-        active = ", bootable" if one.get("Active") == "true" else ""
-        lines.append(f"{size}type={KINDS[firmware][one['Type']]}{active}")
+    for part in parts.values():
+        size = f"size={part['Size']}MiB, " if part.get("Size") else ""
+        active = ", bootable" if part.get("Active") == "true" else ""
+        lines.append(f"{size}type={KINDS[firmware][part['Type']]}{active}")
     _run(["sfdisk", "--quiet", "--wipe", "always", f"/dev/{name}"], "\n".join(lines) + "\n")
-    for number, one in parts.items():
+    for number, part in parts.items():
         device = f"/dev/{name}{number}"
         for _ in range(100):
             if Path(device).exists():
                 break
             time.sleep(0.05)
-        label = one.get("Label", "")
-        if one.get("Format") == "FAT32":
+        label = part.get("Label", "")
+        if part.get("Format") == "FAT32":
             _run(["mkfs.vfat", "-F", "32", "-n", label.upper()[:11] or "SYSTEM", device])
-        elif one.get("Format") == "NTFS":
+        elif part.get("Format") == "NTFS":
             sectors = [str(NTFS_BYTES // 512)] if number == target else []
             _run(["mkntfs", "-Q", "-F", "-q", "-L", label[:16], device, *sectors])
-        if one["Type"] == "EFI":
+        if part["Type"] == "EFI":
             _mount(device, "/media/efi", "vfat")
         if number == target:
             _make_own(device)

@@ -80,12 +80,12 @@ def _adopt(state: State) -> State:
     if CACHED.exists():
         record("answer-file", path=str(CACHED))
     else:
-        found = machine.in_roots(machine.mounted(), NAME)
-        if not found:
+        roots = machine.in_roots(machine.mounted(), NAME)
+        if not roots:
             raise StopError(f"no drive has {NAME}: Windows asks for language and password")
-        record("answer-file", path=str(found[0]))
+        record("answer-file", path=str(roots[0]))
         CACHED.parent.mkdir(parents=True, exist_ok=True)
-        CACHED.write_bytes(found[0].read_bytes())
+        CACHED.write_bytes(roots[0].read_bytes())
     return state.with_(stage="specialize", script="clone.ps1")
 
 
@@ -130,11 +130,11 @@ def _first_logon(state: State, answer: Answer) -> None:
 
 def _run_script(state: State) -> None:
     """Report the script's steps from its text; it is not run."""
-    found = machine.in_roots(machine.mounted(), state.script)
-    if not found:
+    roots = machine.in_roots(machine.mounted(), state.script)
+    if not roots:
         say(f"hybridlab: failed first-logon: no drive has {state.script}")
         raise StopError(f"no drive has {state.script}")
-    medium = found[0].parent
+    medium = roots[0].parent
     settings = "settings.json" if state.script == "bootstrap.ps1" else "clone.json"
     told = json.loads(_read(medium, settings))
     for name in _steps(_read(medium, state.script), _read(medium, "hybridlab.psm1")):
@@ -183,8 +183,8 @@ def _why_not(name: str, state: State, told: dict[str, Any], medium: Path) -> str
     if name == "identity" and state.computer_name != told["computer_name"].upper():
         return f"the computer is called {state.computer_name}, not {told['computer_name']}"
     if name == "cards":
-        there = {mac for _, mac in machine.cards()}
-        missing = {card["mac"].lower() for card in told["cards"]} - there
+        cards = {mac for _, mac in machine.cards()}
+        missing = {card["mac"].lower() for card in told["cards"]} - cards
         return f"{', '.join(sorted(missing))} missing" if missing else ""
     return ""
 
@@ -243,8 +243,8 @@ class Shell:
             return self._script(asked)
 
     def _attached(self, asked: Asked) -> Told | None:
-        found = ATTACHED.search(asked.script)
-        return self._script(Asked(f"{found['program']} {found['arguments']}")) if found else None
+        match = ATTACHED.search(asked.script)
+        return self._script(Asked(f"{match['program']} {match['arguments']}")) if match else None
 
     def _boot(self, _: Asked) -> Told:
         return _said(f"{self._booted:%Y-%m-%dT%H:%M:%S.%f}0Z {int(_uptime())}")
@@ -255,9 +255,9 @@ class Shell:
         return Told()
 
     def _step(self, asked: Asked) -> Told:
-        found = STEP.search(asked.line)
-        assert found is not None
-        name = found["name"]
+        match = STEP.search(asked.line)
+        assert match is not None
+        name = match["name"]
         for file in (f"{name}.ps1", f"{name}.json", "hybridlab.psm1"):
             if not (HERE / file).is_file():
                 why = rf"there is no C:\hybridlab\{file}"
@@ -279,10 +279,10 @@ class Shell:
         self._ssh.stop()
         for path in (CACHED, SECRET, CARDS, *KEYS.glob("*")):
             path.unlink(missing_ok=True)
-        found = habits.find_answer("generalize", {}, machine.roots(machine.mounted()))
-        if found is not None:
-            record("answer-file", path=found[0])
-            CACHED.write_bytes(found[1])
+        answer = habits.find_answer("generalize", {}, machine.roots(machine.mounted()))
+        if answer is not None:
+            record("answer-file", path=answer[0])
+            CACHED.write_bytes(answer[1])
         setup.keep_panther()
         Path("/c/Windows/stand-in/laid-down").unlink(missing_ok=True)
         machine.busybox("sync")
