@@ -53,6 +53,21 @@ def vague_names() -> Counter[str]:
     )
 
 
+REPOSITORY = Path(__file__).parents[2]
+ELSEWHERE = {"benchmarks": 0, "examples": 0, "tests": 1_080, "tools": 0}
+"""The same for the directories beside lab; those of the tests go down with each test rewritten."""
+
+
+@pytest.mark.parametrize("directory", ELSEWHERE)
+def test_a_directory_beside_lab_binds_no_more_vague_names_than_its_ceiling(directory: str) -> None:
+    number = sum(
+        name in VAGUE
+        for path in (REPOSITORY / directory).rglob("*.py")
+        for name in bound_names(ast.parse(path.read_text(encoding="utf-8")))
+    )
+    assert number <= ELSEWHERE[directory]
+
+
 def test_a_package_binds_no_more_vague_names_than_its_ceiling() -> None:
     above = {
         package: (number, CEILINGS.get(package, 0))
