@@ -8,7 +8,7 @@ packets that meet it, and the commands for Windows.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_interface
@@ -18,13 +18,33 @@ from lab._plugins import classes
 from lab.facts.command_lines import IN_POD
 from lab.facts.difference import Change, Concern, Difference
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
-from lab.facts.node import NodeFacts
+from lab.facts.items import (
+    KIND,
+    LOCAL,
+    PORT,
+    SET,
+    VNI,
+    Item,
+    Items,
+    make_attribute,
+)
+from lab.facts.node import NodeFacts, PodFacts
 from lab.facts.translations import Barrier
 from lab.topology.footprint import By, Footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers, network_of
-from lab.topology.subject import NeighbourSubject, Subject, values_of
+from lab.topology.subject import (
+    AddressSubject,
+    DeviceSubject,
+    EntrySubject,
+    NeighbourSubject,
+    ProxySubject,
+    RouteSubject,
+    SettingSubject,
+    Subject,
+    values_of,
+)
 
 DNS_PORT = 53
 NEW_LAB = "lab down, then lab up"
@@ -141,6 +161,79 @@ class Kind:
     """Whether it is usually a consequence of something else, or not on a packet's path."""
 
 
+_ATTRIBUTES = {"address": "mac", VNI: "vni", PORT: "port", LOCAL: "local", KIND: ""}
+"""Short names of attributes in differences."""
+_QUERIES: Mapping[type[Subject], str] = {
+    DeviceSubject: "address",
+    AddressSubject: "address",
+    RouteSubject: "route",
+    NeighbourSubject: "neighbour",
+    ProxySubject: "proxy",
+    EntrySubject: "forwarding",
+    SettingSubject: "settings",
+}
+"""The queries of :mod:`lab.facts.questions` that know the items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One item that a machine or pod must have, in the notation of its facts."""
+
+    kind: str
+    """The kind of the difference where it has another value."""
+    subject: Subject
+    """What it is called on the path of a packet."""
+    item: Item
+    missing: str | None = ""
+    """The kind where there is none; empty for the same kind, None where that is right."""
+    silent: str = ""
+    """The kind where a neighbour does not answer; empty where that is right."""
+    shows: str = ""
+    """The command that shows it; empty for the item's own, as the next one."""
+    mends: str = ""
+    """The command that makes it right."""
+    words: str = "{}"
+    """How both values are said."""
+    intended: str = ""
+    """How the wanted value is said, if not by ``words``."""
+    none: str = ""
+    """How it is said that there is none, if not just so."""
+
+
+def wanted_up(kind: str, subject: Subject, device: str, again: Iterable[str] = ()) -> Wanted:
+    """A device that must be up; ``again``: the commands for what it loses when it is set down."""
+    item = make_attribute(device, "up", SET)
+    return Wanted(kind, subject, item, mends=" && ".join((item.make, *again)))
+
+
+def _is_judged(item: Item, actual: Item | None, items: Items) -> bool:
+    """Whether an item is known, and does not depend on a device that is missing or down."""
+    if isinstance(item.subject, DeviceSubject) and item.attribute not in {KIND, "master"}:
+        return actual is not None or item.exists
+    if isinstance(item.subject, DeviceSubject | AddressSubject):
+        return item.attribute == KIND or f"link {item.device}" in items
+    return (
+        not item.device
+        or items.works(item.device)
+        or (actual is not None and item.section == "route")
+    )
+
+
+def _is_same(item: Item, actual: Item) -> bool:
+    """Whether an item is as wanted; the source address of a route only if one is wanted."""
+    if isinstance(actual.subject, NeighbourSubject) and actual.subject.state in _SILENT:
+        return False
+    return (
+        actual.words == item.words
+        or (item.section == "route" and actual.words.startswith(f"{item.words} from "))
+        or isinstance(item.subject, ProxySubject)
+        or (isinstance(actual.subject, NeighbourSubject) and actual.subject.state == "NOARP")
+    )
+
+
+_SILENT = frozenset({"FAILED", "INCOMPLETE", "UNREACHABLE"})
+
+
 class More(TypedDict, total=False):
     """What only some differences have; see :class:`lab.facts.difference.Difference`."""
 
@@ -187,47 +280,62 @@ class Look:
         node = self.intended.name
         return differs(kind, node, subject, intended, observed, shows, mends, **more)
 
-    def mtu(  # noqa: PLR0913, PLR0917  a difference is all of these
-        self,
-        kind: str,
-        subject: Subject,
-        device: str,
-        wanted: int,
-        actual: int,
-        shows: str,
-        pod: str = "",
-    ) -> Iterator[Difference]:
-        """The difference of a device with another MTU than ``wanted``; 0 is an unknown one.
-
-        ``pod``: the pod that it is in.
-        """
-        if actual and actual != wanted:
-            mends = f"{IN_POD if pod else ''}ip link set dev {device} mtu {wanted}"
-            intended, observed = (f"MTU {mtu}" for mtu in (wanted, actual))
-            more: More = {"attribute": "mtu", "values": (str(actual),), "place": pod}
-            yield self.differs(kind, subject, intended, observed, shows, mends, **more)
-
-    def addresses(  # noqa: PLR0913, PLR0917  a difference is all of these
-        self,
-        kind: str,
-        subject: Subject,
-        device: str,
-        wanted: Iterable[str],
-        actual: Sequence[str],
-        shows: str,
-    ) -> Iterator[Difference]:
-        """The differences of a device that lacks addresses."""
-        observed = " ".join(actual) or "no address"
-        for address in wanted:
-            if address not in actual:
-                mends = f"ip address add {address} dev {device}"
-                more: More = {"attribute": "address", "values": (*actual,)}
-                yield self.differs(kind, subject, address, observed, shows, mends, **more)
-
     def works(self, device: str) -> bool:
-        """Whether a device exists and is up; otherwise only that is reported."""
-        link = self.observed.link(device)
-        return link is not None and link.up and link.carrier
+        """Whether a device exists, is up and has a carrier; otherwise only that is reported."""
+        return self.observed.items.works(device)
+
+    def compare(self, wanted: Iterable[Wanted]) -> Iterator[Difference]:
+        """The differences of the wanted items of this machine."""
+        return self._compare(wanted, self.observed.items)
+
+    def compare_pod(
+        self, wanted: Iterable[Wanted], pod: PodFacts, name: str
+    ) -> Iterator[Difference]:
+        """The differences of the wanted items of a pod; ``name``: as the Intent calls it."""
+        return self._compare(wanted, pod.items, name)
+
+    def _compare(
+        self, wanted: Iterable[Wanted], items: Items, pod: str = ""
+    ) -> Iterator[Difference]:
+        for each in wanted:
+            if self.observed.knows(_QUERIES[type(each.item.subject)]):
+                yield from self._compare_item(each, items, pod)
+
+    def _compare_item(self, wanted: Wanted, items: Items, pod: str) -> Iterator[Difference]:
+        item, subject = wanted.item, wanted.item.subject
+        actual = items.find(item)
+        kind: str | None = wanted.kind
+        if actual is None:
+            kind = wanted.kind if wanted.missing == "" else wanted.missing
+            observed = wanted.none or "there is none"
+            if isinstance(subject, AddressSubject):
+                observed = wanted.none or " ".join(items.addresses(item.device)) or "no address"
+            elif isinstance(subject, DeviceSubject):
+                observed = wanted.none or f"no such device (there: {', '.join(items.devices())})"
+        else:
+            observed = wanted.words.format(actual.words)
+            if isinstance(actual.subject, NeighbourSubject) and actual.short in {"", item.short}:
+                kind = wanted.silent if actual.subject.state in _SILENT else None
+                observed = f"nobody answers ({actual.subject.state})"
+        if not kind or not _is_judged(item, actual, items) or (actual and _is_same(item, actual)):
+            return
+        inside = IN_POD if pod else ""
+        attribute = "address" if isinstance(subject, AddressSubject) else item.attribute
+        if isinstance(subject, DeviceSubject):
+            attribute = _ATTRIBUTES.get(attribute, attribute)
+        values = items.addresses(item.device) if attribute == "address" else ()
+        yield self.differs(
+            kind,
+            wanted.subject,
+            wanted.intended or wanted.words.format(item.words),
+            observed,
+            inside + (wanted.shows or item.shows),
+            inside + (wanted.mends or item.make),
+            place=pod,
+            attribute=attribute,
+            change="changed" if actual else "gone",
+            values=values or ((actual.words, actual.value) if actual else ()),
+        )
 
     def ranges(self) -> tuple[str, ...]:
         """The lab's prefixes known to the machine: nodes', pods', Services'."""
@@ -255,7 +363,7 @@ class LabLook:
 
 
 class Check(ABC):
-    """One comparison; a subclass overrides ``on_machine`` or ``in_lab``."""
+    """One comparison; a subclass overrides ``wants``, ``on_machine`` or ``in_lab``."""
 
     order: ClassVar[int]
     """Position among the checks, in the order in which a packet meets them."""
@@ -265,9 +373,13 @@ class Check(ABC):
     """
     kinds: ClassVar[tuple[Kind, ...]]
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:  # noqa: ARG002  overridden
-        """Differences of one machine."""
+    def wants(self, look: Look) -> Iterator[Wanted]:  # noqa: ARG002  overridden
+        """What one machine must have."""
         return iter(())
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        """Differences of one machine."""
+        return look.compare(self.wants(look))
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:  # noqa: ARG002  overridden
         """Differences between machines, or of one according to another's facts."""

@@ -175,10 +175,10 @@ def with_chosen_macs(intent: Intent, observed: Mapping[str, NodeFacts]) -> Inten
 
 def _chosen(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[tuple[str, str]]:
     for machine in intent.machines:
-        tunnels = observed[machine.name].tunnels if machine.name in observed else ()
-        for tunnel in tunnels:
-            if machine.tunnel and tunnel.name == machine.tunnel.name and tunnel.mac:
-                yield machine.tunnel.mac, tunnel.mac
+        facts = observed.get(machine.name)
+        device = facts.link(machine.tunnel.name) if facts and machine.tunnel else None
+        if machine.tunnel and device and device.kind == "vxlan" and device.mac:
+            yield machine.tunnel.mac, device.mac
 
 
 LEARNED = frozenset(

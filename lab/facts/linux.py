@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from ipaddress import ip_address
 from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.facts import iptables, nftables, ovn
+from lab.facts.items import Items, read_items
 from lab.facts.node import (
     CalicoFacts,
     Counter,
-    LinkFacts,
     NodeFacts,
     PodFacts,
-    SeenNeighbour,
     SeenSession,
     Software,
     Unit,
@@ -28,18 +26,11 @@ from lab.facts.node import (
 )
 from lab.facts.ovn import Databases, Switching
 from lab.facts.questions import OF_KERNEL, CommandAnswer, answers, command
-from lab.facts.translations import Barrier, Ruleset, joined
+from lab.facts.state import state_of
+from lab.facts.translations import Ruleset, joined
 from lab.shells.shell import Completed
-from lab.topology.intent import (
-    Bridge,
-    ForwardingEntry,
-    Neighbour,
-    ProxyNeighbour,
-    Resolver,
-    Route,
-    Tunnel,
-)
-from lab.topology.subject import DeviceSubject
+from lab.topology.intent import Resolver
+from lab.topology.subject import SocketSubject
 
 _WATCHED = ("kube-proxy", "flanneld")
 _CNI = (".conf", ".conflist", ".json")
@@ -57,7 +48,7 @@ def read_software(texts: Mapping[str, str]) -> Software | None:
     if "cni" not in texts:
         return None
     return Software(
-        processes=_processes(texts["processes"]) if "processes" in texts else None,
+        processes=_processes(texts["programs"]) if "programs" in texts else None,
         cni=tuple(name for name in texts["cni"].split() if name.endswith(_CNI)),
         subnet=_line(texts["subnet"], "FLANNEL_SUBNET=") if "subnet" in texts else None,
         expired=_expired(texts["expiry"]) if "expiry" in texts else None,
@@ -121,188 +112,7 @@ def read_sessions(text: str) -> tuple[SeenSession, ...]:
 
 Entry = Mapping[str, Any]
 
-_CAST = "unicast"
-_ORDINARY_QUEUES = {"noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo", "clsact", "ingress"}
-"""Queueing disciplines that a system sets itself, and hooks that do nothing by themselves."""
-_SLOWING = {"tbf", "htb", "netem", "police", "hfsc", "cbs", "sfb", "red"}
 _ERRORS = ("errors", "dropped")
-
-
-def links(entries: Iterable[Entry], ports: Iterable[Entry] = ()) -> tuple[LinkFacts, ...]:
-    """Every device, from ``ip -details address`` and ``bridge -details link``."""
-    hairpin = {str(port.get("ifname")): port.get("hairpin") for port in ports}
-    return tuple(_link(entry, hairpin) for entry in entries)
-
-
-def _link(entry: Entry, hairpin: Mapping[str, object]) -> LinkFacts:
-    flags = entry.get("flags", ())
-    name = str(entry.get("ifname", ""))
-    flag = hairpin.get(name)
-    master = entry.get("master")
-    return LinkFacts(
-        name=name,
-        kind=_kind(entry),
-        mac=str(entry.get("address", "")).lower(),
-        addresses=_addresses(entry),
-        mtu=int(entry.get("mtu", 0)),
-        up="UP" in flags,
-        carrier="LOWER_UP" in flags and entry.get("operstate") not in {"DOWN", "LOWERLAYERDOWN"},
-        master=str(master) if master else None,
-        hairpin=flag if isinstance(flag, bool) else None,
-    )
-
-
-def _kind(entry: Entry) -> str:
-    if entry.get("link_type") == "loopback":
-        return "loopback"
-    return str(entry.get("linkinfo", {}).get("info_kind", ""))
-
-
-def _addresses(entry: Entry) -> tuple[str, ...]:
-    return tuple(
-        f"{address['local']}/{address['prefixlen']}"
-        for address in entry.get("addr_info", ())
-        if address.get("family") == "inet" and "local" in address
-    )
-
-
-def bridges(devices: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
-    """The devices that are bridges."""
-    return tuple(
-        Bridge(link.name, link.mac, link.addresses, link.mtu)
-        for link in devices
-        if link.kind == "bridge"
-    )
-
-
-def tunnels(entries: Iterable[Entry]) -> tuple[Tunnel, ...]:
-    """The devices that are VXLAN tunnels."""
-    return tuple(_tunnel(entry) for entry in entries if _kind(entry) == "vxlan")
-
-
-def _tunnel(entry: Entry) -> Tunnel:
-    data = _data(entry)
-    return Tunnel(
-        name=str(entry["ifname"]),
-        vni=int(data.get("id", 0)),
-        port=int(data.get("port", 0)),
-        local=str(data.get("local", "")),
-        device=str(data.get("link", "")),
-        mac=str(entry.get("address", "")).lower(),
-        addresses=_addresses(entry),
-        mtu=int(entry.get("mtu", 0)),
-    )
-
-
-def learning(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Names of the VXLAN devices with learning."""
-    return tuple(
-        str(entry["ifname"])
-        for entry in entries
-        if _kind(entry) == "vxlan" and _data(entry).get("learning") is True
-    )
-
-
-def _data(entry: Entry) -> Entry:
-    data = entry.get("linkinfo", {}).get("info_data", {})
-    return data if isinstance(data, Mapping) else {}
-
-
-def routes(entries: Iterable[Entry]) -> tuple[Route, ...]:
-    """The best route of each destination: the lowest metric, the first if there are several."""
-    best: dict[str, tuple[int, Route]] = {}
-    for entry in entries:
-        destination = str(entry.get("dst", ""))
-        metric = int(entry.get("metric", 0))
-        if destination not in best or metric < best[destination][0]:
-            best[destination] = (metric, _route(destination, entry))
-    return tuple(route for _, route in best.values())
-
-
-def _route(destination: str, entry: Entry) -> Route:
-    kind = str(entry.get("type", _CAST))
-    hops = entry.get("nexthops") or [entry]  # several: all of them, as one route has one text
-    via = ", ".join(str(hop["gateway"]) for hop in hops if hop.get("gateway"))
-    flags = [*entry.get("flags", ()), *(flag for hop in hops for flag in hop.get("flags", ()))]
-    devices = dict.fromkeys(str(hop.get("dev", "")) for hop in hops)
-    device = ", ".join(devices) if kind == _CAST else kind
-    if kind == _CAST and ("dead" in flags or "linkdown" in flags):
-        device = f"{device} (down)"
-    source = None if entry.get("protocol") == "kernel" else entry.get("prefsrc")
-    return Route(destination, device, via or None, "onlink" in flags, source=source)
-
-
-def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:
-    """Every IPv4 neighbour entry of a unicast address, in the order of addresses."""
-    parsed = [_neighbour(entry) for entry in entries if _is_machine(str(entry.get("dst", "")))]
-    return tuple(
-        sorted(
-            parsed,
-            key=lambda actual: (actual.neighbour.device, ip_address(actual.neighbour.address)),
-        )
-    )
-
-
-def _neighbour(entry: Entry) -> SeenNeighbour:
-    state = entry.get("state", ())
-    return SeenNeighbour(
-        Neighbour(
-            str(entry["dst"]), str(entry.get("lladdr", "")).lower(), str(entry.get("dev", ""))
-        ),
-        "|".join(str(word) for word in state) if isinstance(state, list) else str(state),
-    )
-
-
-def _is_machine(text: str) -> bool:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    return address.version == 4 and not address.is_multicast  # noqa: PLR2004  IPv4
-
-
-def forwarding(entries: Iterable[Entry]) -> tuple[ForwardingEntry, ...]:
-    """The FDB entries with a remote tunnel end."""
-    return tuple(
-        ForwardingEntry(
-            str(entry.get("mac", "")).lower(), str(entry.get("ifname", "")), str(entry["dst"])
-        )
-        for entry in entries
-        if "dst" in entry
-    )
-
-
-def proxies(entries: Iterable[Entry]) -> tuple[ProxyNeighbour, ...]:
-    """The addresses that the node answers ARP for."""
-    return tuple(
-        ProxyNeighbour(str(entry["dst"]), str(entry.get("dev", "")))
-        for entry in entries
-        if "dst" in entry
-    )
-
-
-def shapers(entries: Iterable[Entry]) -> tuple[Barrier, ...]:
-    """Queueing disciplines that delay or drop packets, from ``tc qdisc``."""
-    return tuple(_shaper(entry) for entry in entries if entry.get("kind") in _SLOWING)
-
-
-def _shaper(entry: Entry) -> Barrier:
-    device, kind = str(entry.get("dev", "")), str(entry["kind"])
-    options = entry.get("options", {})
-    details = " ".join(f"{key} {_plain(value)}" for key, value in options.items() if value)
-    return Barrier(
-        subject=DeviceSubject(device),
-        rule=f"{kind} {details}".strip(),
-        packets=int(entry.get("drops", 0)),
-        shows=f"tc -statistics qdisc show dev {device}",
-        mends=f"tc qdisc del dev {device} root",
-    )
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
-    return str(value)
 
 
 def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
@@ -316,7 +126,6 @@ def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
 
 
 _OFF = ("disabled", "masked")
-_FORWARD = "ipv4/ip_forward"
 _NDOTS = 1
 """The default in resolv.conf (resolv.conf(5))."""
 _PROTOCOLS = {"tcp", "udp"}
@@ -331,8 +140,10 @@ class Runs(Protocol):
         """Run a command to its end."""
 
 
-def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
-    """Observe a node with one command.
+def observe(
+    machine: Runs, deadline: Deadline, *, namespace: bool = False, whole: bool = False
+) -> NodeFacts:
+    """Observe a node with one command; ``whole``: with its complete state.
 
     Raises
     ------
@@ -340,11 +151,12 @@ def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> No
         When it cannot be queried, or does not answer to the end.
 
     """
-    done = machine.run(command("namespace" if namespace else "computer"), deadline)
+    script = command("namespace" if namespace else "computer", whole=whole)
+    done = machine.run(script, deadline)
     return facts(done.stdout, done.stderr)
 
 
-def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
+def observe_pod(name: str, machine: Runs, deadline: Deadline, *, whole: bool = False) -> PodFacts:
     """Observe a pod in a network namespace of the lab's own, with one command.
 
     Raises
@@ -353,11 +165,8 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
         When it cannot be queried, or does not answer to the end.
 
     """
-    done = machine.run(command("pod"), deadline)
-    replies = answers(done.stdout, done.stderr)
-    pod = _pod(
-        name, replies, "", _resolver(replies["resolver"].text) if "resolver" in replies else None
-    )
+    done = machine.run(command("pod", whole=whole), deadline)
+    pod = _pod(name, answers(done.stdout, done.stderr), "")
     if isinstance(pod, Unread):
         raise BrokenError(f"reading the state of pod '{name}'", pod.reason)
     return pod
@@ -368,45 +177,33 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
 
     Raises CutOffError if the queries did not run to their end.
     """
-    replies = answers(stdout, stderr)
-    texts = {name: reply.text for name, reply in replies.items() if not reply.trouble}
-    read = _Reading(replies)
-    entries, ports = read.json("address"), read.json("ports")
-    devices = links(entries, ports)
+    by_query = answers(stdout, stderr)
+    texts = {name: answer.text for name, answer in by_query.items() if not answer.trouble}
+    read = _Reading(by_query)
+    items = read.items()
     rules = _rules(read)
-    settings = _settings(read.text("settings"))
-    forward = dict(settings).get(_FORWARD)
-    pods = [*_pods(replies)]
+    pods = [*_pods(by_query)]
     return NodeFacts(
         os="linux",
         version=_version(read.text("release")),
-        links=devices,
-        bridges=bridges(devices),
-        tunnels=tunnels(entries),
-        learning=learning(entries),
-        routes=routes(read.json("route")),
-        neighbours=neighbours(read.json("neighbour")),
-        forwarding=forwarding(read.json("forwarding")),
-        proxies=proxies(read.json("proxy")),
-        forwards=None if forward is None else forward == "1",
-        settings=settings,
+        items=items,
         translations=rules.translations,
         barriers=rules.barriers,
-        shapers=shapers(read.json("queues")),
-        listening=_listening(read.text("sockets")),
+        listening=_listening(items),
         pods=tuple(pod for pod in pods if isinstance(pod, PodFacts))
-        if "sandboxes" in replies
+        if "sandboxes" in by_query
         else None,
         sandboxes=_sandboxes(read.document("sandboxes")),
         units=_units(read.text("units")),
         software=read_software(texts),
         calico=read.of("calico-pools", lambda: read_calico(texts)),
         sessions=read_sessions(read.text("sessions")),
-        counters=tuple(_counters(read, entries)),
-        switching=_switching(read, replies),
+        counters=tuple(_counters(read)),
+        switching=_switching(read, by_query),
         databases=_databases(read),
         absent=tuple(read.absent.items()),
         unread=(*read.unread(OF_KERNEL), *(pod for pod in pods if isinstance(pod, Unread))),
+        state=state_of(by_query, items) if "space" in by_query else None,
     )
 
 
@@ -475,10 +272,15 @@ class _Reading:
             self.fail(name, f"its answer cannot be read: {type(error).__name__} {error}")
             return None
 
-    def json(self, name: str) -> list[Any]:
-        """The entries of a list; iproute2 prints nothing for an empty one."""
-        document = self.document(name)
-        return [entry for entry in document if entry] if isinstance(document, list) else []
+    def items(self, before: str = "") -> Items:
+        """The items that the queries whose names begin with ``before`` have."""
+        self.document(f"{before}address")
+        texts = {
+            name.removeprefix(before): answer.text
+            for name, answer in self._replies.items()
+            if name.startswith(before) and name not in self.absent
+        }
+        return read_items(texts)
 
 
 def _rules(read: _Reading) -> Ruleset:
@@ -488,20 +290,13 @@ def _rules(read: _Reading) -> Ruleset:
     try:
         return joined(
             (
-                nftables.read(
-                    nft.get("nftables", ()), but=known, listing=read.text("nftables-listing")
-                ),
+                nftables.read(nft.get("nftables", ()), but=known, listing=read.text("ruleset")),
                 *(iptables.read(text) for text in texts),
             )
         )
     except (KeyError, ValueError, TypeError, IndexError) as error:
         read.fail("nftables", f"a rule that cannot be read: {type(error).__name__} {error}")
         return joined(())
-
-
-def _settings(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = (line.partition(":") for line in text.splitlines())
-    return tuple((path, value.strip()) for path, mark, value in pairs if mark)
 
 
 def _version(text: str) -> str:
@@ -511,42 +306,42 @@ def _version(text: str) -> str:
     return ""
 
 
-def _listening(text: str) -> tuple[tuple[str, int], ...]:
-    sockets = set()
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) > 4 and words[0] in _PROTOCOLS:  # noqa: PLR2004  netid, state, queues, own
-            port = words[4].rpartition(":")[2]
-            if port.isdecimal() and not words[4].startswith(("127.", "[::1]")):
-                sockets.add((words[0], int(port)))
-    return tuple(sorted(sockets))
-
-
-def _pods(replies: Mapping[str, CommandAnswer]) -> Iterator[PodFacts | Unread]:
-    names = [
-        key.split()[1] for key in replies if key.startswith("pod ") and key.endswith(" address")
-    ]
-    present = (name for name in names if f"pod {name} gone" not in replies)
-    return (_pod(name, replies, f"pod {name} ", None) for name in present)
-
-
-def _pod(
-    name: str, replies: Mapping[str, CommandAnswer], before: str, resolver: Resolver | None
-) -> PodFacts | Unread:
-    read, queries = _Reading(replies), [f"{before}{part}" for part in _OF_POD]
-    devices = links(read.json(f"{before}address"))
-    pod = PodFacts(
-        name=name,
-        links=tuple(link for link in devices if link.kind != "loopback"),
-        routes=routes(read.json(f"{before}route")),
-        neighbours=neighbours(read.json(f"{before}neighbour")),
-        listening=_listening(read.text(f"{before}sockets"))
-        if f"{before}sockets" not in read.absent
-        else None,
-        resolver=resolver,
+def _listening(items: Items) -> tuple[tuple[str, int], ...]:
+    sockets = (item.subject for item in items.values())
+    return tuple(
+        sorted(
+            {
+                (socket.protocol, int(socket.port))
+                for socket in sockets
+                if isinstance(socket, SocketSubject)
+                if socket.protocol in _PROTOCOLS and socket.port.isdecimal()
+                if not socket.address.startswith(("127.", "[::1]"))
+            }
+        )
     )
-    missing = [query for query in queries if query in read.absent]
-    return Unread(missing[0], read.absent[missing[0]], name) if missing else pod
+
+
+def _pods(by_query: Mapping[str, CommandAnswer]) -> Iterator[PodFacts | Unread]:
+    for query in by_query:
+        if query.startswith("pod ") and query.endswith(" address"):
+            name = query.split()[1]
+            if f"pod {name} gone" not in by_query:
+                yield _pod(name, by_query, f"pod {name} ")
+
+
+def _pod(name: str, by_query: Mapping[str, CommandAnswer], before: str) -> PodFacts | Unread:
+    read = _Reading(by_query)
+    items = read.items(before)
+    missing = [f"{before}{part}" for part in _OF_POD if f"{before}{part}" in read.absent]
+    if missing:
+        return Unread(missing[0], read.absent[missing[0]], name)
+    return PodFacts(
+        name,
+        items,
+        _listening(items) if f"{before}sockets" not in read.absent else None,
+        _resolver(read.text("file /etc/resolv.conf")),
+        state_of(by_query, items) if "space" in by_query and not before else None,
+    )
 
 
 def _resolver(text: str) -> Resolver | None:
@@ -592,8 +387,8 @@ def _units(text: str) -> tuple[Unit, ...]:
     return tuple(units)
 
 
-def _counters(read: _Reading, entries: Iterable[Mapping[str, Any]]) -> Iterator[Counter]:
-    yield from counters(entries)
+def _counters(read: _Reading) -> Iterator[Counter]:
+    yield from counters(read.document("address") or ())
     yield from _pairs(read.text("counters"))
     for line in read.text("conntrack").splitlines():
         words = line.split()

@@ -1,4 +1,4 @@
-"""The observed state of one node, in the Intent's terms and notation.
+"""The observed state of one node: what its kernel and its tools know, as items, and the rest.
 
 What could not be queried is listed in ``absent`` with the reason; its facts are then empty and mean
 nothing. Everything has a fixed order.
@@ -7,20 +7,14 @@ nothing. Everything has a fixed order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from lab.facts.items import Items, LinkFacts
 from lab.facts.ovn import Databases, Switching
+from lab.facts.state import State
 from lab.facts.translations import NOTHING_TRANSLATED, Barrier, Translations
-from lab.topology.intent import (
-    Bridge,
-    ForwardingEntry,
-    Neighbour,
-    ProxyNeighbour,
-    Resolver,
-    Route,
-    Tunnel,
-)
+from lab.topology.intent import Resolver
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +28,6 @@ class Counter:
 
 SWITCHED = "hns card"
 """Kind of a Windows adapter that is in a virtual switch."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFacts:
-    """A network device of any kind."""
-
-    name: str
-    kind: str
-    """``"veth"``, ``"bridge"``, ``"vxlan"``, ...; empty for a physical interface."""
-    mac: str
-    addresses: tuple[str, ...]
-    """IPv4, with prefix length."""
-    mtu: int
-    up: bool
-    """Whether it is administratively up."""
-    carrier: bool
-    """Whether its other end is up, too."""
-    master: str | None = None
-    """The bridge that it is a port of."""
-    hairpin: bool | None = None
-    """Hairpin mode of a bridge port; None if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeenNeighbour:
-    """A neighbour entry and its state."""
-
-    neighbour: Neighbour
-    """Its MAC is empty if it is unresolved."""
-    state: str
-    """``"PERMANENT"``, ``"REACHABLE"``, ``"FAILED"``, ...; Windows' states in capitals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +59,18 @@ class PodFacts:
 
     name: str
     """The pod's name, or its network namespace's if unknown."""
-    links: tuple[LinkFacts, ...]
-    routes: tuple[Route, ...]
-    neighbours: tuple[SeenNeighbour, ...]
+    items: Items
     listening: tuple[tuple[str, int], ...] | None
     """Protocol and port; None if not queried."""
     resolver: Resolver | None = None
     """None if not queried."""
+    state: State | None = None
+    """None if not everything was queried."""
+
+    @property
+    def links(self) -> tuple[LinkFacts, ...]:
+        """Its devices, without loopback."""
+        return tuple(link for link in self.items.links() if link.name != "lo")
 
     def addresses(self) -> tuple[str, ...]:
         """Its addresses with prefix length, without loopback."""
@@ -160,30 +128,14 @@ class NodeFacts:
     """``"linux"`` or ``"windows"``."""
     version: str
     """Version of the operating system: ``"Debian GNU/Linux 12"``, ``"20348.587"``."""
-    links: tuple[LinkFacts, ...] = ()
-    bridges: tuple[Bridge, ...] = ()
-    tunnels: tuple[Tunnel, ...] = ()
-    learning: tuple[str, ...] = ()
-    """Tunnels that learn forwarding entries."""
-    routes: tuple[Route, ...] = ()
-    """The best route of each destination; the device is ``"blackhole"`` or similar for routes that
-    discard packets.
-    """
-    neighbours: tuple[SeenNeighbour, ...] = ()
-    forwarding: tuple[ForwardingEntry, ...] = ()
-    proxies: tuple[ProxyNeighbour, ...] = ()
-    forwards: bool | None = None
-    """None if unknown."""
-    settings: tuple[tuple[str, str], ...] = ()
-    """Kernel settings by path below ``/proc/sys/net``."""
+    items: Items = field(default_factory=Items)
+    """Devices, addresses, routes, neighbours, forwarding entries, settings, ..."""
     translations: Translations = NOTHING_TRANSLATED
     barriers: tuple[Barrier, ...] = ()
     let_in: tuple[tuple[str, int, int], ...] | None = None
     """Protocol, first and last port of firewall rules that allow inbound packets, among the ports
     queried; None if everything is allowed that no barrier blocks, as on Linux.
     """
-    shapers: tuple[Barrier, ...] = ()
-    """What delays or drops packets on a device."""
     listening: tuple[tuple[str, int], ...] = ()
     pods: tuple[PodFacts, ...] | None = None
     """None if pods were not queried."""
@@ -203,6 +155,8 @@ class NodeFacts:
     """None if OVN's databases are not on it."""
     absent: tuple[tuple[str, str], ...] = ()
     """What could not be queried, and why."""
+    state: State | None = None
+    """Everything that is compared with the state that the lab made; None if it was not queried."""
     unread: tuple[Unread, ...] = ()
     """What of this should have been answered: what the kernel knows, and the pods."""
 
@@ -210,13 +164,14 @@ class NodeFacts:
         """Whether that query was answered."""
         return part not in dict(self.absent)
 
+    @property
+    def links(self) -> tuple[LinkFacts, ...]:
+        """Its devices of any kind."""
+        return self.items.links()
+
     def link(self, name: str) -> LinkFacts | None:
         """The device with this name."""
-        return next((link for link in self.links if link.name == name), None)
-
-    def setting(self, path: str) -> str | None:
-        """A kernel setting."""
-        return dict(self.settings).get(path)
+        return self.items.link(name)
 
 
 def rises(before: NodeFacts, after: NodeFacts) -> tuple[Counter, ...]:

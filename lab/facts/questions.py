@@ -55,36 +55,65 @@ ask() {{ # what, program, arguments
 """
 RAN = "[ $? -lt 126 ]"
 """Whether the last program ran to its end, whatever it found."""
-_POD = """
+_NETWORK = """
 ask address ip -json -details -statistics address
-ask route ip -json -details route show table main
-ask neighbour ip -json neighbour show nud all
-ask sockets ss -H -l -n -t -u
-ask resolver cat /etc/resolv.conf
+ask route ip route show table all
+ask neighbour ip neighbour show nud all
+ask sockets ss -H -l -n -t -u -p
+if [ -f /etc/resolv.conf ]; then ask "file /etc/resolv.conf" cat /etc/resolv.conf; fi
 """
+"""Asked of every machine and pod."""
+_TABLES = """
+ask proxy ip neighbour show proxy
+ask forwarding bridge fdb show
+ask ruleset nft -a -s list ruleset
+ask queues tc qdisc show
+ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; RAN'
+if grep -qs . /proc/net/ip_tables_names; then ask iptables-legacy iptables-legacy-save -c; fi
+""".replace("RAN", RAN)
+"""Asked of machines; of pods if everything is compared."""
+_FURTHER = (
+    r"""
+ask space sh -c 'cat /proc/sys/kernel/random/boot_id && readlink /proc/self/ns/net'
+ask cache ip route show cache
+ask rules ip rule
+ask nexthops ip nexthop
+ask vlans bridge vlan show
+ask xfrm-policies ip xfrm policy
+ask xfrm-states ip xfrm state
+ask xfrm-default ip xfrm policy getdefault
+devices=$(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u) || exit
+for device in $devices; do
+    for hook in root ingress egress; do
+        ask "filter $device $hook" tc filter show dev "$device" $hook
+    done
+    ask "class $device" tc class show dev "$device"
+done
+ask processes sh -c 'own=$(readlink /proc/self/ns/net | tr "[]" "??")
+    find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$own" 2> /dev/null | sed "s,ns/net$,stat," |
+        xargs -r cat 2> /dev/null; RAN'
+for file in /etc/cni/net.d/*.conf /etc/cni/net.d/*.conflist FLANNEL_SUBNET \
+    /var/lib/kubelet/config.yaml; do
+    if [ -f "$file" ]; then ask "file $file" cat "$file"; fi
+done
+ask ipsets sh -c 'in=
+    command -v ipset > /dev/null || in="WITH_CALICO"
+    echo "in $in"; $in ipset save 2> /dev/null; true'  # where there is none, there are no sets
+""".replace("WITH_CALICO", WITH_CALICO)
+    .replace("FLANNEL_SUBNET", SUBNET)
+    .replace("RAN", RAN)
+)
+"""What else is compared with the state that the lab made."""
 _NODE = """
-ask address ip -json -details -statistics address
-ask route ip -json -details route show table main
-ask neighbour ip -json neighbour show nud all
-ask proxy ip -json neighbour show proxy
-ask forwarding bridge -json fdb show
-ask ports bridge -json -details link show
 ask nftables nft -j list ruleset
-ask nftables-listing nft -a -s list ruleset
 save=iptables-save; proxy=
 command -v $save > /dev/null || proxy=$(pgrep -o -x kube-proxy)
 if [ -n "$proxy" ]; then save="chroot /proc/$proxy/root /usr/sbin/iptables-save"; fi
 ask iptables $save -c  # a node need not have it: kube-proxy's image does
-if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save -c; fi
-ask queues tc -json -statistics qdisc show
-ask sockets ss -H -l -n -t -u
 ask conntrack conntrack -S
 for control in /run/bird/bird.ctl /run/calico/bird.ctl; do
     if [ -S "$control" ]; then ask sessions birdc -s "$control" show protocols; fi
 done
-ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
-ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
-netfilter/nf_conntrack_max; RAN'
 ask counters cat /proc/net/snmp /proc/net/netstat
 ask release cat /etc/os-release
 if [ -S /run/openvswitch/db.sock ]; then
@@ -108,7 +137,7 @@ if [ -S /run/ovn/ovnnb_db.sock ]; then
     ask bindings ovsdb-client --format=json dump $south OVN_Southbound Port_Binding
     within=
 fi
-""".replace("RAN", RAN)
+"""
 _COMPUTER = f"""
 within=$bound
 for card in /sys/class/net/*/device; do
@@ -121,7 +150,7 @@ if [ -d /run/systemd/system ]; then
         --property=Id,LoadState,UnitFileState,ActiveState,SubState,NRestarts {_UNITS}
 fi
 if [ -d /etc/kubernetes ]; then
-    ask processes ps -e -o comm= -o state=
+    ask programs ps -e -o comm= -o state=
     ask disks sh -c 'df -P / /var/log/pods \
         /var/lib/kubelet /var/lib/containerd /var/lib/etcd; {RAN}'
     ask cni sh -c 'ls /etc/cni/net.d; {RAN}'
@@ -147,8 +176,8 @@ for space in /run/netns/cni-*; do
     [ -e "$space" ] || continue
     name=${{space##*/}}
     ask "pod $name address" ip -n "$name" -json -details -statistics address
-    ask "pod $name route" ip -n "$name" -json -details route show table main
-    ask "pod $name neighbour" ip -n "$name" -json neighbour show nud all
+    ask "pod $name route" ip -n "$name" route show table all
+    ask "pod $name neighbour" ip -n "$name" neighbour show nud all
     ask "pod $name sockets" nsenter "--net=$space" ss -H -l -n -t -u
     [ -e "$space" ] || ask "pod $name gone" true
 done
@@ -156,7 +185,7 @@ done
 TAIL = f"printf '\\n{MARK} {_END}\\n'\nexit 0\n"
 """Not reached by a shell that cannot start a further process."""
 OF_KERNEL = frozenset(
-    {"address", "route", "neighbour", "proxy", "forwarding", "ports", "nftables", "iptables"}
+    {"address", "route", "neighbour", "proxy", "forwarding", "nftables", "iptables"}
     | {"iptables-legacy", "queues", "sockets", "settings"}
 )
 """Queries that the kernel answers always: where one fails, nothing is known of that part."""
@@ -178,13 +207,23 @@ class CommandAnswer:
     """False if the program is not there to be asked."""
 
 
-def command(place: Place) -> tuple[str, ...]:
+def command(place: Place, *, whole: bool = False) -> tuple[str, ...]:
     """The command that runs all queries on a node or inside a pod.
 
-    For a namespace, it leaves out what belongs to the surrounding computer.
+    For a namespace, it leaves out what belongs to the surrounding computer. ``whole``: with all
+    that is compared with the state that the lab made.
     """
-    scripts = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
-    return ("sh", "-c", Script(HEAD + scripts[place] + TAIL, "lab/facts/questions.py"))
+    queries = {
+        "computer": _TABLES + _NODE + _COMPUTER,
+        "namespace": _TABLES + _NODE,
+        "pod": _TABLES if whole else "",
+    }
+    script = _NETWORK + (_FURTHER if whole else "") + queries[place]
+    return ("sh", "-c", Script(HEAD + script + TAIL, "lab/facts/questions.py"))
+
+
+STATE_COMMAND = command("pod", whole=True)
+"""The command that queries everything in the namespace it runs in."""
 
 
 def is_whole(stdout: str) -> bool:

@@ -17,8 +17,8 @@ from lab.facts.churn import Churn, churn
 from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, OBJECTS_COMMAND, compare_objects, read_objects
-from lab.facts.questions import answers, from_node, is_whole
-from lab.facts.state import STATE_COMMAND, compare_states, is_same_space, read_state
+from lab.facts.questions import STATE_COMMAND, answers, from_node, is_whole
+from lab.facts.state import compare_states, is_same_space, read_state
 from lab.inventory.inventory import Inventory
 from lab.machines.addons.addon import addons
 from lab.machines.agents.files import OTHER

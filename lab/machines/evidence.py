@@ -337,5 +337,9 @@ def _api(ask: Ask) -> Iterator[EvidencePiece]:
 
 
 def facts_json(facts: NodeFacts) -> str:
-    """A node's facts as a file of the evidence."""
-    return json.dumps(asdict(facts), indent=1) + "\n"
+    """A node's facts as a file of the evidence; of each item its value."""
+    content = asdict(facts)
+    content["items"] = {key: item.value for key, item in facts.items.items()}
+    for pod, entry in zip(facts.pods or (), content["pods"] or (), strict=True):
+        entry["items"] = {key: item.value for key, item in pod.items.items()}
+    return json.dumps(content, indent=1) + "\n"

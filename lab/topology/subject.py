@@ -69,6 +69,8 @@ class RouteSubject:
     number: int = 1
     """Of several with the same destination, table and metric."""
     device: str = ""
+    via: str = ""
+    """The next hop; of several, all of them."""
     maker: str = ""
     """Its ``proto`` of rtnetlink(7): ``"kernel"``, ``"bird"``."""
 
@@ -166,6 +168,8 @@ class NeighbourSubject:
     device: str = ""
     pod: str = ""
     of_tunnel: bool = False
+    state: str = ""
+    """Of ip-neighbour(8), in capitals: ``"STALE"``; empty if it is not known."""
 
     def __str__(self) -> str:
         where = f"of pod {self.pod}" if self.pod else f"on {self.device}"

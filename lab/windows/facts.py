@@ -12,21 +12,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from typing import Any
 
 from lab._deadline import Deadline
-from lab.facts.node import SWITCHED, Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
-from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
-from lab.topology.intent import (
-    Bridge,
-    ForwardingEntry,
-    Neighbour,
-    Resolver,
-    Route,
-    Tunnel,
+from lab.facts.items import (
+    KIND,
+    LOCAL,
+    PORT,
+    VNI,
+    Item,
+    Items,
+    LinkFacts,
+    make_address,
+    make_attribute,
+    make_device_items,
+    make_entry,
+    make_neighbour,
+    make_route,
+    make_setting,
 )
-from lab.topology.subject import FirewallSubject
+from lab.facts.node import SWITCHED, Counter, NodeFacts, PodFacts, Unit
+from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
+from lab.topology.commands import way
+from lab.topology.intent import Resolver, Route
+from lab.topology.subject import FORWARDING, FirewallSubject
 from lab.windows.shell import WindowsShell
 from lab.windows.steps import run_step
 
@@ -58,41 +69,31 @@ def _subnets(network: Object) -> list[Object]:
     return [subnet for subnet in network.get("Subnets") or () if isinstance(subnet, Mapping)]
 
 
-def bridges(networks: Iterable[Object], mtus: Mapping[str, int]) -> tuple[Bridge, ...]:
-    """The L2Bridge networks; their address is that of the subnet's gateway."""
-    bridges_by_name = []
+def _networks(networks: Iterable[Object], mtus: Mapping[str, int]) -> Iterator[Item]:
+    """HNS networks as devices, so that checks cover what depends on them.
+
+    The address of an L2Bridge network is that of its subnet's gateway; of an Overlay network, HNS
+    reports neither address nor MTU.
+    """
     for network in networks:
-        if str(network.get("Type", "")).lower() in _BRIDGES:
-            addresses = tuple(
-                f"{subnet['GatewayAddress']}/{_length(subnet.get('AddressPrefix'))}"
-                for subnet in _subnets(network)
-                if subnet.get("GatewayAddress")
-            )
-            name = str(network.get("Name", ""))
-            bridges_by_name.append(Bridge(name, "", addresses, mtus.get(name, 0)))
-    return tuple(bridges_by_name)
+        name, kind = str(network.get("Name", "")), str(network.get("Type", "")).lower()
+        yield from make_device_items(LinkFacts(name, "hns", "", (), 0, up=True, carrier=True))
+        if kind in _BRIDGES:
+            yield make_attribute(name, KIND, "bridge")
+            yield make_attribute(name, "mtu", str(mtus.get(name, 0)))
+            for subnet in _subnets(network):
+                if gateway := subnet.get("GatewayAddress"):
+                    yield make_address(f"{gateway}/{_length(subnet.get('AddressPrefix'))}", name)
+        elif kind == _OVERLAY:
+            yield make_attribute(name, KIND, "vxlan")
+            yield make_attribute(name, VNI, str(_vsid(network)))
+            yield make_attribute(name, PORT, str(_port(network)))
+            yield make_attribute(name, LOCAL, str(network.get("ManagementIP") or ""))
+            yield make_attribute(name, "address", mac(network.get("DrMacAddress")))
 
 
 def _length(prefix: object) -> str:
     return str(prefix or "").partition("/")[2] or "32"
-
-
-def tunnels(networks: Iterable[Object]) -> tuple[Tunnel, ...]:
-    """The Overlay networks, without MTU and address, which HNS does not report."""
-    return tuple(
-        Tunnel(
-            name=str(network.get("Name", "")),
-            vni=_vsid(network),
-            port=_port(network),
-            local=str(network.get("ManagementIP") or ""),
-            device=str(network.get("NetworkAdapterName") or ""),
-            mac=mac(network.get("DrMacAddress")),
-            addresses=(),
-            mtu=0,
-        )
-        for network in networks
-        if str(network.get("Type", "")).lower() == _OVERLAY
-    )
 
 
 def _vsid(network: Object) -> int:
@@ -108,23 +109,21 @@ def _port(network: Object) -> int:
     return VXLAN_PORT
 
 
-def remotes(
-    networks: Iterable[Object],
-) -> tuple[tuple[Route, ...], tuple[SeenNeighbour, ...], tuple[ForwardingEntry, ...]]:
+def _remotes(networks: Iterable[Object]) -> Iterator[Item]:
     """RemoteSubnetRoute policies as flannel's three kinds of entries on Linux."""
-    routes, neighbours, entries = [], [], []
     for network in networks:
         name = str(network.get("Name", ""))
         for policy in _policies(network, "RemoteSubnetRoute"):
-            prefix, owner = (
-                str(policy["DestinationPrefix"]),
-                mac(policy.get("DistributedRouterMacAddress")),
-            )
+            prefix = str(policy["DestinationPrefix"])
+            owner = mac(policy.get("DistributedRouterMacAddress"))
             end = str(ip_network(prefix, strict=False).network_address)
-            routes.append(Route(prefix, name, end, onlink=True))
-            neighbours.append(SeenNeighbour(Neighbour(end, owner, name), "PERMANENT"))
-            entries.append(ForwardingEntry(owner, name, str(policy.get("ProviderAddress", ""))))
-    return tuple(routes), tuple(neighbours), tuple(entries)
+            yield _route_item(Route(prefix, name, end, onlink=True))
+            yield make_neighbour(end, name, owner)
+            yield make_entry(owner, name, str(policy.get("ProviderAddress", "")))
+
+
+def _route_item(line: Route) -> Item:
+    return make_route(way(replace(line, device=f"'{line.device}'")))
 
 
 def pods(endpoints: Iterable[Object]) -> tuple[PodFacts, ...]:
@@ -155,11 +154,10 @@ def _pod(endpoint: Object) -> PodFacts:
         up=True,
         carrier=alive,
     )
+    way_out = [_route_item(Route("default", card.name, str(gateway)))] if gateway else []
     return PodFacts(
         name=str(endpoint.get("Name") or "").strip(),
-        links=(card,),
-        routes=(Route("default", card.name, str(gateway)),) if gateway else (),
-        neighbours=(),
+        items=Items.of((*make_device_items(card), *way_out)),
         listening=None,
         resolver=Resolver(servers[0], search, 1) if servers[0] else None,
     )
@@ -259,18 +257,20 @@ def facts(answer: Object) -> NodeFacts:
     behind = _behind(read.all("adapters"))
     links = tuple(_links(read, behind))
     mtus = {_inner(link.name, behind): link.mtu for link in links}
-    remote_routes, remote_neighbours, entries = remotes(networks)
     own = [text.partition("/")[0] for link in links for text in link.addresses]
     return NodeFacts(
         os="windows",
         version=str(answer.get("version", "")),
-        links=(*links, *_networks(networks)),
-        bridges=bridges(networks, mtus),
-        tunnels=tunnels(networks),
-        routes=(*_routes(read.all("routes"), read.all("interfaces"), behind), *remote_routes),
-        neighbours=(*_neighbours(read.all("neighbours"), behind), *remote_neighbours),
-        forwarding=entries,
-        forwards=_forwards(read.all("interfaces")),
+        items=Items.of(
+            (
+                *(item for link in links for item in make_device_items(link)),
+                *_networks(networks, mtus),
+                *_routes(read.all("routes"), read.all("interfaces"), behind),
+                *_remotes(networks),
+                *_neighbours(read.all("neighbours"), behind),
+                *_forwards(read.all("interfaces")),
+            )
+        ),
         translations=translations(read.all("policies"), endpoints, own),
         barriers=tuple(_barriers(read.all("rules"))),
         let_in=tuple(_let_in(read.all("rules"))) if read.knows("rules") else None,
@@ -355,15 +355,9 @@ def _inner(name: str, behind: Mapping[str, str]) -> str:
     return name.removeprefix(_VIRTUAL).removesuffix(")")
 
 
-def _networks(networks: Iterable[Object]) -> Iterator[LinkFacts]:
-    """HNS networks as devices, so that checks cover what depends on them."""
-    for network in networks:
-        yield LinkFacts(str(network.get("Name", "")), "hns", "", (), 0, up=True, carrier=True)
-
-
 def _routes(
     entries: Iterable[Object], interfaces: Iterable[Object], behind: Mapping[str, str]
-) -> Iterator[Route]:
+) -> Iterator[Item]:
     """The best route of each destination, by its own metric plus its interface's."""
     metrics = {
         str(interface["name"]): int(interface.get("metric") or 0) for interface in interfaces
@@ -374,37 +368,40 @@ def _routes(
         if destination in _EVERYWHERE or destination.startswith("127."):
             continue
         via = str(entry.get("via") or _ANYWHERE)
-        route = Route(
+        best_route = Route(
             "default" if destination == _DEFAULT else destination,
             _inner(device, behind),
             None if via == _ANYWHERE else via,
         )
         metric = int(entry.get("metric") or 0) + metrics.get(device, 0)
         if destination not in best or metric < best[destination][0]:
-            best[destination] = (metric, route)
-    yield from (route for _, route in best.values())
+            best[destination] = (metric, best_route)
+    yield from (_route_item(best_route) for _, best_route in best.values())
 
 
-def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[SeenNeighbour]:
-    for entry in entries:
-        address, owner = str(entry["address"]), mac(entry.get("mac"))
-        if address.startswith(("224.", "239.")) or address == "255.255.255.255":
+def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[Item]:
+    for known in entries:
+        target, owner = str(known["address"]), mac(known.get("mac"))
+        if target.startswith(("224.", "239.")) or target == "255.255.255.255":
             continue
         unknown = owner in {"", "00:00:00:00:00:00"}
-        yield SeenNeighbour(
-            Neighbour(address, "" if unknown else owner, _inner(str(entry["name"]), behind)),
-            str(entry.get("state", "")).upper(),
+        yield make_neighbour(
+            target,
+            _inner(str(known["name"]), behind),
+            "" if unknown else owner,
+            str(known.get("state", "")).upper(),
         )
 
 
-def _forwards(interfaces: Iterable[Object]) -> bool | None:
-    """Whether any of HNS' own interfaces forwards; None if there is none."""
+def _forwards(interfaces: Iterable[Object]) -> Iterator[Item]:
+    """Whether any of HNS' own interfaces forwards; nothing if there is none."""
     forwarding = [
         str(interface.get("forwarding", "")).lower() == "enabled"
         for interface in interfaces
         if str(interface.get("name", "")).startswith(_VIRTUAL)
     ]
-    return any(forwarding) if forwarding else None
+    if forwarding:
+        yield make_setting(FORWARDING.path, str(int(any(forwarding))))
 
 
 def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:

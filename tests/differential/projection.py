@@ -20,8 +20,8 @@ from lab.facts.churn import churn
 from lab.facts.difference import Difference
 from lab.facts.linux import facts, observe_pod
 from lab.facts.node import NodeFacts, PodFacts
-from lab.facts.questions import command
-from lab.facts.state import STATE_COMMAND, State, compare_states, read_state
+from lab.facts.questions import STATE_COMMAND, command
+from lab.facts.state import State, compare_states, read_state
 from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.cells import cells
 from lab.matrix.judge import expect

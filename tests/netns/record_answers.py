@@ -55,8 +55,7 @@ from replayed_labs import (
 from lab._deadline import Deadline
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
-from lab.facts.questions import HEAD, TAIL, command
-from lab.facts.state import STATE_COMMAND
+from lab.facts.questions import HEAD, STATE_COMMAND, TAIL, command
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable

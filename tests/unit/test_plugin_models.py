@@ -24,13 +24,13 @@ from lab.explain.check import checks, kinds, Look
 from lab.explain.faults.registry import faults
 from lab.matrix.cells import families
 from lab.topology import windows_limits
-from lab.topology.subject import DeviceSubject
+from lab.facts.items import Item
+from lab.topology.subject import QueueSubject
 from lab.topology.registry import topologies
 
 new = "cable-cut"
-words = {"rule": "tbf", "shows": "tc qdisc", "mends": "tc qdisc del"}
-shaper = SimpleNamespace(subject=DeviceSubject("eth0"), **words)
-seen = SimpleNamespace(shapers=[shaper], os="linux")
+shaper = Item("queue", QueueSubject("queue", "root", "eth0"), "tbf rate 1Mbit", "", "tc", "tc")
+seen = SimpleNamespace(items={shaper.key: shaper}, os="linux")
 (check,) = (one for one in checks() if type(one).__module__.endswith(".cable_cut"))
 (difference,) = check.on_machine(Look(SimpleNamespace(name="worker1"), seen, "lab", None))
 made = topologies()[new]

@@ -96,7 +96,7 @@ def test_a_linux_node_shows_its_facts_and_logs() -> None:
     shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet": SWAP})
     found = gathered([EvidenceNode("worker1", shell)])
     facts = json.loads(found["worker1/cluster/facts.json"])
-    assert facts["tunnels"][0]["vni"] == 4096
+    assert facts["items"]["link flannel.4096 linkinfo.info_data.id"] == "4096"
     assert found["worker1/cluster/kubelet.log"] == SWAP
     assert found["worker1/cluster/crictl.txt"] == "sh: not found\n"
 

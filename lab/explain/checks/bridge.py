@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from ipaddress import ip_interface
 
 from lab.explain.check import (
@@ -13,12 +12,23 @@ from lab.explain.check import (
     Check,
     Kind,
     Look,
+    Wanted,
     asks_for,
     at_object,
+    wanted_up,
 )
 from lab.facts.difference import Difference
-from lab.facts.node import LinkFacts
-from lab.topology.intent import Bridge, Switch
+from lab.facts.items import (
+    CARRIER,
+    KIND,
+    THERE,
+    make_address,
+    make_attribute,
+    make_device,
+    make_proxy,
+    make_setting,
+)
+from lab.topology.intent import Bridge, Switch, SwitchPort
 from lab.topology.path import Hop, Path
 from lab.topology.subject import (
     DeviceSubject,
@@ -48,16 +58,11 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
     """
     if look.intended.tunnel is not None or not look.observed.knows("networks"):
         return
+    networks = [link for link in look.observed.links if link.kind == "bridge"]
     wanted = {str(ip_interface(text).network) for text in bridge.addresses}
-    networks = {
-        str(ip_interface(text).network)
-        for bridge in look.observed.bridges
-        for text in bridge.addresses
-    }
-    if not wanted <= networks:
-        names = ", ".join(
-            f"{bridge.name} {' '.join(bridge.addresses)}" for bridge in look.observed.bridges
-        )
+    subnets = {str(ip_interface(text).network) for link in networks for text in link.addresses}
+    if not wanted <= subnets:
+        names = ", ".join(f"{link.name} {' '.join(link.addresses)}" for link in networks)
         yield look.differs(
             "bridge-missing",
             OtherSubject("the pods' HNS network"),
@@ -68,66 +73,49 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
         )
 
 
-def _values(look: Look, bridge: Bridge, actual: Bridge, shows: str) -> Iterator[Difference]:
-    subject = DeviceSubject(bridge.name, "bridge")
-    device, mtu = bridge.name, actual.mtu
-    yield from look.addresses(
-        "bridge-address", subject, device, bridge.addresses, actual.addresses, shows
-    )
-    yield from _mtu(look, subject, device, bridge.mtu, mtu)
-
-
-def _mtu(
-    look: Look, subject: DeviceSubject, device: str, wanted: int, actual: int
-) -> Iterator[Difference]:
-    """A bridge has the smallest MTU of its ports, and gets it again with theirs."""
-    ports = [
-        link.name for link in look.observed.links if (link.master, link.mtu) == (device, actual)
-    ]
-    mends = " && ".join(f"ip link set dev {name} mtu {wanted}" for name in (*ports, device))
-    shows = f"ip link show dev {device}"
-    for difference in look.mtu("bridge-mtu", subject, device, wanted, actual, shows):
-        yield replace(difference, mends=mends)
-
-
-def _filter(look: Look) -> Iterator[Difference]:
-    setting = look.observed.setting(_FILTER)
-    if look.observed.knows("settings") and setting != "1":
-        yield look.differs(
-            "bridge-filter-off",
-            SettingSubject(_FILTER),
-            "1: replies to a Service on the same bridge must be translated back",
-            setting or "not there: the module br_netfilter is not loaded",
-            f"cat /proc/sys/net/{_FILTER}",
-            "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1",
-        )
-
-
-def _proxies(look: Look) -> Iterator[Difference]:
-    if not look.observed.knows("proxy"):
-        return
-    for proxy in look.intended.proxies:
-        if proxy not in look.observed.proxies and look.works(proxy.device):
-            yield look.differs(
-                "proxy-missing",
-                ProxySubject(proxy.address, proxy.device),
-                f"answered on {proxy.device}",
-                "no ARP reply",
-                "ip neighbour show proxy",
-                f"ip neighbour add proxy {proxy.address} dev {proxy.device}",
-            )
-
-
-def _missing(look: Look, subject: DeviceSubject, fix: str) -> Difference:
-    names = ", ".join(bridge.name for bridge in look.observed.bridges) or "none"
-    return look.differs(
+def _wanted_bridge(look: Look, subject: DeviceSubject, mtu: int, again: str) -> Iterator[Wanted]:
+    """A bridge that is up; its MTU is the smallest of its ports', and is set with theirs."""
+    name, link = subject.name, look.observed.link(subject.name)
+    kind = look.intended.bridge is None or look.intended.bridge.switch is None
+    yield Wanted(
         "bridge-missing",
         subject,
-        "there",
-        f"no such bridge (there: {names})",
-        "ip -details link show type bridge",
-        fix,
+        make_attribute(name, KIND, "bridge") if kind else make_device(name),
+        shows="ip -details link show type bridge",
+        mends=again,
+        intended=THERE,
     )
+    if link is None or (kind and link.kind != "bridge"):
+        return
+    yield wanted_up("bridge-down", subject, name)
+    ports = (
+        port.name for port in look.observed.links if (port.master, port.mtu) == (name, link.mtu)
+    )
+    items = [make_attribute(device, "mtu", str(mtu)) for device in (*ports, name)]
+    mends = " && ".join(item.make for item in items)
+    yield Wanted("bridge-mtu", subject, items[-1], mends=mends)
+
+
+def _wanted_filter() -> Wanted:
+    return Wanted(
+        "bridge-filter-off",
+        SettingSubject(_FILTER),
+        make_setting(_FILTER, "1"),
+        intended="1: replies to a Service on the same bridge must be translated back",
+        none="not there: the module br_netfilter is not loaded",
+        mends="modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1",
+    )
+
+
+def _wanted_proxies(look: Look) -> Iterator[Wanted]:
+    for proxy in look.intended.proxies:
+        yield Wanted(
+            "proxy-missing",
+            ProxySubject(proxy.address, proxy.device),
+            make_proxy(proxy.address, proxy.device),
+            intended=f"answered on {proxy.device}",
+            none="no ARP reply",
+        )
 
 
 class BridgeCheck(Check):
@@ -144,34 +132,28 @@ class BridgeCheck(Check):
         Kind("proxy-missing", meets=_at_neighbour),
     )
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:
+    def wants(self, look: Look) -> Iterator[Wanted]:
         bridge = look.intended.bridge
         if bridge is None or (look.by == "kubernetes" and not look.intended.pods):
             return  # it is created for the kubelet's first pod
-        if look.observed.os == "windows":
-            yield from _hns(look, bridge)
-            return
-        link = look.observed.link(bridge.name)
         subject = DeviceSubject(bridge.name, "bridge")
-        shows = f"ip -details address show dev {bridge.name}"
-        actual = next(
-            (candidate for candidate in look.observed.bridges if candidate.name == bridge.name),
-            None,
+        again = "restart the network add-on on this node, and delete its pods"
+        yield from _wanted_bridge(
+            look, subject, bridge.mtu, again if look.by == "kubernetes" else NEW_LAB
         )
-        if bridge.switch and link:  # it is a port of that switch
-            actual = Bridge(link.name, link.mac, link.addresses, link.mtu)
-        if actual is None:
-            again = "restart the network add-on on this node, and delete its pods"
-            yield _missing(look, subject, again if look.by == "kubernetes" else NEW_LAB)
+        link = look.observed.link(bridge.name)
+        if link is None or (bridge.switch is None and link.kind != "bridge"):
             return
-        if link and not link.up:
-            mends = f"ip link set dev {bridge.name} up"
-            words = ("up", "set down", shows, mends)
-            yield look.differs("bridge-down", subject, *words, attribute="up")
-        yield from _values(look, bridge, actual, shows)
+        for address in bridge.addresses:
+            yield Wanted("bridge-address", subject, make_address(address, bridge.name))
         if bridge.switch is None:
-            yield from _filter(look)
-        yield from _proxies(look)
+            yield _wanted_filter()
+        yield from _wanted_proxies(look)
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        if look.observed.os == "windows" and look.intended.bridge:
+            return _hns(look, look.intended.bridge)
+        return super().on_machine(look)
 
 
 def _at_port(difference: Difference, hop: Hop, path: Path) -> bool:
@@ -184,38 +166,23 @@ def _at_port(difference: Difference, hop: Hop, path: Path) -> bool:
 UNPLUGGED = Kind("unplugged", meets=_at_port)
 
 
-def _port(look: Look, switch: Switch, subject: PortSubject) -> Iterator[Difference]:
-    name, whose = subject.name, subject.owner
-    link = look.observed.link(name)
-    if link is None:
-        words = ("there", "no such device", "ip link", NEW_LAB)
-        yield look.differs("link-missing", subject, *words)
-        return
-    if not link.up or not link.carrier:
-        yield look.differs(
-            "link-down",
-            subject,
-            "up",
-            "set down" if not link.up else f"no carrier: the card of {whose} is down",
-            f"ip -details link show dev {name}",
-            f"ip link set dev {name} up" if not link.up else f"set the card of {whose} up",
-            attribute="carrier" if link.up else "up",
-        )
-    yield from _plugged(look, switch, link, subject)
+def _wanted_port(switch: Switch, port: SwitchPort) -> Iterator[Wanted]:
+    subject, name = PortSubject(port.name, port.machine), port.name
+    yield Wanted("link-missing", subject, make_device(name), shows="ip link", mends=NEW_LAB)
+    yield wanted_up("link-down", subject, name)
+    carrier = make_attribute(name, "carrier", CARRIER)
+    yield Wanted("link-down", subject, carrier, mends=f"set the card of {port.machine} up")
+    yield _wanted_plug(switch, subject)
 
 
-def _plugged(
-    look: Look, switch: Switch, link: LinkFacts, subject: PortSubject
-) -> Iterator[Difference]:
-    if link.master != switch.name:
-        yield look.differs(
-            "unplugged",
-            subject,
-            f"plugged into {switch.name}",
-            f"plugged into {link.master}" if link.master else "plugged into nothing",
-            f"bridge link show dev {link.name}",
-            f"ip link set dev {link.name} master {switch.name}",
-        )
+def _wanted_plug(switch: Switch, subject: PortSubject) -> Wanted:
+    return Wanted(
+        "unplugged",
+        subject,
+        make_attribute(subject.name, "master", switch.name),
+        none="plugged into nothing",
+        shows=f"bridge link show dev {subject.name}",
+    )
 
 
 class SwitchCheck(Check):
@@ -225,26 +192,15 @@ class SwitchCheck(Check):
     question = "address"
     kinds = (UNPLUGGED,)
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:
-        switch = look.intended.switch
+    def wants(self, look: Look) -> Iterator[Wanted]:
+        switch, tunnel = look.intended.switch, look.intended.tunnel
         if switch is None:
             return
-        link = look.observed.link(switch.name)
-        subject, shows = (
-            DeviceSubject(switch.name, "switch"),
-            f"ip -details link show dev {switch.name}",
-        )
-        if link is None:
-            yield _missing(look, subject, NEW_LAB)
+        subject = DeviceSubject(switch.name, "switch")
+        yield from _wanted_bridge(look, subject, switch.mtu, NEW_LAB)
+        if look.observed.link(switch.name) is None:
             return
-        if not link.up:
-            mends = f"ip link set dev {switch.name} up"
-            words = ("up", "set down", shows, mends)
-            yield look.differs("bridge-down", subject, *words, attribute="up")
-        yield from _mtu(look, subject, switch.name, switch.mtu, link.mtu)
-        tunnel = look.intended.tunnel
-        actual = look.observed.link(tunnel.name) if tunnel else None
-        if actual is not None:  # TunnelCheck reports its other differences
-            yield from _plugged(look, switch, actual, PortSubject(actual.name))
+        if tunnel:  # TunnelCheck reports its other differences
+            yield _wanted_plug(switch, PortSubject(tunnel.name))
         for port in switch.ports:
-            yield from _port(look, switch, PortSubject(port.name, port.machine))
+            yield from _wanted_port(switch, port)

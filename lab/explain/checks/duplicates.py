@@ -10,7 +10,8 @@ from typing import Literal
 from lab.explain.check import Check, Kind, LabLook, concerned, differs
 from lab.facts.command_lines import IN_POD
 from lab.facts.difference import Concern, Difference
-from lab.facts.node import LinkFacts, NodeFacts
+from lab.facts.items import LinkFacts
+from lab.facts.node import NodeFacts
 from lab.facts.translations import overlap
 from lab.topology.commands import replace_route, tables
 from lab.topology.intent import Intent, MachineIntent
@@ -85,10 +86,12 @@ def _drawn(intent: Intent, observed: Mapping[str, NodeFacts], text: str) -> Iter
         facts = observed.get(machine.name)
         for route in machine.routes if facts else ():
             if route.by and route.destination == cidr:
-                actual = (
-                    [route for route in facts.routes if route.destination == cidr] if facts else []
-                )
-                if actual and (actual[0].device, actual[0].via) != (route.device, route.via):
+                actual = facts.items.route(cidr) if facts else None
+                led = actual.subject if actual else None
+                if isinstance(led, RouteSubject) and (led.device, led.via) != (
+                    route.device,
+                    route.via or "",
+                ):
                     yield machine.name, RouteSubject(cidr)
 
 

@@ -12,13 +12,15 @@ from lab.explain.check import (
     Check,
     Kind,
     Look,
-    More,
+    Wanted,
     asks_for,
     at_object,
     on_machine,
+    wanted_up,
 )
 from lab.facts.difference import Difference
-from lab.facts.node import SWITCHED, LinkFacts
+from lab.facts.items import CARRIER, SET, make_address, make_attribute, make_device
+from lab.facts.node import SWITCHED
 from lab.facts.translations import Barrier, overlap
 from lab.topology.commands import tables
 from lab.topology.intent import Interface
@@ -54,71 +56,53 @@ def _at_tunnel(difference: Difference, hop: Hop, _: Path) -> bool:
     return hop.machine == difference.node and hop.kind == "tunnel"
 
 
-def _card(look: Look, card: Interface) -> Iterator[Difference]:
-    link = look.observed.link(card.name)
-    subject, shows = DeviceSubject(card.name, "card"), f"ip -details address show dev {card.name}"
-    if link is None:
-        names = ", ".join(link.name for link in look.observed.links)
-        yield look.differs(
-            "link-missing",
-            subject,
-            "there",
-            f"no such device (there: {names})",
-            "ip link",
-            "plug it in, or rename the card with this MAC: " + card.mac,
-        )
-        return
-    if not link.up or not link.carrier:
-        yield look.differs(
-            "link-down",
-            subject,
-            "up",
-            "no carrier: its other end is down" if link.up else "set down",
-            shows,
-            " && ".join((f"ip link set dev {card.name} up", *tables(look.intended, card.name)))
-            if not link.up
-            else "set its other end up (the segment's bridge, the hypervisor's network)",
-            attribute="carrier" if link.up else "up",
-        )
-    yield from _values(look, card, link, shows)
-
-
-def _switched(look: Look, card: Interface) -> Iterator[Difference]:
-    """The interface itself, if a virtual switch has it."""
-    link, subject = look.observed.link(card.card or ""), DeviceSubject(str(card.card), "card")
-    shows = f"ip -details link show dev {card.card}"
-    if link is None or not link.up:
-        mends = f"ip link set dev {card.card} up"
-        state = "set down" if link else "no such device"
-        attribute = "up" if link else ""
-        yield look.differs("link-down", subject, "up", state, shows, mends, attribute=attribute)
-    else:
-        yield from look.mtu("link-mtu", subject, str(card.card), card.mtu, link.mtu, shows)
-
-
-def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterator[Difference]:
-    subject = DeviceSubject(card.name, "card")
-    yield from look.addresses(
-        "link-address", subject, card.name, card.addresses, link.addresses, shows
+def _wanted_card(look: Look, card: Interface) -> Iterator[Wanted]:
+    subject, name = DeviceSubject(card.name, "card"), card.name
+    yield Wanted(
+        "link-missing",
+        subject,
+        make_device(name),
+        shows="ip link",
+        mends="plug it in, or rename the card with this MAC: " + card.mac,
     )
+    again = tables(look.intended, name)
+    yield wanted_up("link-down", subject, name, again)
+    yield Wanted(
+        "link-down",
+        subject,
+        make_attribute(name, "carrier", CARRIER),
+        mends="set its other end up (the segment's bridge, the hypervisor's network)",
+    )
+    yield from (Wanted("link-address", subject, make_address(it, name)) for it in card.addresses)
     for address in card.virtual:
-        if address not in link.addresses:
-            yield look.differs(
-                "gateway-missing",
-                GatewaySubject(address),
-                f"held on {card.name}",
-                "held by nobody",
-                shows,
-                "run keepalived on the machines that may hold it: 'lab up' starts it",
-            )
-    switched = link.kind == SWITCHED and min(card.mtu, SWITCHED_MTU) <= link.mtu <= card.mtu
-    if not switched:
-        yield from look.mtu("link-mtu", subject, card.name, card.mtu, link.mtu, shows)
-    if link.mac != card.mac:
-        set_mac = f"ip link set dev {card.name} address {card.mac}"
-        mends = " && ".join((set_mac, *tables(look.intended, card.name)))
-        more: More = {"attribute": "mac", "values": (link.mac,)}
-        yield look.differs("link-mac", subject, card.mac, link.mac, shows, mends, **more)
+        yield Wanted(
+            "gateway-missing",
+            GatewaySubject(address),
+            make_address(address, name),
+            intended=f"held on {name}",
+            none="held by nobody",
+            mends="run keepalived on the machines that may hold it: 'lab up' starts it",
+        )
+    link = look.observed.link(name)
+    if link and link.kind == SWITCHED and min(card.mtu, SWITCHED_MTU) <= link.mtu <= card.mtu:
+        return
+    yield Wanted("link-mtu", subject, make_attribute(name, "mtu", str(card.mtu)))
+
+
+def _wanted_mac(look: Look, card: Interface) -> Wanted:
+    item = make_attribute(card.name, "address", card.mac)
+    mends = " && ".join((item.make, *tables(look.intended, card.name)))
+    return Wanted("link-mac", DeviceSubject(card.name, "card"), item, mends=mends)
+
+
+def _wanted_switched(card: Interface) -> Iterator[Wanted]:
+    """The interface itself, if a virtual switch has it."""
+    name = str(card.card)
+    subject = DeviceSubject(name, "card")
+    up = make_attribute(name, "up", SET)
+    yield Wanted("link-down", subject, make_device(name), mends=up.make)
+    yield Wanted("link-down", subject, up)
+    yield Wanted("link-mtu", subject, make_attribute(name, "mtu", str(card.mtu)))
 
 
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
@@ -256,11 +240,12 @@ class CardsCheck(Check):
         Kind("gateway-missing", fault="gateway-dead", meets=_at_gateway),
     )
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:
+    def wants(self, look: Look) -> Iterator[Wanted]:
         for card in look.intended.interfaces:
-            yield from _card(look, card)
+            yield from _wanted_card(look, card)
+            yield _wanted_mac(look, card)
             if card.card:
-                yield from _switched(look, card)
+                yield from _wanted_switched(card)
 
 
 class FirewallCheck(Check):

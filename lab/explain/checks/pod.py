@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.check import DNS_PORT, HNS_ENDPOINTS, NEW_LAB, Check, Kind, Look, at_object
-from lab.facts.command_lines import IN_POD
+from lab.explain.check import (
+    DNS_PORT,
+    HNS_ENDPOINTS,
+    NEW_LAB,
+    Check,
+    Kind,
+    Look,
+    Wanted,
+    at_object,
+    wanted_up,
+)
 from lab.facts.difference import Difference
+from lab.facts.items import (
+    CARRIER,
+    HAIRPIN,
+    SET,
+    LinkFacts,
+    make_address,
+    make_attribute,
+    make_device,
+    make_neighbour,
+    make_route,
+)
 from lab.facts.node import PodFacts
-from lab.topology.intent import Pod
+from lab.topology.commands import way
+from lab.topology.intent import Pod, Route
 from lab.topology.path import Hop, Path
 from lab.topology.routing import bare, covers, network_of
 from lab.topology.subject import NeighbourSubject, PodSubject, PortSubject
@@ -49,117 +70,76 @@ def _may_be_unread(look: Look, pod: Pod) -> bool:
     return bool(unread) if look.by == "kubernetes" else pod.name in unread
 
 
-def _port(look: Look, pod: Pod) -> Iterator[Difference]:
+def _wanted_port(look: Look, pod: Pod) -> Iterator[Wanted]:
     """The node's end of the pod's cable."""
-    link, bridge = look.observed.link(pod.port), look.intended.bridge
-    shows = f"ip -details link show dev {pod.port}"
-    subject = PortSubject(pod.port, pod.name, of_pod=True)
-    if link is None:
-        yield look.differs(
-            "pod-link-down",
-            subject,
-            "there",
-            "there is no such device",
-            shows,
-            NEW_LAB,
-        )
-        return
-    if not link.up:
-        mends = f"ip link set dev {pod.port} up"
-        yield look.differs("pod-link-down", subject, "up", "set down", shows, mends)
+    bridge, name, kind = look.intended.bridge, pod.port, "pod-link-down"
+    subject, shows = PortSubject(name, pod.name, of_pod=True), f"ip -details link show dev {name}"
+    yield Wanted(kind, subject, make_device(name), shows=shows, mends=NEW_LAB)
+    yield wanted_up(kind, subject, name)
     if bridge and bridge.switch:
         return  # a virtual switch has the port; another check covers it
-    if bridge and link.master != bridge.name:
-        yield look.differs(
-            "pod-link-down",
-            subject,
-            f"plugged into {bridge.name}",
-            f"plugged into {link.master or 'nothing'}",
-            shows,
-            f"ip link set dev {pod.port} master {bridge.name} && "
-            f"bridge link set dev {pod.port} hairpin on",
-        )
-    elif link.hairpin is False:
-        yield look.differs(
+    hairpin = make_attribute(name, HAIRPIN, "true")
+    if bridge and look.observed.items.attribute(name, "master") != bridge.name:
+        item = make_attribute(name, "master", bridge.name)
+        mends = f"{item.make} && {hairpin.make}"
+        yield Wanted(kind, subject, item, shows=shows, mends=mends, none="plugged into nothing")
+    else:
+        yield Wanted(
             "hairpin-off",
             subject,
-            "in hairpin mode, which a pod needs to reach itself through a Service",
-            "hairpin mode off",
-            f"bridge -details link show dev {pod.port}",
-            f"bridge link set dev {pod.port} hairpin on",
+            hairpin,
+            shows=f"bridge -details link show dev {name}",
+            intended="in hairpin mode, which a pod needs to reach itself through a Service",
+            words="hairpin mode {}",
         )
 
 
 def _inside(look: Look, pod: Pod, facts: PodFacts) -> Iterator[Difference]:
     subject, cards = PodSubject(pod.name), sorted(facts.links, key=lambda link: link.name != "eth0")
-    card = cards[0] if cards else None
-    if card is None:
+    if not cards:
         yield look.differs(
             "pod-link-down", subject, "a card", "it has none", "ip link", "delete the pod"
         )
         return
     port = look.observed.link(pod.port)
-    port_is_down = port is not None and not port.up
-    if not card.up or (not card.carrier and not port_is_down):
-        yield look.differs(
-            "pod-link-down",
-            subject,
-            f"{card.name} up",
-            f"{card.name} set down" if not card.up else f"{card.name} has no carrier",
-            f"in the pod: ip link show dev {card.name}",
-            f"in the pod: ip link set dev {card.name} up",
-            place=pod.name,
-            attribute="up",
-        )
-        return
+    carrier = port is None or port.up
+    down = [
+        *look.compare_pod(_wanted_link(subject, cards[0].name, carrier=carrier), facts, pod.name)
+    ]
+    yield from down
+    if not down:
+        yield from look.compare_pod(_wanted_inside(look, pod, cards[0], facts), facts, pod.name)
+        yield from _answers(look, pod, facts)
+
+
+def _wanted_link(subject: PodSubject, card: str, *, carrier: bool) -> Iterator[Wanted]:
+    """``carrier``: whether the node's end is up, or is not known."""
+    up, words = make_attribute(card, "up", SET), f"{card} {{}}"
+    yield Wanted("pod-link-down", subject, up, words=words)
+    if carrier:
+        item = make_attribute(card, "carrier", CARRIER)
+        yield Wanted("pod-link-down", subject, item, mends=up.make, words=words)
+
+
+def _wanted_inside(look: Look, pod: Pod, card: LinkFacts, facts: PodFacts) -> Iterator[Wanted]:
+    subject = PodSubject(pod.name)
     if bare(pod.address) not in map(bare, card.addresses):
-        yield look.differs(
-            "pod-address",
-            subject,
-            pod.address,
-            " ".join(card.addresses) or "no address",
-            "in the pod: ip address",
-            f"in the pod: ip address replace {pod.address} dev {card.name}",
-            place=pod.name,
-            attribute="address",
-            values=tuple(card.addresses),
-        )
-    shows = f"{IN_POD}ip link show dev {card.name}"
-    yield from look.mtu("pod-mtu", subject, card.name, pod.mtu, card.mtu, shows, pod.name)
-    yield from _way_out(look, pod, facts, card.name)
-    yield from _answers(look, pod, facts)
-
-
-def _way_out(look: Look, pod: Pod, facts: PodFacts, card: str) -> Iterator[Difference]:
-    default = next((route for route in facts.routes if route.destination == "default"), None)
-    onlink = "" if pod.gateway and covers(network_of(pod.address), pod.gateway) else " onlink"
-    if default is None or default.via != pod.gateway:
-        yield look.differs(
-            "pod-gateway",
-            PodSubject(pod.name),
-            f"a default route through {pod.gateway}",
-            f"one through {default.via or default.device}" if default else "none",
-            "in the pod: ip route",
-            f"in the pod: ip route replace default via {pod.gateway} dev {card}{onlink}",
-            place=pod.name,
-            attribute="gateway",
-            values=(default.via or default.device,) if default else (),
-        )
-    macs = {neighbour.address: neighbour.mac for neighbour in pod.neighbours}
-    for neighbour in facts.neighbours if look.by == "lab" else ():
-        intended, mac = macs.get(neighbour.neighbour.address), neighbour.neighbour.mac
-        if neighbour.state != "NOARP" and intended and mac and mac != intended:
-            yield look.differs(
-                "pod-neighbour",
-                NeighbourSubject(neighbour.neighbour.address, pod=pod.name),
-                intended,
-                mac,
-                "in the pod: ip neighbour",
-                f"in the pod: ip neighbour replace {neighbour.neighbour.address} lladdr {intended} "
-                f"dev {card} nud permanent",
-                place=pod.name,
-                values=(mac,),
-            )
+        yield Wanted("pod-address", subject, make_address(pod.address, card.name))
+    yield Wanted("pod-mtu", subject, make_attribute(card.name, "mtu", str(pod.mtu)))
+    onlink = not covers(network_of(pod.address), pod.gateway) if pod.gateway else True
+    default = facts.items.route("default")  # whatever its device is called
+    way_out = Route("default", default.device if default else card.name, pod.gateway, onlink)
+    yield Wanted(
+        "pod-gateway",
+        subject,
+        make_route(way(way_out)),
+        words="a default route {}",
+        none="no default route",
+    )
+    for neighbour in pod.neighbours if look.by == "lab" else ():
+        item = make_neighbour(neighbour.address, card.name, neighbour.mac)
+        named = NeighbourSubject(neighbour.address, pod=pod.name)
+        yield Wanted("pod-neighbour", named, item, None)
 
 
 def _answers(look: Look, pod: Pod, facts: PodFacts) -> Iterator[Difference]:
@@ -233,7 +213,7 @@ class PodCheck(Check):
         for pod in look.intended.pods:
             known = look.by == "lab" or look.observed.link(pod.port)
             if known and look.observed.os == "linux":
-                yield from _port(look, pod)
+                yield from look.compare(_wanted_port(look, pod))
             if look.observed.pods is not None:
                 facts = _seen(look, pod)
                 if facts is None and _may_be_unread(look, pod):

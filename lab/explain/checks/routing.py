@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_interface
 
-from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Kind, Look
+from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Kind, Look, Wanted
 from lab.facts.difference import Difference
+from lab.facts.items import make_neighbour, make_route, make_setting
 from lab.facts.translations import overlap, within
 from lab.topology import bird
-from lab.topology.commands import replace_neighbour, replace_route
-from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
+from lab.topology.commands import way
+from lab.topology.intent import MachineIntent, Neighbour, Route
 from lab.topology.path import Hop, Path
 from lab.topology.routing import covers
 from lab.topology.subject import FORWARDING, NeighbourSubject, RouteSubject
 
-_SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
 _EVERYWHERE = "0.0.0.0/0"
 _NET_ROUTES = "Get-NetRoute -AddressFamily IPv4"
 
@@ -27,33 +27,20 @@ def _at_route(difference: Difference, hop: Hop, _: Path) -> bool:
     return isinstance(route, RouteSubject) and covers(route.prefix, hop.packet.target)
 
 
-def _routes(look: Look) -> Iterator[Difference]:
-    observed = {_prefix(route): route for route in look.observed.routes}
-    for route in look.intended.routes:
-        actual = observed.get(_prefix(route))
-        if actual is None:
-            if route.device != BLACKHOLE and not look.works(route.device):
-                continue  # the device is reported, and took the route with it
-            yield look.differs(
-                "learned-route-missing" if route.by else "route-missing",
-                RouteSubject(route.destination),
-                _words(route),
-                "there is none",
-                *_remedy(look, route),
-            )
-        elif _leads(actual) != _leads(route) or (route.source or actual.source) != actual.source:
-            if actual.device == f"{route.device} (down)":
-                continue  # the device is reported
-            yield look.differs(
-                "wrong-learned-route" if route.by else "wrong-route",
-                RouteSubject(route.destination),
-                _words(route),
-                _words(actual),
-                *_remedy(look, route),
-                values=_values(actual),
-            )
-    if look.observed.os == "linux":  # HNS has its own routes for every pod
-        yield from _strays(look)
+def _wanted_route(look: Look, route: Route) -> Wanted:
+    learned = route.by is not None
+    shows, mends = f"ip route show {route.destination}", ""
+    if route.by == bird.NAME:  # those of its sessions
+        control = look.beside.control if look.intended.kubelet else bird.Control()
+        shows, mends = control.ask("show protocols"), control.ask("enable all")
+    return Wanted(
+        "wrong-learned-route" if learned else "wrong-route",
+        RouteSubject(route.destination),
+        make_route(way(route)),
+        "learned-route-missing" if learned else "route-missing",
+        shows=shows,
+        mends=mends,
+    )
 
 
 def _strays(look: Look) -> Iterator[Difference]:
@@ -63,29 +50,31 @@ def _strays(look: Look) -> Iterator[Difference]:
     tunnel end that it learns of after the surrounding block, and none for an earlier one
     (felix/calc/l3_route_resolver.go of Calico 3.31.0).
     """
-    intended = {_prefix(route) for route in look.intended.routes}
-    ways = [(_prefix(route), route.device, route.via) for route in look.intended.routes]
-    ways += [(network, device, None) for network, device in _connected(look.intended)]
-    ways += [(f"{it.via}/32", it.device, None) for it in look.intended.routes if it.via]
-    for route in look.observed.routes:
-        prefix = _prefix(route)
+    intended = {_prefix(route.destination) for route in look.intended.routes}
+    ways = [(_prefix(it.destination), it.device, it.via or "") for it in look.intended.routes]
+    ways += [(network, device, "") for network, device in _connected(look.intended)]
+    ways += [(f"{it.via}/32", it.device, "") for it in look.intended.routes if it.via]
+    for item in look.observed.items.routes().values():
+        route = item.subject
+        assert isinstance(route, RouteSubject), item
+        prefix = _prefix(route.destination)
         if prefix in intended or prefix == _EVERYWHERE:
             continue
         if not any(overlap(prefix, range_) for range_ in look.ranges()):
             continue
         if look.beside.has_port(route.device):
             continue
-        covering = [way for way in ways if within(prefix, way[0])]
-        longest = max(covering, key=lambda way: IPv4Network(way[0]).prefixlen, default=None)
+        covering = [known for known in ways if within(prefix, known[0])]
+        longest = max(covering, key=lambda known: IPv4Network(known[0]).prefixlen, default=None)
         if longest is None or (route.device, route.via) != longest[1:]:
             yield look.differs(
                 "stray-route",
                 RouteSubject(route.destination),
                 "none of its own",
-                _words(route),
+                item.words,
                 f"ip route show {route.destination}",
                 f"ip route del {route.destination}",
-                values=_values(route),
+                values=(item.words,),
             )
 
 
@@ -95,70 +84,23 @@ def _connected(machine: MachineIntent) -> Iterator[tuple[str, str]]:
             yield str(ip_interface(text).network), device
 
 
-def _leads(route: Route) -> tuple[str, str | None]:
-    return route.device, route.via
-
-
-def _prefix(route: Route) -> str:
-    if route.destination == "default":
+def _prefix(destination: str) -> str:
+    if destination == "default":
         return _EVERYWHERE
-    return route.destination if "/" in route.destination else f"{route.destination}/32"
+    return destination if "/" in destination else f"{destination}/32"
 
 
-def _words(route: Route) -> str:
-    via = f"through {route.via} " if route.via else ""
-    if route.device in {BLACKHOLE, "unreachable", "prohibit", "throw"}:
-        return f"a {route.device} route"
-    source = f" from {route.source}" if route.source else ""
-    return f"{via}on {route.device}{source}"
-
-
-def _values(route: Route) -> tuple[str, ...]:
-    return tuple(text for text in (route.via, route.device, route.source) if text)
-
-
-def _remedy(look: Look, route: Route) -> tuple[str, str]:
-    """The commands that show and set the route; for a learned one, those of its sessions."""
-    if route.by == bird.NAME:
-        control = look.beside.control if look.intended.kubelet else bird.Control()
-        return control.ask("show protocols"), control.ask("enable all")
-    return f"ip route show {route.destination}", replace_route(route)
-
-
-def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
-    actual = next(
-        (
-            candidate
-            for candidate in look.observed.neighbours
-            if candidate.neighbour.address == neighbour.address
-            and candidate.neighbour.device == neighbour.device
-        ),
-        None,
+def _wanted_neighbour(look: Look, neighbour: Neighbour) -> Wanted:
+    tunnel, address, device = look.intended.tunnel, neighbour.address, neighbour.device
+    return Wanted(
+        "stale-neighbour",
+        NeighbourSubject(address, device),
+        make_neighbour(address, device, neighbour.mac),
+        # elsewhere the kernel uses ARP
+        "neighbour-missing" if tunnel and device == tunnel.name else None,
+        "neighbour-silent",
+        shows=f"ip neighbour show {address} dev {device}",
     )
-    tunnel = look.intended.tunnel
-    shows = f"ip neighbour show {neighbour.address} dev {neighbour.device}"
-    mends = replace_neighbour(neighbour.address, neighbour.mac, neighbour.device)
-    subject = NeighbourSubject(neighbour.address, neighbour.device)
-    if not look.works(neighbour.device):
-        return
-    if actual is None:
-        if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel uses ARP
-            yield look.differs(
-                "neighbour-missing", subject, neighbour.mac, "there is none", shows, mends
-            )
-    elif actual.state != "NOARP" and actual.neighbour.mac not in {"", neighbour.mac}:
-        mac = actual.neighbour.mac
-        words = (neighbour.mac, mac, shows, mends)
-        yield look.differs("stale-neighbour", subject, *words, values=(mac,))
-    elif actual.state in _SILENT:
-        yield look.differs(
-            "neighbour-silent",
-            subject,
-            neighbour.mac,
-            f"nobody answers ({actual.state})",
-            shows,
-            mends,
-        )
 
 
 class ForwardingCheck(Check):
@@ -179,20 +121,11 @@ class ForwardingCheck(Check):
         ),
     )
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:
+    def wants(self, look: Look) -> Iterator[Wanted]:
         vfp = look.observed.os == "windows" and look.intended.tunnel is not None
-        if look.observed.forwards is None or vfp:  # VFP forwards by itself
-            return
-        if look.observed.forwards != look.intended.forwards:
-            wanted = "1" if look.intended.forwards else "0"
-            yield look.differs(
-                "forwarding-off",
-                FORWARDING,
-                wanted,
-                "0" if wanted == "1" else "1",
-                "cat /proc/sys/net/ipv4/ip_forward",
-                f"sysctl -w net.ipv4.ip_forward={wanted}",
-            )
+        if not vfp:  # VFP forwards by itself
+            item = make_setting(FORWARDING.path, str(int(look.intended.forwards)))
+            yield Wanted("forwarding-off", FORWARDING, item, None)
 
 
 class RoutesCheck(Check):
@@ -221,7 +154,9 @@ class RoutesCheck(Check):
     )
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
-        yield from _routes(look)
+        yield from look.compare(_wanted_route(look, route) for route in look.intended.routes)
+        if look.observed.os == "linux":  # HNS has its own routes for every pod
+            yield from _strays(look)
 
 
 class NeighboursCheck(Check):
@@ -239,6 +174,5 @@ class NeighboursCheck(Check):
         Kind("neighbour-silent", follows=True),
     )
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:
-        for neighbour in look.intended.neighbours:
-            yield from _neighbour(look, neighbour)
+    def wants(self, look: Look) -> Iterator[Wanted]:
+        return (_wanted_neighbour(look, neighbour) for neighbour in look.intended.neighbours)

@@ -8,9 +8,10 @@ from lab.explain.check import Check, Kind, Look
 from lab.facts.difference import Difference
 from lab.facts.effect import Effect
 from lab.topology.path import Hop, Path
-from lab.topology.subject import device_of
+from lab.topology.subject import DeviceSubject, QueueSubject, device_of
 
 _SLOWS = Effect(partial=True)
+_SLOWING = {"tbf", "htb", "netem", "police", "hfsc", "cbs", "sfb", "red"}
 
 
 def _at_device(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -24,6 +25,7 @@ class ShapingCheck(Check):
     kinds = (Kind("slowed", fault="slow-link", meets=_at_device),)
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
-        for shaper in look.observed.shapers:
-            words = ("no shaping", shaper.rule, shaper.shows, shaper.mends)
-            yield look.differs("slowed", shaper.subject, *words, effect=_SLOWS)
+        for item in look.observed.items.values():
+            if isinstance(item.subject, QueueSubject) and item.value.split()[0] in _SLOWING:
+                subject, words = DeviceSubject(item.device), (item.value, item.shows, item.remove)
+                yield look.differs("slowed", subject, "no shaping", *words, effect=_SLOWS)

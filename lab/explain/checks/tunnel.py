@@ -11,12 +11,23 @@ from lab.explain.check import (
     Check,
     Kind,
     Look,
-    More,
+    Wanted,
     at_object,
+    wanted_up,
 )
 from lab.facts.difference import Difference
-from lab.topology.commands import remade_tunnel, replace_entry, tables
-from lab.topology.intent import ForwardingEntry, Tunnel
+from lab.facts.items import (
+    KIND,
+    LOCAL,
+    PORT,
+    THERE,
+    VNI,
+    make_address,
+    make_attribute,
+    make_entry,
+)
+from lab.topology.commands import remade_tunnel, tables
+from lab.topology.intent import Tunnel
 from lab.topology.path import Hop, Path
 from lab.topology.subject import ChassisSubject, DeviceSubject, EntrySubject, TunnelSubject
 
@@ -36,60 +47,47 @@ TUNNEL_LOCAL = Kind(
 )
 
 
-def _state(look: Look, tunnel: Tunnel, actual: Tunnel) -> Iterator[Difference]:
-    subject, shows = (
-        DeviceSubject(tunnel.name, "tunnel"),
-        f"ip -details link show dev {tunnel.name}",
+def _wanted_tunnel(look: Look, tunnel: Tunnel) -> Iterator[Wanted]:
+    subject, name = DeviceSubject(tunnel.name, "tunnel"), tunnel.name
+    again, shows = _again(look, tunnel), f"ip -details link show dev {name}"
+    yield Wanted(
+        "tunnel-missing",
+        subject,
+        make_attribute(name, KIND, "vxlan"),
+        shows="ip -details link show type vxlan",
+        mends=again,
+        intended=f"{THERE}, VNI {tunnel.vni}",
     )
-    link = look.observed.link(tunnel.name)
-    if link and not link.up:
-        up = f"ip link set dev {tunnel.name} up"
-        mends = " && ".join((up, *tables(look.intended, tunnel.name)))
-        yield look.differs("tunnel-down", subject, "up", "set down", shows, mends, attribute="up")
-    for kind, attribute, words, wanted, value in (
-        ("wrong-vni", "vni", "VNI {}", tunnel.vni, actual.vni),
-        ("wrong-port", "port", "UDP port {}", tunnel.port, actual.port or tunnel.port),
-        ("tunnel-local", "local", "from {}", tunnel.local, actual.local or tunnel.local),
+    link = look.observed.link(name)
+    if link is None or link.kind != "vxlan":
+        return
+    yield wanted_up("tunnel-down", subject, name, tables(look.intended, name))
+    for kind, attribute, value in (
+        ("wrong-vni", VNI, tunnel.vni),
+        ("wrong-port", PORT, tunnel.port),
+        ("tunnel-local", LOCAL, tunnel.local),
     ):
-        if value != wanted:
-            more: More = {"attribute": attribute, "values": (str(value),)}
-            texts = (words.format(wanted), words.format(value), shows, _again(look, tunnel))
-            yield look.differs(kind, subject, *texts, **more)
+        item = make_attribute(name, attribute, str(value))
+        yield Wanted(kind, subject, item, shows=shows, mends=again)
     if look.observed.os == "linux":
-        by_address = f"ip address show dev {tunnel.name}"
-        yield from look.addresses(
-            "tunnel-address", subject, tunnel.name, tunnel.addresses, actual.addresses, by_address
+        for address in tunnel.addresses:
+            yield Wanted("tunnel-address", subject, make_address(address, name))
+    if look.by == "lab":
+        yield Wanted("tunnel-mac", subject, make_attribute(name, "address", tunnel.mac))
+    yield Wanted("tunnel-mtu", subject, make_attribute(name, "mtu", str(tunnel.mtu)))
+    for entry in look.intended.forwarding:
+        yield Wanted(
+            "wrong-entry",
+            EntrySubject(entry.mac, entry.device),
+            make_entry(entry.mac, entry.device, entry.remote),
+            "entry-missing",
         )
-    if look.by == "lab" and actual.mac != tunnel.mac:
-        mends = f"ip link set dev {tunnel.name} address {tunnel.mac}"
-        more = {"attribute": "mac", "values": (actual.mac,)}
-        yield look.differs("tunnel-mac", subject, tunnel.mac, actual.mac, shows, mends, **more)
-    yield from look.mtu("tunnel-mtu", subject, tunnel.name, tunnel.mtu, actual.mtu, shows)
 
 
 def _again(look: Look, tunnel: Tunnel) -> str:
     if look.beside.tunnel:
         return look.beside.tunnel.format(name=tunnel.name, vni=tunnel.vni, port=tunnel.port)
     return " && ".join(remade_tunnel(look.intended, tunnel))
-
-
-def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
-    ends = [
-        candidate.remote
-        for candidate in look.observed.forwarding
-        if (candidate.mac, candidate.device) == (entry.mac, entry.device)
-    ]
-    if entry.remote in ends:
-        return
-    yield look.differs(
-        "wrong-entry" if ends else "entry-missing",
-        EntrySubject(entry.mac, entry.device),
-        f"to {entry.remote}",
-        f"to {', '.join(ends)}" if ends else "there is none",
-        f"bridge fdb show dev {entry.device}",
-        replace_entry(entry.mac, entry.device, entry.remote),
-        values=tuple(ends),
-    )
 
 
 class TunnelCheck(Check):
@@ -122,28 +120,5 @@ class TunnelCheck(Check):
         Kind("wrong-entry", windows=(HNS_NETWORKS, RESTART_FLANNEL)),
     )
 
-    def on_machine(self, look: Look) -> Iterator[Difference]:
-        tunnel = look.intended.tunnel
-        if tunnel is None:
-            return
-        actual = next(
-            (candidate for candidate in look.observed.tunnels if candidate.name == tunnel.name),
-            None,
-        )
-        if actual is None:
-            names = ", ".join(
-                f"{tunnel.name} (VNI {tunnel.vni})" for tunnel in look.observed.tunnels
-            )
-            yield look.differs(
-                "tunnel-missing",
-                DeviceSubject(tunnel.name, "tunnel"),
-                f"there, VNI {tunnel.vni}",
-                f"no such tunnel (there: {names or 'none'})",
-                "ip -details link show type vxlan",
-                _again(look, tunnel),
-            )
-            return
-        yield from _state(look, tunnel, actual)
-        if look.observed.knows("forwarding") and look.works(tunnel.name):
-            for entry in look.intended.forwarding:
-                yield from _entry(look, entry)
+    def wants(self, look: Look) -> Iterator[Wanted]:
+        return _wanted_tunnel(look, look.intended.tunnel) if look.intended.tunnel else iter(())

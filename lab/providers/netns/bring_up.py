@@ -185,11 +185,8 @@ class NetnsBringUp:
         the kernel refuses the copy's namespaces.
         """
         from lab.facts.churn import churn  # noqa: PLC0415  not for bring-up
-        from lab.facts.state import (  # noqa: PLC0415  not for bring-up
-            STATE_COMMAND,
-            compare_states,
-            read_state,
-        )
+        from lab.facts.questions import STATE_COMMAND  # noqa: PLC0415  not for bring-up
+        from lab.facts.state import compare_states, read_state  # noqa: PLC0415  not for bring-up
 
         pods = {pod.name for machine in self.intent.machines for pod in machine.pods}
         with_daemons = {

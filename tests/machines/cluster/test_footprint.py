@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_items import changed, make_links, make_routes, make_tables, make_tunnel, with_routes
 
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
@@ -11,7 +12,8 @@ from lab.explain.explainer import compare_lab
 from lab.explain.explainer import compare_machine as differences
 from lab.facts import nftables
 from lab.facts.difference import Difference
-from lab.facts.node import LinkFacts, NodeFacts, SeenSession
+from lab.facts.items import Items, LinkFacts
+from lab.facts.node import NodeFacts, SeenSession
 from lab.facts.translations import Masquerade, Translations
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.addons.calico import Calico
@@ -104,11 +106,14 @@ def seen(machine: MachineIntent) -> NodeFacts:
     return NodeFacts(
         os="linux",
         version="",
-        links=tuple(links),
-        tunnels=(machine.tunnel,) if machine.tunnel else (),
-        routes=(*machine.routes, Route("10.244.0.99/32", "cali0123456789a")),
-        forwards=True,
-        forwarding=machine.forwarding,
+        items=Items.of(
+            (
+                *make_links(links),
+                *(make_tunnel(machine.tunnel) if machine.tunnel else ()),
+                *make_tables(machine),
+                *make_routes([Route("10.244.0.99/32", "cali0123456789a")]),
+            )
+        ),
         translations=Translations("", (), read.translations.masquerades, marked=True),
         barriers=read.barriers,
         absent=(("neighbour", "not asked"),),
@@ -130,10 +135,11 @@ def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not():
     ends = [route.via for route in machine.routes if route.device == "vxlan.calico"]
     facts = seen(machine)
     assert ends == ["10.244.0.0", "10.244.0.128"]
-    there = (*facts.routes, *(Route(f"{end}/32", "vxlan.calico") for end in ends))
-    elsewhere = (*facts.routes, Route(f"{ends[0]}/32", "eth0"))
-    for routes, kind in ((facts.routes, set()), (there, set()), (elsewhere, {"stray-route"})):
-        found = differences(machine, replace(facts, routes=routes), by="kubernetes", beside=CALICO)
+    there = [Route(f"{end}/32", "vxlan.calico") for end in ends]
+    elsewhere = [Route(f"{ends[0]}/32", "eth0")]
+    for routes, kind in (([], set()), (there, set()), (elsewhere, {"stray-route"})):
+        items = changed(facts.items, *make_routes(routes))
+        found = differences(machine, replace(facts, items=items), by="kubernetes", beside=CALICO)
         assert kinds(found) == kind
 
 
@@ -146,11 +152,12 @@ def test_without_the_declaration_it_is():
 def test_a_wrong_route_is_reported_beside_the_add_ons_own():
     machine = node(intent_of("calico-vxlan"))
     facts = seen(machine)
-    lost = tuple(route for route in facts.routes if route.device != BLACKHOLE)
-    wrong = tuple(replace(route, source=None) for route in facts.routes)
-    led = (*facts.routes, Route("10.244.0.130/32", "eth0", "10.30.0.1"))
+    lost = tuple(route for route in machine.routes if route.device != BLACKHOLE)
+    wrong = tuple(replace(route, source=None) for route in machine.routes)
+    led = (*machine.routes, Route("10.244.0.130/32", "eth0", "10.30.0.1"))
     for routes, kind in ((lost, "route-missing"), (wrong, "wrong-route"), (led, "stray-route")):
-        found = differences(machine, replace(facts, routes=routes), by="kubernetes", beside=CALICO)
+        items = with_routes(facts.items, routes)
+        found = differences(machine, replace(facts, items=items), by="kubernetes", beside=CALICO)
         assert kinds(found) == {kind}, kind
 
 

@@ -17,7 +17,7 @@ from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
 SAID = {
-    "processes": "systemd S\nkubelet S\nkube-proxy S\nflanneld S\nsh R",
+    "programs": "systemd S\nkubelet S\nkube-proxy S\nflanneld S\nsh R",
     "disks": (
         "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
         "overlay 264212084 32902648 62598616 35% /\n"
@@ -65,9 +65,9 @@ def test_what_could_not_be_asked_is_not_judged() -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "kind"),
     [
-        ("processes", "kube-proxy T\nflanneld S", "proxy-stopped"),
-        ("processes", "flanneld S", "proxy-stopped"),
-        ("processes", "kube-proxy S", "flanneld-down"),
+        ("programs", "kube-proxy T\nflanneld S", "proxy-stopped"),
+        ("programs", "flanneld S", "proxy-stopped"),
+        ("programs", "kube-proxy S", "flanneld-down"),
         ("cni", "", "cni-config-missing"),
         ("cni", "README\n10-flannel.conflist.old", "cni-config-missing"),
         ("expiry", f"{EXPIRY}\nCertificate will expire", "certificate-expired"),

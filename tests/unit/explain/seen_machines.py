@@ -5,19 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import made_items
+from made_items import changed, make_links, make_routes, make_tables, make_tunnel, without
 from seen_logical import databases, switching
 from shipped import bare_intent_of, plan_of
 
 from lab.explain.explainer import Explainer
 from lab.explain.question import flow_of
 from lab.facts.difference import Difference
-from lab.facts.node import LinkFacts, NodeFacts, PodFacts, SeenNeighbour, SeenSession
+from lab.facts.items import (
+    HAIRPIN,
+    Item,
+    Items,
+    LinkFacts,
+    make_attribute,
+    make_device_items,
+    make_neighbour,
+    make_setting,
+)
+from lab.facts.node import NodeFacts, PodFacts, SeenSession
 from lab.facts.translations import End, Masquerade, Translated, Translations
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
 from lab.plan.plan import Plan
 from lab.topology import bird, proxying
-from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod, Route
+from lab.topology.intent import Intent, MachineIntent, Pod, Route
+from lab.topology.subject import RouteSubject
 
 Seen = dict[str, NodeFacts]
 
@@ -44,12 +57,22 @@ def broken(facts: Seen, node: str, **what: object) -> Seen:
     return {**facts, node: replace(facts[node], **what)}  # type: ignore[arg-type]
 
 
+def with_items(facts: Seen, node: str, *new: Item) -> Seen:
+    """The facts with other items in the place of those with the same keys."""
+    return broken(facts, node, items=changed(facts[node].items, *new))
+
+
+def without_items(facts: Seen, node: str, *kinds: type, words: str = "") -> Seen:
+    """The facts without the items of some kinds of subjects, whose names have the words."""
+    return broken(facts, node, items=without(facts[node].items, *kinds, words=words))
+
+
 def with_link(facts: Seen, node: str, device: str, **what: object) -> Seen:
     """The facts with one device of a node changed."""
-    cards = facts[node].links
-    assert device in {link.name for link in cards}, device
-    links = tuple(replace(link, **what) if link.name == device else link for link in cards)  # type: ignore[arg-type]
-    return broken(facts, node, links=links)
+    link = facts[node].link(device)
+    assert link is not None, device
+    changed_link = replace(link, **what)  # type: ignore[arg-type]
+    return broken(facts, node, items=made_items.with_link(facts[node].items, changed_link))
 
 
 def with_address(facts: Seen, node: str, device: str, *more: str) -> Seen:
@@ -63,9 +86,10 @@ def down(facts: Seen, node: str, device: str) -> Seen:
 
 
 def without_routes(facts: Seen, node: str, *destinations: str) -> Seen:
-    kept = tuple(route for route in facts[node].routes if route.destination not in destinations)
-    assert len(facts[node].routes) - len(kept) == len(destinations)
-    return broken(facts, node, routes=kept)
+    keys = {f"route {RouteSubject(destination)}" for destination in destinations}
+    assert keys <= facts[node].items.keys()
+    kept = (item for key, item in facts[node].items.items() if key not in keys)
+    return broken(facts, node, items=Items.of(kept))
 
 
 def whole(intent: Intent) -> dict[str, NodeFacts]:
@@ -94,9 +118,6 @@ def seen(machine: MachineIntent) -> NodeFacts:
     speaker = machine.speaker
     if bridge:
         links.append(link(bridge.name, "bridge", bridge.mac, bridge.addresses, bridge.mtu))
-    if tunnel:
-        made = link(tunnel.name, "vxlan", tunnel.mac, tunnel.addresses, tunnel.mtu)
-        links.append(replace(made, master=machine.switch.name if machine.switch else None))
     if switch:
         links.append(link(switch.name, "bridge", switch.mac, (), switch.mtu))
         for plugged in switch.ports:
@@ -104,19 +125,19 @@ def seen(machine: MachineIntent) -> NodeFacts:
             links.append(replace(port, master=switch.name))
     for pod in machine.pods:
         port = link(pod.port, "veth", "0e:00:00:00:00:01", (), pod.mtu)
-        links.append(replace(port, master=bridge.name if bridge else None, hairpin=True))
+        links.append(replace(port, master=bridge.name if bridge else ""))
     return NodeFacts(
         os="linux",
         version="",
-        links=tuple(links),
-        bridges=(bridge,) if bridge else (),
-        tunnels=(tunnel,) if tunnel else (),
-        routes=machine.routes,
-        neighbours=tuple(SeenNeighbour(neighbour, "PERMANENT") for neighbour in machine.neighbours),
-        forwarding=machine.forwarding,
-        proxies=machine.proxies,
-        forwards=machine.forwards,
-        settings=(("bridge/bridge-nf-call-iptables", "1"),),
+        items=Items.of(
+            (
+                *make_links(links),
+                *(make_attribute(pod.port, HAIRPIN, "true") for pod in machine.pods),
+                *(make_tunnel(tunnel, switch.name if switch else "") if tunnel else ()),
+                *make_tables(machine),
+                make_setting("bridge/bridge-nf-call-iptables", "1"),
+            )
+        ),
         translations=translations(machine),
         pods=tuple(inside(pod) for pod in machine.pods),
         sessions=tuple(
@@ -133,9 +154,13 @@ def link(name: str, kind: str, mac: str, addresses: tuple[str, ...], mtu: int) -
 def inside(pod: Pod) -> PodFacts:
     return PodFacts(
         name=pod.name,
-        links=(link("eth0", "veth", pod.mac, (pod.address,), pod.mtu),),
-        routes=(Route("default", "eth0", pod.gateway),),
-        neighbours=tuple(SeenNeighbour(neighbour, "PERMANENT") for neighbour in pod.neighbours),
+        items=Items.of(
+            (
+                *make_device_items(link("eth0", "veth", pod.mac, (pod.address,), pod.mtu)),
+                *make_routes((Route("default", "eth0", pod.gateway),)),
+                *(make_neighbour(it.address, "eth0", it.mac) for it in pod.neighbours),
+            )
+        ),
         listening=(("tcp", 8080), ("udp", 8080), ("udp", 53)),
         resolver=pod.resolver,
     )
@@ -162,7 +187,3 @@ def translations(machine: MachineIntent) -> Translations:
         else (Masquerade(translation.local_cidr, translation.not_masqueraded),)
     )
     return Translations("lab", tuple(services), kept, marked=True)
-
-
-def neighbour(address: str, mac: str, device: str) -> SeenNeighbour:
-    return SeenNeighbour(Neighbour(address, mac, device), "PERMANENT")

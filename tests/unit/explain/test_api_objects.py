@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from made_differences import at_place, of_state
+from made_items import changed
 from seen_machines import lab, whole
 from shipped import plan_of
 
@@ -18,6 +19,7 @@ from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes
 from lab.explain.objects import of_objects, with_objects
 from lab.facts.difference import OBJECT, Difference
+from lab.facts.items import make_neighbour
 from lab.facts.node import NodeFacts
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
@@ -426,13 +428,9 @@ def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult
     intent = registry.intent(plan)
     seen = whole(intent)
     for name, facts in seen.items():
-        neighbours = tuple(
-            replace(neighbour, neighbour=replace(neighbour.neighbour, mac=NEW))
-            if neighbour.neighbour.address == "10.244.1.0"
-            else neighbour
-            for neighbour in facts.neighbours
-        )
-        seen[name] = replace(facts, neighbours=neighbours)
+        if name != "worker1" and intent.machine(name).tunnel:
+            learned = make_neighbour("10.244.1.0", "flannel.4096", NEW)
+            seen[name] = replace(facts, items=changed(facts.items, learned))
     outcome = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
     cells = (cell for cell in product(plan, intent).cells() if cell.family == "pod-pod")
     failed = [

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from made_differences import of_state
-from seen_machines import lab, whole
+from seen_machines import lab, whole, with_items
 
 from lab._errors import BrokenError, LabError
 from lab.explain.bracket import Bracket
@@ -19,6 +18,7 @@ from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.question import flow_of
 from lab.facts.difference import Difference
+from lab.facts.items import VNI, make_attribute
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect
@@ -60,8 +60,7 @@ class Looker:
 
 def test_every_failure_has_the_cause_and_nothing_else_has() -> None:
     facts = whole(INTENT)
-    (tunnel,) = facts["worker1"].tunnels
-    facts["worker1"] = replace(facts["worker1"], tunnels=(replace(tunnel, vni=1),))
+    facts = with_items(facts, "worker1", make_attribute("flannel.4096", VNI, "1"))
     look = Looker(facts)
     found = with_causes(results(), INTENT, look)
     assert len(look.asked) == 1

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_items import changed
 from seen_machines import (
     Seen,
     broken,
@@ -15,10 +16,11 @@ from seen_machines import (
     down,
     findings,
     lab,
-    neighbour,
     whole,
     with_address,
+    with_items,
     with_link,
+    without_items,
     without_routes,
 )
 
@@ -30,15 +32,27 @@ from lab.explain.explainer import Explainer, _causes
 from lab.explain.faults import registry
 from lab.explain.question import flow_of, select_machines
 from lab.facts.difference import Difference
+from lab.facts.items import (
+    PORT,
+    VNI,
+    Item,
+    make_address,
+    make_attribute,
+    make_neighbour,
+    make_setting,
+)
 from lab.facts.node import Unit, Unread
 from lab.facts.translations import Barrier
 from lab.topology.intent import KubernetesIntent
 from lab.topology.path import Flow
 from lab.topology.subject import (
+    FORWARDING,
     ApiSubject,
     ChainSubject,
-    DeviceSubject,
     EntranceSubject,
+    EntrySubject,
+    NeighbourSubject,
+    QueueSubject,
     RouteSubject,
     Subject,
 )
@@ -69,9 +83,9 @@ ON_A_HYPERVISOR: list[tuple[Harm, str]] = [
     (lambda facts: down(facts, "hypervisor-02", "vnet0"), "link-down"),
     (lambda facts: down(facts, "hypervisor-02", "br-nodes"), "bridge-down"),
     (lambda facts: down(facts, "hypervisor-02", "vxlan-nodes"), "tunnel-down"),
-    (lambda facts: with_link(facts, "hypervisor-02", "vxlan-nodes", master=None), "unplugged"),
-    (lambda facts: with_link(facts, "hypervisor-02", "vnet0", master=None), "unplugged"),
-    (lambda facts: broken(facts, "hypervisor-02", forwarding=()), "entry-missing"),
+    (lambda facts: with_link(facts, "hypervisor-02", "vxlan-nodes", master=""), "unplugged"),
+    (lambda facts: with_link(facts, "hypervisor-02", "vnet0", master=""), "unplugged"),
+    (lambda facts: without_items(facts, "hypervisor-02", EntrySubject), "entry-missing"),
 ]
 BETWEEN_HYPERVISORS = "pod-pod/controller-01-p1/compute-01-p1/tcp-small"
 ON_ONE = "pod-pod/controller-01-p1/controller-02-p1/tcp-small"
@@ -115,7 +129,8 @@ def test_a_lab_as_intended_has_no_findings(name: str) -> None:
             assert explainer.explain(flow_of(sample)).findings == (), sample.id
 
 
-SHAPER = Barrier(DeviceSubject("eth0"), "tbf")
+NOT_FORWARDING = make_setting(FORWARDING.path, "0")
+SHAPER = Item("queue", QueueSubject("queue", "root", "eth0"), "tbf rate 1Mbit", "", "tc", "tc")
 
 
 def barred(node: str, **what: object) -> Harm:
@@ -123,10 +138,10 @@ def barred(node: str, **what: object) -> Harm:
     return lambda facts: broken(facts, node, barriers=(rule,))
 
 
-def tunnel(node: str, **what: object) -> Harm:
+def tunnel(node: str, attribute: str, value: str) -> Harm:
     def harm(facts: Seen) -> Seen:
-        (tunnel,) = facts[node].tunnels
-        return broken(facts, node, tunnels=(replace(tunnel, **what),))  # type: ignore[arg-type]
+        (name,) = facts[node].items.devices("vxlan")
+        return with_items(facts, node, make_attribute(name, attribute, value))
 
     return harm
 
@@ -138,19 +153,12 @@ def translations(node: str, **what: object) -> Harm:
 
 
 def wrong_neighbour(facts: Seen) -> Seen:
-    address = "10.244.1.0"
-    neighbours = [
-        neighbour
-        for neighbour in facts["master"].neighbours
-        if neighbour.neighbour.address != address
-    ]
-    wrong = neighbour(address, "02:00:00:00:00:01", "flannel.4096")
-    return broken(facts, "master", neighbours=(*neighbours, wrong))
+    wrong = make_neighbour("10.244.1.0", "flannel.4096", "02:00:00:00:00:01")
+    return with_items(facts, "master", wrong)
 
 
 def without_entry(facts: Seen) -> Seen:
-    left = (entry for entry in facts["master"].forwarding if entry.remote != "10.9.176.11")
-    return broken(facts, "master", forwarding=tuple(left))
+    return without_items(facts, "master", EntrySubject, words="10.9.176.11")
 
 
 def without_exception(facts: Seen) -> Seen:
@@ -159,8 +167,8 @@ def without_exception(facts: Seen) -> Seen:
 
 
 def small_bridge(facts: Seen) -> Seen:
-    bridges = tuple(replace(bridge, mtu=1200) for bridge in facts["worker1"].bridges)
-    return broken(facts, "worker1", bridges=bridges)
+    (name,) = facts["worker1"].items.devices("bridge")
+    return with_items(facts, "worker1", make_attribute(name, "mtu", "1200"))
 
 
 TO_W1 = "pod-pod/master-p1/worker1-p1/tcp-small"
@@ -186,11 +194,11 @@ WAYS: dict[str, tuple[Harm, str, str, str, str]] = {
     "a route back": (lambda facts: without_routes(facts, "worker1", "10.244.0.0/24"),
                      "route-missing", "worker1", TO_W1,
                      "pod-pod/worker2-p1/worker1-p1/tcp-small"),
-    "VNI": (tunnel("worker1", vni=4097), "wrong-vni", "worker1", TO_W1, TO_W2),
-    "port": (tunnel("master", port=8472), "wrong-port", "master", TO_W1, IN_POD),
+    "VNI": (tunnel("worker1", VNI, "4097"), "wrong-vni", "worker1", TO_W1, TO_W2),
+    "port": (tunnel("master", PORT, "8472"), "wrong-port", "master", TO_W1, IN_POD),
     "a neighbour": (wrong_neighbour, "stale-neighbour", "master", TO_W1, TO_W2),
     "an entry": (without_entry, "entry-missing", "master", TO_W1, TO_W2),
-    "forwarding": (lambda facts: broken(facts, "worker1", forwards=False),
+    "forwarding": (lambda facts: with_items(facts, "worker1", NOT_FORWARDING),
                    "forwarding-off", "worker1", TO_W1, ON_W1),
     "the tunnel's port dropped": (barred("worker1", **VXLAN),
                                   "tunnel-port-dropped", "worker1", TO_W1, TO_W2),
@@ -210,7 +218,7 @@ WAYS: dict[str, tuple[Harm, str, str, str, str]] = {
                              "packets-barred", "worker1", OF_NODE, TO_W1),
     "a tunnel that is for the node": (barred("worker1", **VXLAN, hook="input"),
                                       "tunnel-port-dropped", "worker1", TO_W1, TO_W2),
-    "a shaper": (lambda facts: broken(facts, "worker1", shapers=(SHAPER,)),
+    "a shaper": (lambda facts: with_items(facts, "worker1", SHAPER),
                  "slowed", "worker1", TO_W1, TO_W2),
     "masquerade": (translations("worker1", masquerades=()),
                    "masquerade-missing", "worker1", OUT, TO_W1),
@@ -252,7 +260,7 @@ def test_a_stale_backend_is_named_for_its_own_service_and_entrance() -> None:
 
 
 def test_the_first_on_the_way_is_the_answer_and_the_rest_follow() -> None:
-    facts = tunnel("worker1", vni=4097)(overlay())
+    facts = tunnel("worker1", VNI, "4097")(overlay())
     facts = without_routes(facts, "master", "10.244.1.0/24")
     kinds = [finding.kind for finding in findings("overlay", facts, TO_W1)]
     assert kinds == ["route-missing", "wrong-vni"]
@@ -262,13 +270,9 @@ def test_what_only_follows_comes_last() -> None:
     _, intent, _ = lab("host-gateway")
     source, target = [machine for machine in intent.machines if machine.pods][:2]
     facts = whole(intent)
-    silent = tuple(
-        replace(neighbour, neighbour=replace(neighbour.neighbour, mac=""), state="FAILED")
-        if neighbour.neighbour.address == target.address()
-        else neighbour
-        for neighbour in facts[source.name].neighbours
-    )
-    facts = broken(facts, source.name, neighbours=silent)
+    facts = without_items(facts, source.name, NeighbourSubject, words=f"{target.address()} ")
+    card = source.interfaces[0].name
+    facts = with_items(facts, source.name, make_neighbour(target.address(), card, "", "FAILED"))
     hit = f"pod-pod/{source.pods[0].name}/{target.pods[0].name}/tcp-small"
     assert findings("host-gateway", facts, hit)[0].kind == "neighbour-silent"
     both = findings("host-gateway", down(facts, target.name, "eth0"), hit)
@@ -349,7 +353,7 @@ def test_a_duplicate_pod_address_is_reported_on_its_node() -> None:
     taken, facts = next(pod.address for pod in pods if pod.name == "worker1-p1"), overlay()
     first, *others = facts["master"].pods or ()
     (link,) = first.links
-    thief = replace(first, links=(replace(link, addresses=(*link.addresses, taken)),))
+    thief = replace(first, items=changed(first.items, make_address(taken, link.name)))
     facts = broken(facts, "master", pods=(thief, *others))
     assert told(findings("overlay", facts, TO_W1)) == [("duplicate-address", "master")]
 
@@ -492,7 +496,7 @@ def test_services_that_are_refused_still_do_not_hide_that_none_is_translated() -
 
 def test_a_service_that_is_refused_is_refused_by_a_machine_that_forwards() -> None:
     _, intent, _ = lab("services")
-    facts = broken(whole(intent), "worker1", forwards=False)
+    facts = with_items(whole(intent), "worker1", NOT_FORWARDING)
     refused = flow_of(cell("services", "no-endpoints/worker1-p1/nobody/tcp-small"))
     differences = Explainer(intent, facts).explain(refused, works=False).findings
     assert told(differences) == [("forwarding-off", "worker1")]

@@ -4,42 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from lab.facts import linux, nftables
+from lab.facts import nftables
+from lab.facts.items import make_route, read_items
 from lab.facts.linux import facts
 from lab.facts.node import Unread
 from lab.facts.questions import answers, command
 from lab.facts.translations import Leaving, Masquerade, masquerades
-from lab.topology.intent import Route
 
 MARK = {"meta": {"key": "mark"}}
 
 
 def test_the_route_of_the_lowest_metric_counts() -> None:
-    routes = linux.routes(
-        [
-            {"dst": "default", "gateway": "198.18.0.1", "dev": "mgmt0", "metric": 5000},
-            {"dst": "default", "gateway": "10.9.176.1", "dev": "eth0", "metric": 100},
-            {"dst": "default", "gateway": "192.0.2.1", "dev": "eth1", "metric": 100},
-        ]
+    lines = (
+        "default via 198.18.0.1 dev mgmt0 metric 5000 \n"
+        "default via 10.9.176.1 dev eth0 proto static metric 100 \n"
+        "default via 192.0.2.1 dev eth0 table 7 \n"
     )
-    assert routes == (Route("default", "eth0", "10.9.176.1"),)
+    best = read_items({"route": lines}).route("default")
+    assert best is not None
+    assert best.words == "through 10.9.176.1 on eth0"
 
 
-def test_a_route_whose_device_is_down_is_marked() -> None:
-    (route,) = linux.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
-    assert route.device == "eth0 (down)"
+def test_flags_that_the_kernel_adds_are_no_part_of_a_route() -> None:
+    line = "10.0.0.0/8 dev eth0 scope link"
+    item = read_items({"route": f"{line} dead linkdown \n"}).route("10.0.0.0/8")
+    assert item is not None
+    assert item.value == line
 
 
 def test_a_link_without_carrier_is_up_and_carries_nothing() -> None:
-    (link,) = linux.links(
-        [{"ifname": "eth0", "flags": ["UP", "NO-CARRIER"], "operstate": "DOWN", "mtu": 1500}]
-    )
+    text = '[{"ifname": "eth0", "flags": ["UP", "NO-CARRIER"], "operstate": "DOWN", "mtu": 1500}]'
+    link = read_items({"address": text}).link("eth0")
+    assert link is not None
     assert (link.up, link.carrier) == (True, False)
-
-
-def test_a_learning_tunnel_is_reported() -> None:
-    entry = {"ifname": "v", "linkinfo": {"info_kind": "vxlan", "info_data": {"learning": True}}}
-    assert linux.learning([entry]) == ("v",)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +181,17 @@ def test_of_a_pod_that_did_not_answer_nothing_is_known() -> None:
 
 def test_a_route_with_several_next_hops_names_them() -> None:
     """Recorded from iproute2 6.1, of a route to a group of nexthops."""
-    hops = [{"gateway": f"10.1.0.{n}", "dev": "a", "weight": 1, "flags": []} for n in (2, 3)]
-    entry = {"type": "unicast", "dst": "10.5.0.0/16", "nhid": 10, "flags": [], "nexthops": hops}
-    (route,) = linux.routes([entry])
-    assert (route.via, route.device) == ("10.1.0.2, 10.1.0.3", "a")
+    hops = "\tnexthop via 10.1.0.2 dev a weight 1 \n\tnexthop via 10.1.0.3 dev a weight 1 \n"
+    item = read_items({"route": f"10.5.0.0/16 nhid 10 proto static \n{hops}"}).route("10.5.0.0/16")
+    assert item is not None
+    assert item.words == "through 10.1.0.2, 10.1.0.3 on a"
+
+
+def test_a_route_to_one_address_has_the_key_of_the_intended_one() -> None:
+    wanted = make_route("10.5.0.7/32 dev veth1")
+    assert read_items({"route": "10.5.0.7 dev veth1 scope link \n"}).keys() == {wanted.key}
+
+
+def test_a_device_whose_name_has_spaces_is_read_whole() -> None:
+    item = make_route("default via 10.0.0.1 dev 'Ethernet 2' onlink")
+    assert item.words == "through 10.0.0.1 on Ethernet 2"

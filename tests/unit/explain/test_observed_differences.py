@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 from itertools import combinations
 
+import made_items
 import pytest
+from made_items import make_tunnel
 from observed_nodes import CASES, WORKER1
 from shipped import intent_of as intent
 
@@ -14,8 +16,9 @@ from lab._errors import BrokenError
 from lab.explain.check import kinds as every_kind
 from lab.explain.explainer import compare_lab, with_chosen_macs, with_held_gateways
 from lab.explain.explainer import compare_machine as differences
+from lab.facts.items import Items, LinkFacts, make_attribute, make_device_items
 from lab.facts.linux import facts
-from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, Unread, rises
+from lab.facts.node import Counter, NodeFacts, PodFacts, Unread, rises
 from lab.facts.questions import OF_KERNEL
 from lab.facts.translations import Translations
 
@@ -136,8 +139,8 @@ def test_names_and_macs_that_kubernetes_chose_are_no_difference() -> None:
 def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
     whole = intent("overlay")
     chosen = "7a:00:00:00:00:02"
-    own = replace(HEALTHY.tunnels[0], mac=chosen)
-    bound = with_chosen_macs(whole, {"worker1": replace(HEALTHY, tunnels=(own,))})
+    own = made_items.changed(HEALTHY.items, make_attribute("flannel.4096", "address", chosen))
+    bound = with_chosen_macs(whole, {"worker1": replace(HEALTHY, items=own)})
     for machine in bound.machines:
         macs = {entry.remote: entry.mac for entry in machine.forwarding}
         if machine.name != "worker1" and machine.tunnel:
@@ -148,10 +151,13 @@ def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
 @pytest.mark.room
 def test_entries_with_a_peers_old_mac_are_reported() -> None:
     whole = intent("overlay")
-    peer = replace(HEALTHY.tunnels[0], mac="7a:00:00:00:00:03")
-    facts = {"worker1": HEALTHY, "worker2": NodeFacts("linux", "", tunnels=(peer,))}
-    differences = compare_lab(whole, facts, by="kubernetes")
-    kinds = {difference.kind for difference in differences if difference.node == "worker1"}
+    peer = replace(WORKER.tunnel, mac="7a:00:00:00:00:03")
+    observed = {
+        "worker1": HEALTHY,
+        "worker2": NodeFacts("linux", "", items=Items.of(make_tunnel(peer))),
+    }
+    differing = compare_lab(whole, observed, by="kubernetes")
+    kinds = {difference.kind for difference in differing if difference.node == "worker1"}
     assert kinds == {"stale-neighbour", "entry-missing"}
 
 
@@ -202,7 +208,7 @@ def test_a_kubernetes_pod_with_a_duplicate_address_is_named() -> None:
 
     def inside(space: str, mac: str, *addresses: str) -> PodFacts:
         card = LinkFacts("eth0", "veth", mac, addresses, 1450, up=True, carrier=True)
-        return PodFacts(space, (card,), (), (), None)
+        return PodFacts(space, Items.of(make_device_items(card)), None)
 
     there = (
         inside("cni-1", "0a:00:00:00:00:01", pod.address, other.address),
@@ -226,7 +232,7 @@ def held(*virtual: str, machine: str = "master1") -> NodeFacts:
     addresses = (*card.addresses, *virtual)
     link = LinkFacts(card.name, "", card.mac, addresses, card.mtu, up=True, carrier=True)
     absent = tuple((name, "not asked") for name in ("route", "neighbour"))
-    return NodeFacts("linux", "", links=(link,), absent=absent)
+    return NodeFacts("linux", "", items=Items.of(make_device_items(link)), absent=absent)
 
 
 def test_one_holder_is_followed_wherever_it_is() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from made_items import make_routes
 from seen_machines import (
     Seen,
     broken,
@@ -15,6 +16,7 @@ from seen_machines import (
     lab,
     whole,
     with_address,
+    with_items,
     with_link,
     without_routes,
 )
@@ -25,6 +27,7 @@ from lab.explain.explainer import Explainer, compare_lab
 from lab.explain.question import Witnesses, explain, flow_of, select_machines
 from lab.facts import linux, nftables
 from lab.facts.difference import Difference
+from lab.facts.items import make_device_items
 from lab.facts.node import Counter, SeenSession
 from lab.facts.translations import Barrier
 from lab.providers.provider import Outcome, Probe
@@ -145,13 +148,9 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     bridge, drawn = intent.machine("win1").bridge, block(name, "win1")
     assert bridge is not None
     facts = with_address(whole(intent), "win2", "cbr0", *bridge.addresses)
-    routes = tuple(
-        replace(route, via=intent.machine("win2").address())
-        if route.destination == drawn
-        else route
-        for route in facts["master"].routes
-    )
-    facts = broken(facts, "master", routes=routes)
+    (route,) = (route for route in intent.machine("master").routes if route.destination == drawn)
+    moved = make_routes([replace(route, via=intent.machine("win2").address())])
+    facts = with_items(facts, "master", *moved)
     looked: list[set[str]] = []
 
     def look(wanted):
@@ -274,13 +273,13 @@ def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the
     facts = whole(intent)
     like = facts["worker1"].links[0]
     management = replace(like, name="mgmt0", addresses=("192.168.251.11/24",))
+    facts = with_items(facts, "worker1", *make_device_items(management))
     rule = Barrier(ChainSubject("ip", "x", "forward"), "a rule", prefixes=("10.244.0.0/16",))
-    links = (*facts["worker1"].links, management)
 
     def barred(device: str) -> list[str]:
         barriers = (replace(rule, device=device),)
-        found = broken(facts, "worker1", links=links, barriers=barriers)
-        return [difference.node for difference in compare_lab(intent, found) if difference.barrier]
+        found = broken(facts, "worker1", barriers=barriers)
+        return [one.node for one in compare_lab(intent, found) if one.barrier]
 
     assert barred("mgmt0") == []
     assert barred("eth0") == ["worker1"]

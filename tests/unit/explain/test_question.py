@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 from made_differences import of_state
-from seen_machines import lab, whole, with_link
+from seen_machines import lab, whole, with_items, with_link
 from simulation import Fault, Network, silent
 
 from lab._errors import BrokenError, LabError, UsageError
@@ -20,6 +20,7 @@ from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
 from lab.explain.question import Compare, Explanation, Silence, Witnesses, explain, flow_of, known
 from lab.facts.difference import Difference
+from lab.facts.items import make_setting
 from lab.facts.node import Counter, NodeFacts
 from lab.lifecycle import api
 from lab.lifecycle import explain as lifecycle
@@ -29,10 +30,15 @@ from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import fix_words, to_json, to_text
 from lab.scenario.scenario import Limit, Match
 from lab.topology import registry
-from lab.topology.subject import SettingSubject, SocketSubject, TableSubject
+from lab.topology.subject import FORWARDING, SettingSubject, SocketSubject, TableSubject
 from lab.topology.walk import walk
 
 LOST = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
+
+
+_OVERLAY = whole(lab("overlay")[1])
+STOPPED = with_items(_OVERLAY, "worker1", make_setting(FORWARDING.path, "0"))["worker1"].items
+"""The items of a machine that does not forward."""
 
 
 def no_reply(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
@@ -158,7 +164,7 @@ def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
     def refused(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
         return replace(silent(outcome), status="refused")
 
-    world = World(fault=refused, change={"worker1": {"forwards": False}})
+    world = World(fault=refused, change={"worker1": {"items": STOPPED}})
     explanation = world.explained("worker1-p1", "win1-p1")
     assert explanation.finding is not None
     assert explanation.finding.fault == "ip-forward-off"
@@ -180,7 +186,7 @@ def test_logs_of_machines_on_the_path_are_shown_beside_the_finding() -> None:
         Evidence("worker1/bird/bird.conf", LOST.encode()),
         Evidence("worker2/bird/log", LOST.encode()),
     )
-    world = World(fault=no_reply, change={"worker1": {"forwards": False}}, logs=logs)
+    world = World(fault=no_reply, change={"worker1": {"items": STOPPED}}, logs=logs)
     explanation = world.explained("worker1-p1", "win1-p1")
     assert world.read == [("worker1", "win1")]
     text = told(explanation)
@@ -218,14 +224,14 @@ def test_only_the_first_of_many_log_lines_are_shown() -> None:
 
 
 def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> None:
-    facts = whole(lab("overlay")[1])
-    mac = next(link.mac for link in facts["worker1"].links if link.name == "eth0")
-    links = with_link(facts, "master", "eth0", mac=mac)["master"].links
-    explanation = World(change={"master": {"links": links}}).explained("worker1-p1", "win1-p1")
-    assert explanation.failed == 0
-    assert explanation.finding is not None
-    assert (explanation.finding.kind, explanation.finding.node) == ("duplicate-mac", "master")
-    assert explanation.elsewhere == ()
+    there = whole(lab("overlay")[1])
+    mac = next(link.mac for link in there["worker1"].links if link.name == "eth0")
+    items = with_link(there, "master", "eth0", mac=mac)["master"].items
+    found = World(change={"master": {"items": items}}).explained("worker1-p1", "win1-p1")
+    assert found.failed == 0
+    assert found.finding is not None
+    assert (found.finding.kind, found.finding.node) == ("duplicate-mac", "master")
+    assert found.elsewhere == ()
 
 
 def test_counters_are_asked_where_no_state_differs() -> None:
@@ -398,7 +404,7 @@ def test_a_kernel_that_cannot_be_asked_is_no_kernel_that_reports_no_drop() -> No
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen = whole(intent)
-    seen["worker1"] = replace(seen["worker1"], forwards=False)
+    seen["worker1"] = replace(seen["worker1"], items=STOPPED)
     bracket = Bracket(
         "lost", 0, frozenset({"worker1"}), untraced=(("worker1", "there is no 'tc'"),)
     )

@@ -16,8 +16,7 @@ from replayed_labs import RECORDED, answers_text, read
 
 from lab._deadline import Deadline
 from lab.explain.faults import registry
-from lab.facts.questions import command
-from lab.facts.state import STATE_COMMAND
+from lab.facts.questions import STATE_COMMAND, command
 from lab.lifecycle.compilation import compile_scenario
 from lab.scenario.loader import shipped
 from lab.shells.shell import Completed

@@ -52,12 +52,12 @@ ROUTES = f"default via 10.1.0.1 dev veth1 \n{OWN} \n"
 
 def state(**answers: str) -> State:
     asked = {
-        "links": json.dumps([LINK]),
-        "routes": ROUTES,
+        "address": json.dumps([LINK]),
+        "route": ROUTES,
         "xfrm-default": "Default policies:\n in:  accept\n fwd: accept\n out: accept\n",
         "rules": "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n",
         "settings": "ipv4/ip_default_ttl:64\nipv4/conf/veth1/rp_filter:0\n",
-        "nftables": RULESET,
+        "ruleset": RULESET,
         "file /etc/resolv.conf": "nameserver 10.96.0.10\noptions ndots:5\n",
         "sockets": 'tcp LISTEN 0 128 10.1.0.2:8080 0.0.0.0:* users:(("python3",pid=7,fd=3))\n',
     } | answers
@@ -73,10 +73,10 @@ def differences(**answers: str) -> tuple[Difference, ...]:
 
 def test_a_rule_that_was_added_is_deleted_by_its_handle() -> None:
     changed = RULESET.replace("\t\ttcp dport", "\t\tudp dport 53 drop # handle 9\n\t\ttcp dport")
-    (difference,) = differences(nftables=changed)
-    assert difference.object == "chain ip filter forward"
-    assert difference.observed == "rule 'udp dport 53 drop' (handle 9)"
-    assert difference.mends == "nft delete rule ip filter forward handle 9"
+    (found,) = differences(ruleset=changed)
+    assert found.object == "chain ip filter forward"
+    assert found.observed == "rule 'udp dport 53 drop' (handle 9)"
+    assert found.mends == "nft delete rule ip filter forward handle 9"
 
 
 def address(local: str, length: int) -> str:
@@ -89,81 +89,81 @@ FIXED = {
     # what differs: the answer, and the commands that undo it
     "a state and itself do not": ({}, []),
     "other handles alone are no difference": (
-        {"nftables": RULESET.replace("handle 5", "handle 50")}, []),
+        {"ruleset": RULESET.replace("handle 5", "handle 50")}, []),
     "a rule that is missing is put back where it was": (
-        {"nftables": RULESET.replace("\t\tip saddr @blocked drop # handle 4\n", "")},
+        {"ruleset": RULESET.replace("\t\tip saddr @blocked drop # handle 4\n", "")},
         ["nft insert rule ip filter forward handle 5 'ip saddr @blocked drop'"]),
     "a policy": (
-        {"nftables": RULESET.replace("policy accept", "policy drop")},
+        {"ruleset": RULESET.replace("policy accept", "policy drop")},
         ["nft chain ip filter forward '{ policy accept; }'"]),
     "an element of a set": (
-        {"nftables": RULESET.replace("10.0.0.2 }", "10.0.0.2, 10.0.0.3 }")},
+        {"ruleset": RULESET.replace("10.0.0.2 }", "10.0.0.2, 10.0.0.3 }")},
         ["nft delete element ip filter blocked '{ 10.0.0.3 }'"]),
     "a stray table": (
-        {"nftables": RULESET + OTHER.format("drop")}, ["nft delete table inet other"]),
+        {"ruleset": RULESET + OTHER.format("drop")}, ["nft delete table inet other"]),
     "one with chains that do nothing, as iptables makes them to list them, is no difference": (
-        {"nftables": RULESET + OTHER.format("accept")}, []),
+        {"ruleset": RULESET + OTHER.format("accept")}, []),
     "a setting": (
         {"settings": "ipv4/ip_default_ttl:1\nipv4/conf/veth1/rp_filter:0\n"},
         ["sysctl -w net/ipv4/ip_default_ttl=64"]),
     "a policy rule, and a route of another table": (
         {"rules": "0:\tfrom all lookup local\n100:\tfrom 10.1.0.2 lookup 77\n"
                   "32766:\tfrom all lookup main",
-         "routes": f"{ROUTES}blackhole default table 77 \n"},
+         "route": f"{ROUTES}blackhole default table 77 \n"},
         ["ip rule delete priority 100 from 10.1.0.2 lookup 77",
          "ip route delete blackhole default table 77"]),
     "another prefix length is one difference, and the wrong one goes": (
-        {"links": address("10.1.0.2", 8)},
+        {"address": address("10.1.0.2", 8)},
         ["ip address replace 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
     "routes that follow from an address do not differ beside it": (
-        {"links": address("10.1.0.2", 8),
-         "routes": "default via 10.1.0.1 dev veth1 \n"
+        {"address": address("10.1.0.2", 8),
+         "route": "default via 10.1.0.1 dev veth1 \n"
                    "10.0.0.0/8 dev veth1 proto kernel scope link src 10.1.0.2 \n"},
         ["ip address replace 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
     "an address's own route that is missing": (
-        {"routes": "default via 10.1.0.1 dev veth1 \n"}, [f"ip route replace {OWN}"]),
+        {"route": "default via 10.1.0.1 dev veth1 \n"}, [f"ip route replace {OWN}"]),
     "what is seen of an address, a new one, and the loopback's are no further routes": (
-        {"links": address("10.1.0.3", 24),
-         "routes": "default via 10.1.0.1 dev veth1 \n"
+        {"address": address("10.1.0.3", 24),
+         "route": "default via 10.1.0.1 dev veth1 \n"
                    + OWN.replace("0.2", "0.3")
                    + "\nlocal 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 "
                    "\nbroadcast 10.1.0.255 dev veth1 table local proto kernel scope link\n"},
         ["ip address replace 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
     "a route for packets with a TOS beside the lab's own": (
-        {"routes": f"{ROUTES}default tos 0x10 dev lo scope link \n"},
+        {"route": f"{ROUTES}default tos 0x10 dev lo scope link \n"},
         ["ip route delete default tos 0x10 dev lo scope link"]),
     "what xfrm does without a policy": (
         {"xfrm-default": "Default policies:\n in:  block\n fwd: accept\n out: block\n"},
         ["ip xfrm policy setdefault in accept fwd accept out accept"]),
     "a device with another name is not deleted": (
-        {"links": json.dumps([LINK | {"ifname": "veth9"}])},
+        {"address": json.dumps([LINK | {"ifname": "veth9"}])},
         ["ip link set dev veth9 name veth1 up"]),
     "a table that sleeps": (
-        {"nftables": RULESET.replace("{ # handle 1\n", "{ # handle 1\n\tflags dormant\n", 1)},
+        {"ruleset": RULESET.replace("{ # handle 1\n", "{ # handle 1\n\tflags dormant\n", 1)},
         ["nft add table ip filter"]),
     "a chain that is gone is loaded again with its whole table or not at all": (
-        {"nftables": re.sub(r"(?s)\n\tchain.*?\n\t\}", "", RULESET)},
+        {"ruleset": re.sub(r"(?s)\n\tchain.*?\n\t\}", "", RULESET)},
         [f"printf '%s\\n' 'delete table ip filter\n{REMADE}' | nft -f -"]),
     "an address with a peer": (
-        {"links": json.dumps([LINK | {"addr_info": [
+        {"address": json.dumps([LINK | {"addr_info": [
             ADDRESS, ADDRESS | {"local": "10.1.0.8", "address": "10.1.0.9", "prefixlen": 32}]}])},
         ["ip address delete 10.1.0.8 peer 10.1.0.9/32 dev veth1"]),
     "a route with several nexthops": (
-        {"routes": f"{ROUTES}10.9.0.0/24 metric 9 \n\tnexthop via 10.1.0.8 dev veth1 weight 1 \n"
+        {"route": f"{ROUTES}10.9.0.0/24 metric 9 \n\tnexthop via 10.1.0.8 dev veth1 weight 1 \n"
                    "\tnexthop via 10.1.0.9 dev veth1 weight 5 \n"},
         [("ip route delete 10.9.0.0/24 metric 9 nexthop via 10.1.0.8 dev veth1 weight 1 "
           "nexthop via 10.1.0.9 dev veth1 weight 5")]),
     "a broadcast route that no address has": (
-        {"routes": "default via 10.1.0.1 dev veth1 \n"
+        {"route": "default via 10.1.0.1 dev veth1 \n"
                    "broadcast 10.1.0.5 dev veth1 table local scope link \n"
                    "local 10.1.0.2 dev veth1 table local proto kernel scope host src 10.1.0.2 \n"
                    "broadcast 10.1.0.255 dev veth1 table local proto kernel scope link \n"},
         ["ip route delete broadcast 10.1.0.5 dev veth1 table local scope link"]),
     "a route with a nexthop's number is deleted by it": (
-        {"routes": f"{ROUTES}blackhole 10.3.0.4 nhid 5 dev lo \n"},
+        {"route": f"{ROUTES}blackhole 10.3.0.4 nhid 5 dev lo \n"},
         ["ip route delete 10.3.0.4 nhid 5 table main"]),
     "another address is another difference": (
-        {"links": address("10.1.0.3", 24)},
+        {"address": address("10.1.0.3", 24)},
         ["ip address replace 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
     "an xfrm policy is deleted by its whole selector": (
         {"xfrm-policies": f"{ENDS}\n\tdir fwd action block priority 0 ptype main \n"},
@@ -206,31 +206,33 @@ def port(**data: object) -> str:
 UNHIDDEN = {
     # beside what is left out because it changes by itself: both sides, and the object
     "a VNI, beside a port's number": (
-        {"links": link("vxlan", id=4096)}, {"links": link("vxlan", id=4097)},
+        {"address": link("vxlan", id=4096)}, {"address": link("vxlan", id=4097)},
         "veth1 linkinfo.info_data.id"),
     "a VLAN's id": (
-        {"links": link("vlan", id=5)}, {"links": link("vlan", id=6)},
+        {"address": link("vlan", id=5)}, {"address": link("vlan", id=6)},
         "veth1 linkinfo.info_data.id"),
     "the length of a device's queue": (
-        {"links": port()}, {"links": port().replace("1000", "1")}, "veth1 txqlen"),
+        {"address": port()}, {"address": port().replace("1000", "1")}, "veth1 txqlen"),
     "how long a bridge's entries last, beside its timers": (
-        {"links": link("bridge", ageing_time=30000)}, {"links": link("bridge", ageing_time=0)},
+        {"address": link("bridge", ageing_time=30000)}, {"address": link("bridge", ageing_time=0)},
         "veth1 linkinfo.info_data.ageing_time"),
     "the priority of a bridge, beside its id": (
-        {"links": link("bridge", priority=32768)}, {"links": link("bridge", priority=1)},
+        {"address": link("bridge", priority=32768)}, {"address": link("bridge", priority=1)},
         "veth1 linkinfo.info_data.priority"),
     "the cost of a port, beside what the spanning tree has found": (
-        {"links": port(cost=2)}, {"links": port(cost=9)}, "veth1 linkinfo.info_slave_data.cost"),
+        {"address": port(cost=2)}, {"address": port(cost=9)},
+        "veth1 linkinfo.info_slave_data.cost"),
     "the number of entries a tunnel may learn, beside how many it has": (
-        {"links": link("bridge", fdb_max_learned=0)}, {"links": link("bridge", fdb_max_learned=1)},
+        {"address": link("bridge", fdb_max_learned=0)},
+        {"address": link("bridge", fdb_max_learned=1)},
         "veth1 linkinfo.info_data.fdb_max_learned"),
     "a route that claims to be a daemon's": (
-        {}, {"routes": f"{ROUTES}10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"},
+        {}, {"route": f"{ROUTES}10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"},
         "route to 10.9.0.0/24"),
     "a route that claims to be learned": (
-        {}, {"routes": f"{ROUTES}blackhole 10.9.0.0/24 proto zebra \n"}, "route to 10.9.0.0/24"),
+        {}, {"route": f"{ROUTES}blackhole 10.9.0.0/24 proto zebra \n"}, "route to 10.9.0.0/24"),
     "a neighbour that is never asked for": (
-        {}, {"neighbours": "10.1.0.9 dev veth1 lladdr 02:00:00:00:00:09 NOARP \n"},
+        {}, {"neighbour": "10.1.0.9 dev veth1 lladdr 02:00:00:00:00:09 NOARP \n"},
         "neighbour 10.1.0.9 dev veth1"),
     "another's MAC as the bridge's own": (
         {}, {"forwarding": "02:00:00:00:00:09 dev veth1 master cni0 permanent \n"},
@@ -258,26 +260,23 @@ def test_what_is_left_out_hides_nothing_else(
 def test_an_xdp_program_is_one_difference_and_is_taken_off() -> None:
     program = {"id": 7, "tag": "3b185187f1855c4c", "jited": 1, "load_time": 9}
     there = LINK | {"xdp": {"mode": 2, "prog": program, "attached": [{"mode": 2, "prog": program}]}}
-    (difference,) = differences(links=json.dumps([there]))
-    assert (difference.object, difference.observed) == (
-        "veth1 xdp",
-        "an XDP program (id 7) is attached",
-    )
-    assert difference.mends == "ip link set dev veth1 xdpgeneric off"
+    (found,) = differences(address=json.dumps([there]))
+    assert (found.object, found.observed) == ("veth1 xdp", "an XDP program (id 7) is attached")
+    assert found.mends == "ip link set dev veth1 xdpgeneric off"
 
 
 LEFT_OUT = {
     "a bridge's timers and ids": (
-        {"links": link("bridge", hello_timer=1.0, gc_timer=9.0, root_id="8000.a", bridge_id="b")},
-        {"links": link("bridge", hello_timer=0.5, gc_timer=8.0, root_id="8000.c", bridge_id="d")}),
+        {"address": link("bridge", hello_timer=1.0, gc_timer=9.0, root_id="8000.a", bridge_id="b")},
+        {"address": link("bridge", hello_timer=0.5, gc_timer=8, root_id="8000.c", bridge_id="d")}),
     "a port's number, and what the spanning tree has found": (
-        {"links": port(id="0x8001", no="0x1", designated_port=1, forward_delay_timer=0.0)},
-        {"links": port(id="0x8002", no="0x2", designated_port=2, forward_delay_timer=3.0)}),
+        {"address": port(id="0x8001", no="0x1", designated_port=1, forward_delay_timer=0.0)},
+        {"address": port(id="0x8002", no="0x2", designated_port=2, forward_delay_timer=3.0)}),
     "random settings and the computer's own": (
         {"settings": "ipv4/tcp_fastopen_key:a\nnetfilter/nf_conntrack_count:1\n"},
         {"settings": "ipv4/tcp_fastopen_key:b\nnetfilter/nf_conntrack_count:2\n"}),
     "broadcast addresses, as the kernel knows them": (
-        {}, {"neighbours": "10.1.0.255 dev veth1 lladdr ff:ff:ff:ff:ff:ff NOARP \n"}),
+        {}, {"neighbour": "10.1.0.255 dev veth1 lladdr ff:ff:ff:ff:ff:ff NOARP \n"}),
 }  # fmt: skip
 
 
@@ -287,16 +286,16 @@ def test_what_changes_by_itself_is_no_difference(made: dict[str, str], now: dict
 
 
 def test_routes_of_daemons_are_left_out_where_there_are_daemons() -> None:
-    now = state(routes=f"{ROUTES}10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n")
+    now = state(route=f"{ROUTES}10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n")
     assert compare_states(state(), now, churn(kubernetes=False, daemons=True)) == ()
     assert compare_states(state(), now, churn(kubernetes=True, daemons=False)) == ()
     assert compare_states(state(), now) != ()
 
 
 def test_the_fix_of_a_mac_restores_the_neighbours_lost_with_it() -> None:
-    there = {"neighbours": "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:07 PERMANENT \n"}
+    there = {"neighbour": "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:07 PERMANENT \n"}
     made, now = (
-        state(links=json.dumps([LINK | {"address": mac}]), **neighbours)
+        state(address=json.dumps([LINK | {"address": mac}]), **neighbours)
         for mac, neighbours in (("02:00:00:00:00:01", there), ("02:00:00:00:00:02", {}))
     )
     first, *_ = compare_states(made, now)
@@ -309,31 +308,31 @@ def test_the_fix_of_a_mac_restores_the_neighbours_lost_with_it() -> None:
 @pytest.mark.parametrize("flag", ["NOARP", "REACHABLE"])
 def test_a_neighbour_with_another_mac_is_reported_with_that_mac(flag: str) -> None:
     entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"
-    now = state(neighbours=entry.format(2, flag))
-    (difference,) = compare_states(state(neighbours=entry.format(1, "PERMANENT")), now)
-    assert difference.observed == f"02:00:00:00:00:02 ({flag.lower()})"
-    assert difference.mends.startswith("ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:01")
+    now = state(neighbour=entry.format(2, flag))
+    (found,) = compare_states(state(neighbour=entry.format(1, "PERMANENT")), now)
+    assert found.observed == f"02:00:00:00:00:02 ({flag.lower()})"
+    assert found.mends.startswith("ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:01")
 
 
 def test_a_neighbour_that_is_learned_anew_is_no_difference() -> None:
     entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"
-    learned = state(neighbours=entry.format(1, "STALE"))
-    assert not compare_states(learned, state(neighbours=entry.format(2, "REACHABLE")))
+    learned = state(neighbour=entry.format(1, "STALE"))
+    assert not compare_states(learned, state(neighbour=entry.format(2, "REACHABLE")))
 
 
 def test_an_address_that_is_not_to_be_used_as_a_source_is_found() -> None:
-    document = json.loads(address("10.1.0.2", 24))
-    document[0]["addr_info"][0]["deprecated"] = True
-    (difference,) = differences(links=json.dumps(document))
-    assert difference.observed == "there, deprecated"
-    assert difference.mends == "ip address replace 10.1.0.2/24 dev veth1"
+    there = json.loads(address("10.1.0.2", 24))
+    there[0]["addr_info"][0]["deprecated"] = True
+    (found,) = differences(address=json.dumps(there))
+    assert found.observed == "there, deprecated"
+    assert found.mends == "ip address replace 10.1.0.2/24 dev veth1"
 
 
 def test_an_isolated_port_is_found_with_its_device() -> None:
     slave = {"info_kind": "veth", "info_slave_data": {"isolated": True}}
-    (difference,) = differences(links=json.dumps([LINK | {"linkinfo": slave}]))
-    assert device_of(difference.subject) == "veth1"
-    assert difference.mends == "ip link set dev veth1 type bridge_slave isolated off"
+    (found,) = differences(address=json.dumps([LINK | {"linkinfo": slave}]))
+    assert device_of(found.subject) == "veth1"
+    assert found.mends == "ip link set dev veth1 type bridge_slave isolated off"
 
 
 def test_a_missing_socket_and_another_resolver_are_found() -> None:
@@ -458,10 +457,10 @@ POD_ID = "0878ad68c48a816c4f6153e8e125165153421622ad938071dd7eda9f41299d72"
 HOST_PORT = PORTMAP.format(verdict="dnat to 10.244.1.9:8080", id=POD_ID)
 VETH = LINK | {"ifname": "veth0a1b2c3d"}
 CLUSTER = {
-    "nftables": KUBE_PROXY.format(service="10.96.0.9", count=1, end="B") + CALICO.format(end=64),
-    "links": json.dumps([LINK, VETH]),
-    "routes": "10.244.1.9 dev veth0a1b2c3d scope link \n",
-    "neighbours": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:07 PERMANENT \n",
+    "ruleset": KUBE_PROXY.format(service="10.96.0.9", count=1, end="B") + CALICO.format(end=64),
+    "address": json.dumps([LINK, VETH]),
+    "route": "10.244.1.9 dev veth0a1b2c3d scope link \n",
+    "neighbour": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:07 PERMANENT \n",
     "sockets": "tcp LISTEN 0 9 127.0.0.1:10248 0.0.0.0:*\n"
     "tcp LISTEN 0 9 127.0.0.1:41003 0.0.0.0:*\n",
 }
@@ -477,15 +476,15 @@ def on_a_cluster(**answers: str) -> list[str]:
 @pytest.mark.parametrize(
     "answers",
     [
-        {"nftables": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")
+        {"ruleset": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")
          + CALICO.format(end=72)},
-        {"nftables": re.sub(r"\t\tmeta l4proto.*\n", "", CLUSTER["nftables"])},
-        {"nftables": CLUSTER["nftables"] + HOST_PORT},
-        {"links": json.dumps([LINK]), "routes": ""},
-        {"links": json.dumps([LINK, VETH, LINK | {"ifname": "veth99999999"}]),
+        {"ruleset": re.sub(r"\t\tmeta l4proto.*\n", "", CLUSTER["ruleset"])},
+        {"ruleset": CLUSTER["ruleset"] + HOST_PORT},
+        {"address": json.dumps([LINK]), "route": ""},
+        {"address": json.dumps([LINK, VETH, LINK | {"ifname": "veth99999999"}]),
          "queues": "qdisc tbf 1: dev veth99999999 root refcnt 2 rate 1Kbit\n"},
-        {"routes": f"{CLUSTER['routes']}10.244.3.64/26 via 10.244.3.70 dev vxlan.calico onlink \n"},
-        {"neighbours": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:08 PERMANENT \n"},
+        {"route": f"{CLUSTER['route']}10.244.3.64/26 via 10.244.3.70 dev vxlan.calico onlink \n"},
+        {"neighbour": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:08 PERMANENT \n"},
         {"sockets": "tcp LISTEN 0 9 127.0.0.1:10248 0.0.0.0:*\n"},
     ],
 )  # fmt: skip
@@ -495,27 +494,27 @@ def test_what_kubernetes_changes_by_itself_is_no_difference(answers: dict[str, s
 
 
 CHAIN = "chain ip kube-proxy service-A-to-p1/tcp/"
-OF_KUBE_PROXY = CLUSTER["nftables"]
+OF_KUBE_PROXY = CLUSTER["ruleset"]
 DONE_TO_A_CLUSTER = {
     "a drop in the chain of a Service": (
-        {"nftables": OF_KUBE_PROXY.replace("\t\tnumgen", "\t\tdrop # handle 8\n\t\tnumgen")},
+        {"ruleset": OF_KUBE_PROXY.replace("\t\tnumgen", "\t\tdrop # handle 8\n\t\tnumgen")},
         [f"changed {CHAIN}"]),
     "its backends are not asked any more": (
-        {"nftables": re.sub(r"\t\tnumgen.*\n", "", OF_KUBE_PROXY)},
+        {"ruleset": re.sub(r"\t\tnumgen.*\n", "", OF_KUBE_PROXY)},
         [f"changed {CHAIN}"]),
     "another verdict of a backend that is still there": (
-        {"nftables": OF_KUBE_PROXY.replace("dnat to 10.244.1.9:8080", "drop")},
+        {"ruleset": OF_KUBE_PROXY.replace("dnat to 10.244.1.9:8080", "drop")},
         ["changed chain ip kube-proxy endpoint-B"]),
     "a drop of the port that a pod asks for": (
-        {"nftables": OF_KUBE_PROXY + PORTMAP.format(verdict="drop", id=POD_ID)},
+        {"ruleset": OF_KUBE_PROXY + PORTMAP.format(verdict="drop", id=POD_ID)},
         ["new table ip cni_hostport"]),
     "the link of a pod that is still there": (
-        {"links": json.dumps([LINK, VETH | {"mtu": 500}])}, ["changed veth0a1b2c3d mtu"]),
+        {"address": json.dumps([LINK, VETH | {"mtu": 500}])}, ["changed veth0a1b2c3d mtu"]),
     "a queue on it": (
         {"queues": "qdisc tbf 1: dev veth0a1b2c3d root refcnt 2 rate 1Kbit\n"},
         ["new queue root of veth0a1b2c3d"]),
     "another link": (
-        {"links": json.dumps([LINK, VETH, LINK | {"ifname": "dummy0"}])},
+        {"address": json.dumps([LINK, VETH, LINK | {"ifname": "dummy0"}])},
         ["new dummy0", "new 10.1.0.2/24 dev dummy0"]),
     "a socket at a port of its own": ({"sockets": ""}, ["gone socket tcp 127.0.0.1:10248"]),
 }  # fmt: skip
@@ -530,7 +529,7 @@ def test_what_is_done_to_a_cluster_by_hand_is_a_difference(
 
 def in_space(number: int, end: int | None) -> State:
     card = LINK | {"ifname": "eth0"} | ({} if end is None else {"link_index": end})
-    return state(space=f"4f1c-boot\nnet:[{number}]", links=json.dumps([card]))
+    return state(space=f"4f1c-boot\nnet:[{number}]", address=json.dumps([card]))
 
 
 def test_a_pod_that_is_created_anew_is_another_one_even_in_a_namespace_of_the_same_number() -> None:
@@ -542,14 +541,14 @@ def test_a_pod_that_is_created_anew_is_another_one_even_in_a_namespace_of_the_sa
 
 
 def test_a_pod_whose_card_is_gone_is_still_the_same_one() -> None:
-    assert is_same_space(in_space(7, 12), state(space="4f1c-boot\nnet:[7]", links="[]"))
+    assert is_same_space(in_space(7, 12), state(space="4f1c-boot\nnet:[7]", address="[]"))
 
 
 @pytest.mark.parametrize("made", [False, True])
 def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None:
-    text = f"\n{MARK} nftables\n{MARK}= 1\n\n{MARK} end\n"
-    silent = read_state(text, f"\n{MARK} nftables\nnetlink: out of memory\n")
-    with pytest.raises(BrokenError, match=r"'nftables' .*: exit code 1: netlink: out of memory"):
+    said = f"\n{MARK} ruleset\n{MARK}= 1\n\n{MARK} end\n"
+    silent = read_state(said, f"\n{MARK} ruleset\nnetlink: out of memory\n")
+    with pytest.raises(BrokenError, match=r"'ruleset' .*: exit code 1: netlink: out of memory"):
         compare_states(*((silent, state()) if made else (state(), silent)))
 
 
@@ -557,8 +556,8 @@ def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None
     ("end", "said"), [("1", "exit code 1"), ("absent nft", "there is no 'nft'")]
 )
 def test_states_are_not_equal_because_neither_side_answers_a_query(end: str, said: str) -> None:
-    silent = read_state(f"\n{MARK} nftables\n{MARK}= {end}\n\n{MARK} end\n")
-    with pytest.raises(BrokenError, match=f"reading 'nftables' now: {said}"):
+    silent = read_state(f"\n{MARK} ruleset\n{MARK}= {end}\n\n{MARK} end\n")
+    with pytest.raises(BrokenError, match=f"reading 'ruleset' now: {said}"):
         compare_states(silent, silent)
 
 
@@ -572,7 +571,7 @@ def test_on_a_machine_with_daemons_only_what_is_theirs_does_not_differ() -> None
     theirs = "10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird\n"
     held = "10.7.0.0/24 dev veth1 proto kernel scope link src 10.7.0.1 \n"
     made, more = state(), "10.6.0.0/24 via 10.1.0.9 dev veth1 \nunreachable 10.8.0.0/24 \n"
-    now = state(routes=f"default via 10.1.0.1 dev veth1 \n{theirs}{held}{more}")
+    now = state(route=f"default via 10.1.0.1 dev veth1 \n{theirs}{held}{more}")
     nowhere, stray = compare_states(made, now, churn(kubernetes=False, daemons=True))[::-1]
     assert [nowhere.object, stray.object] == ["route to 10.8.0.0/24", "route to 10.6.0.0/24"]
     (difference,) = compare_states(made, now, churn(kubernetes=True, daemons=True))
@@ -584,7 +583,7 @@ def test_an_address_that_daemons_do_not_hold_differs_beside_them() -> None:
         {"family": "inet", "local": local, "prefixlen": length, "scope": "global"}
         for local, length in (("10.1.0.2", 24), ("10.1.0.9", 24), ("10.1.0.7", 32))
     ]
-    now = state(links=json.dumps([LINK | {"addr_info": there}]))
+    now = state(address=json.dumps([LINK | {"addr_info": there}]))
     others = churn(kubernetes=False, daemons=True, held=frozenset({"10.1.0.9"}))
     (difference,) = compare_states(state(), now, others)
     assert difference.mends == "ip address delete 10.1.0.7/32 dev veth1"

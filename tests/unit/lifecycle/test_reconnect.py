@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import pytest
 from lab_desk import Desk
+from made_items import changed, make_links, make_routes, with_link, with_routes
 
 from lab._errors import DeadlineError
 from lab.explain.explainer import learning_machines as asked
 from lab.explain.explainer import unlearned
-from lab.facts.node import LinkFacts, NodeFacts
+from lab.facts.items import Items, LinkFacts
+from lab.facts.node import NodeFacts
 from lab.lifecycle import reconnect
 from lab.lifecycle.faults import heal, words
 from lab.lifecycle.reconnect import wait_until_learned
@@ -150,7 +152,8 @@ def whole(machine: MachineIntent) -> NodeFacts:
         LinkFacts(name, "", mac, addresses, mtu, up=True, carrier=True)
         for name, mac, addresses, mtu in cards
     )
-    return NodeFacts("linux", "", links=links, routes=machine.routes)
+    items = Items.of((*make_links(links), *make_routes(machine.routes)))
+    return NodeFacts("linux", "", items=items)
 
 
 class Looked:
@@ -176,8 +179,9 @@ def all_healthy(intent: Intent) -> dict[str, NodeFacts]:
     return {machine.name: whole(machine) for machine in intent.machines}
 
 
-def without_learned(facts: NodeFacts) -> NodeFacts:
-    return replace(facts, routes=tuple(route for route in facts.routes if route.by is None))
+def without_learned(machine: MachineIntent, facts: NodeFacts) -> NodeFacts:
+    static = [route for route in machine.routes if route.by is None]
+    return replace(facts, items=with_routes(facts.items, static))
 
 
 def test_only_machines_with_daemons_that_learn_are_asked():
@@ -204,9 +208,9 @@ def test_a_lab_that_has_learned_all_is_waited_for_once(name):
 def test_returning_routes_are_waited_for_and_reported_once(monkeypatch):
     monkeypatch.setattr(reconnect, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
-    facts = all_healthy(intent)
-    broken = facts | {"worker1": without_learned(facts["worker1"])}
-    provider, said = Looked(broken, broken, facts), list[str]()
+    healthy = all_healthy(intent)
+    broken = healthy | {"worker1": without_learned(intent.machine("worker1"), healthy["worker1"])}
+    provider, said = Looked(broken, broken, healthy), list[str]()
     wait(provider, intent, said)
     assert provider.seen == 3
     assert len(said) == 1
@@ -216,28 +220,26 @@ def test_returning_routes_are_waited_for_and_reported_once(monkeypatch):
 
 def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missing_too():
     intent = intent_of("upstream-vrrp")
-    facts = all_healthy(intent)
-    node = facts["node001"]
-    moved = tuple(replace(route, via="9.9.9.9") if route.by else route for route in node.routes)
-    kinds = {
-        difference.kind
-        for difference in unlearned(intent, {"node001": replace(node, routes=moved)})
-    }
+    healthy = all_healthy(intent)
+    node = healthy["node001"]
+    learned = [route for route in intent.machine("node001").routes if route.by]
+    moved = make_routes(replace(route, via="9.9.9.9") for route in learned)
+    elsewhere = replace(node, items=changed(node.items, *moved))
+    kinds = {difference.kind for difference in unlearned(intent, {"node001": elsewhere})}
     assert kinds == {"wrong-learned-route"}
     card = intent.machine("master1").interfaces[1]
-    bare = tuple(
-        replace(link, addresses=card.addresses) if link.name == card.name else link
-        for link in facts["master1"].links
-    )
-    differences = unlearned(intent, {"master1": replace(facts["master1"], links=bare)})
+    link = healthy["master1"].link(card.name)
+    assert link is not None
+    bare = with_link(healthy["master1"].items, replace(link, addresses=card.addresses))
+    differences = unlearned(intent, {"master1": replace(healthy["master1"], items=bare)})
     assert {difference.kind for difference in differences} == {"gateway-missing"}
 
 
 def test_a_route_that_does_not_return_is_reported_with_its_machine(monkeypatch):
     monkeypatch.setattr(reconnect, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
-    facts = all_healthy(intent)
-    broken = facts | {"win2": without_learned(facts["win2"])}
+    healthy = all_healthy(intent)
+    broken = healthy | {"win2": without_learned(intent.machine("win2"), healthy["win2"])}
     with pytest.raises(DeadlineError, match=r"last seen: .*win2: route to 10\.244") as raised:
         wait(Looked(broken), intent, [])
     assert raised.value.doing.startswith("healing: waiting for daemons")

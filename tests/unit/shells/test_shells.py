@@ -16,8 +16,8 @@ from shell_contract import ShellContract
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.facts.objects import OBJECTS_COMMAND
+from lab.facts.questions import STATE_COMMAND
 from lab.facts.questions import command as question
-from lab.facts.state import STATE_COMMAND
 from lab.inventory.inventory import Hypervisor
 from lab.inventory.uri import parse
 from lab.machines.libvirt.host import jump_of, jump_to, shell_of
@@ -33,7 +33,7 @@ SHELL = LocalShell(become=False)
     ("command", "words"),
     [
         (("ip", "link", "show", "dev", "my card"), "'ip link show dev 'my card''"),
-        (STATE_COMMAND, "'sh -c ...' (the script in lab/facts/state.py)"),
+        (STATE_COMMAND, "'sh -c ...' (the script in lab/facts/questions.py)"),
         (question("pod"), "'sh -c ...' (the script in lab/facts/questions.py)"),
         (OBJECTS_COMMAND, "'sh -c ...' (the script in lab/facts/objects.py)"),
         (("echo", *["word"] * 99), f"'echo {'word ' * 22}word...' (499 characters)"),
