@@ -124,7 +124,7 @@ def registered(kind: Kind) -> tuple[Plugin, ...]:
 def objects(kind: Kind, of: type[T]) -> Iterator[T]:
     """Every instance of ``of`` that the plug-ins of a kind have; each once."""
     met = set[int]()
-    for module_or_object in _loaded(kind):
+    for module_or_object in _load_objects(kind):
         values = (
             tuple(vars(module_or_object).values())
             if isinstance(module_or_object, ModuleType)
@@ -143,7 +143,7 @@ def classes(kind: Kind, of: type[T]) -> Iterator[type[T]]:
             yield value
 
 
-def _loaded(kind: Kind) -> Iterator[Any]:
+def _load_objects(kind: Kind) -> Iterator[Any]:
     for plugin in plugins(kind):
         yield from _with_modules(plugin.load())
 
@@ -161,12 +161,12 @@ def _entry_points() -> tuple[Plugin, ...]:
     return tuple(
         plugin
         for directory in dict.fromkeys(sys.path)
-        for distribution in _distributions(directory or os.curdir)
+        for distribution in _find_distributions(directory or os.curdir)
         for plugin in _read(directory or os.curdir, distribution)
     )
 
 
-def _distributions(directory: str) -> list[str]:
+def _find_distributions(directory: str) -> list[str]:
     try:
         return sorted(name for name in os.listdir(directory) if name.endswith(_SUFFIX))  # noqa: PTH208  pathlib is slower
     except OSError:

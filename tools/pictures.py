@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lab.reports.result import from_json, parsed
-from lab.reports.terminal import renderable
+from lab.reports.result import from_json, parse_json
+from lab.reports.terminal import make_summary
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs/pictures"
@@ -73,10 +73,10 @@ def main() -> None:
 
 def terminal(result: str) -> str:
     """The run's summary as it is on a terminal, as SVG."""
-    run, _ = from_json(parsed(result))
+    run, _ = from_json(parse_json(result))
     console = Console(record=True, width=WIDTH, force_terminal=True, file=StringIO())
     console.print(f"$ lab {' '.join(BREAK)}\n$ lab test overlay", highlight=False)
-    console.print(renderable(run, "report.html"))
+    console.print(make_summary(run, "report.html"))
     return console.export_svg(code_format=FORMAT, unique_id="terminal")
 
 

@@ -77,9 +77,9 @@ def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 
 def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Every provider but the one for tests."""
-    from lab.lifecycle.providers import Providers, offered
+    from lab.lifecycle.providers import Providers, list_offered
 
-    return _keep_beginning(offered(Providers()), begun)
+    return _keep_beginning(list_offered(Providers()), begun)
 
 
 def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:

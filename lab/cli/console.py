@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def console_command(name: str, machine: str, log_only: bool) -> int:
     """Connect this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
     action = f"opening the console of '{machine}' of lab '{name}'"
-    provider, opened = _opened(name, machine, action)
+    provider, opened = _open_lab(name, machine, action)
     if log_only:
         echo_raw(provider.console_log(opened.handle, opened.intent, machine))
         return 0
     return provider.console(opened.handle, opened.intent, machine)
 
 
-def _opened(name: str, machine: str, action: str) -> tuple[RealMachines, OpenLab]:
+def _open_lab(name: str, machine: str, action: str) -> tuple[RealMachines, OpenLab]:
     """The lab, which has this machine, and its provider, whose machines are real."""
     from lab.lifecycle.api import open_any
     from lab.lifecycle.providers import real_machines
@@ -52,7 +52,7 @@ STANDARD_OUTPUT = Path("-")
 def screenshot_command(name: str, machine: str, output: Path | None) -> None:
     """Take a picture of the screen of a machine of LAB, and print the file's path."""
     action = f"taking a picture of the screen of '{machine}' of lab '{name}'"
-    provider, opened = _opened(name, machine, action)
+    provider, opened = _open_lab(name, machine, action)
     picture = provider.screenshot(opened.handle, opened.intent, machine)
     if output == STANDARD_OUTPUT:
         echo_raw(picture)

@@ -122,11 +122,11 @@ def _list(name: str | None, as_json: bool) -> None:
     where: Mapping[str, tuple[FaultSite, ...]] = {}
     if name is not None:
         from lab.lifecycle import api
-        from lab.lifecycle.faults import possible
+        from lab.lifecycle.faults import find_possible_faults
 
-        where = possible(api.open_any(name), say)
+        where = find_possible_faults(api.open_any(name), say)
     if as_json:
-        echo_json([_plain(fault, where) for fault in faults().values()])
+        echo_json([_make_plain(fault, where) for fault in faults().values()])
         return
     width = max(len(fault) for fault in faults())
     for fault in faults().values():
@@ -136,7 +136,7 @@ def _list(name: str | None, as_json: bool) -> None:
             echo(f"{'':<{width}}    {_sites_text(fault, where[fault.name])}")
 
 
-def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:
+def _make_plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:
     plain: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
     if where:
         plain["sites"] = [{"node": site.node, "peers": site.peers} for site in where[fault.name]]

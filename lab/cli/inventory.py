@@ -40,7 +40,7 @@ def check(file: Path | None, as_json: bool) -> int:
     from lab.inventory import loader
     from lab.scenario.findings import lines
 
-    path, named = (file, True) if file else _found()
+    path, named = (file, True) if file else _find_inventory()
     inventory, findings = loader.check(path, named=named)
     if as_json:
         echo_json({"file": str(path), "valid": not findings, "findings": findings})
@@ -64,7 +64,7 @@ def show(file: Path | None, as_json: bool) -> None:
     from lab.inventory import loader
     from lab.inventory.inventory import account, plain
 
-    path, named = (file, True) if file else _found()
+    path, named = (file, True) if file else _find_inventory()
     inventory = loader.load(path, named=named)
     if as_json:
         echo_json(plain(inventory))
@@ -81,7 +81,7 @@ def example() -> None:
     echo(loader.example(), nl=False)
 
 
-def _found() -> Found:
+def _find_inventory() -> Found:
     from lab.inventory import loader
 
     file = loader.find(os.environ, Path.cwd())

@@ -106,7 +106,7 @@ def command(as_json: bool, **written: Any) -> int:
         say(f"{provider.name}: {counted}, {parallel} at once, into '{folder}'")
         request = nightly.NightRequest(jobs, provider.name, folder, parallel, seconds, only, pods)
         held, ended_by = nightly.run_night(request, nightly.operations(), say)
-        night = night_report.compared(held, earlier)
+        night = night_report.compare_night(held, earlier)
         night_report.write(night, folder)
     if as_json:
         echo_json(summary_json(night), indent=1)

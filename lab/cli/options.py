@@ -109,11 +109,11 @@ def lab_argument(*, required: bool = True) -> Callable[[_Command], _Command]:
         metavar="LAB" if required else "[LAB]",
         required=required,
         shell_complete=labs,
-        callback=_named,
+        callback=_resolve_name,
     )
 
 
-def _named(_ctx: click.Context, _param: click.Parameter, written: str | None) -> str | None:
+def _resolve_name(_ctx: click.Context, _param: click.Parameter, written: str | None) -> str | None:
     if written is None or written.startswith("-"):  # an option that is passed on
         return written
     from lab.lifecycle.api import lab_name

@@ -122,7 +122,7 @@ def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Int
         ]
         for gateway in intent.gateways
     }
-    return gateways.settled(intent, holders)
+    return gateways.settle_gateways(intent, holders)
 
 
 def with_pod_names(intent: Intent, observed: Mapping[str, NodeFacts]) -> dict[str, NodeFacts]:

@@ -67,7 +67,7 @@ def load(path: Path, *, named: bool = True) -> Inventory:
     if inventory is None or findings:
         from lab.scenario.findings import lines  # noqa: PLC0415  only for errors
 
-        raise InventoryError(_reading(path), lines(str(path), findings))
+        raise InventoryError(_describe_reading(path), lines(str(path), findings))
     return inventory
 
 
@@ -84,12 +84,12 @@ def check(path: Path, *, named: bool = True) -> tuple[Inventory | None, tuple[Fi
         if wrong:
             hint = f"{wrong[1]}, or, if you trust it, export {VARIABLE}={shlex.quote(str(path))}"
             line = f"{wrong[0]}, and an inventory can name commands; try {hint}"
-            raise InventoryError(_reading(path), (line,))
+            raise InventoryError(_describe_reading(path), (line,))
 
     return reader.read(path, require_own)
 
 
-def _reading(path: Path) -> str:
+def _describe_reading(path: Path) -> str:
     from lab.scenario.findings import quoted  # noqa: PLC0415  only for errors
 
     return f"reading inventory {quoted(path)}"

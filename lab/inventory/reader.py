@@ -25,7 +25,7 @@ from lab.scenario.findings import (
     nearest,
     quoted,
 )
-from lab.scenario.shape import shaped
+from lab.scenario.shape import parse_document
 from lab.scenario.source import StopError
 from lab.scenario.values import LABEL, wrong_of
 
@@ -323,13 +323,13 @@ def read(
     ``look`` is called with the open file's descriptor before it is read.
     """
     try:
-        text = source.decoded(source.read_bytes(path, KIND, look), KIND)
+        text = source.decode(source.read_bytes(path, KIND, look), KIND)
         tree = parse(text)
     except StopError as stop:
         return None, (stop.finding,)
     problems = [*take_secrets(tree)]
     document = Document(value=tree, texts=dict(_list_texts(tree)))
-    form = shaped(document, Inventory, KIND)
+    form = parse_document(document, Inventory, KIND)
     problems += form.problems
     inventory = None
     if form.model is not None:

@@ -150,7 +150,7 @@ def default_provider() -> str:
 
     Raises InventoryError with every finding in the inventory.
     """
-    return chosen(None, _inventory())
+    return chosen(None, _load_inventory())
 
 
 def bring_up(prepared: Prepared, say: Say) -> up.UpResult:
@@ -257,9 +257,9 @@ def take_down(name: str, say: Say) -> down.DownResult:
     try:
         store = Store(state)
     except FullError as error:
-        raise down.down_unwritten(name, _every(say), state, error, say) from error
+        raise down.down_unwritten(name, _make_providers(say), state, error, say) from error
     with store:
-        return down.down(name, _every(say), store, say)
+        return down.down(name, _make_providers(say), store, say)
 
 
 def runs(name: str) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ def lab_status(name: str) -> status.LabStatus:
     from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
-        return status.status(name, _every(say), store)
+        return status.status(name, _make_providers(say), store)
 
 
 def list_labs() -> tuple[status.LabStatus, ...]:
@@ -308,7 +308,7 @@ def list_labs() -> tuple[status.LabStatus, ...]:
     from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
-        return status.list_labs(_every(say), store)
+        return status.list_labs(_make_providers(say), store)
 
 
 def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.GcResult:
@@ -317,7 +317,7 @@ def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.
 
     age = None if older_than is None else parse_age(older_than)
     with opened_store() as store:
-        return gc.gc(gc.GcRequest(age, yes, all_users), _every(say), store, say)
+        return gc.gc(gc.GcRequest(age, yes, all_users), _make_providers(say), store, say)
 
 
 def prune(keep: gc.Kept, yes: bool, say: Say) -> gc.Surplus:
@@ -343,11 +343,11 @@ def providers(options: Mapping[str, object] | None = None) -> Providers:
     assert isinstance(off, list | tuple), "written by Request.options"
     return Providers(
         windows_rules_off=frozenset(str(rule) for rule in off),
-        inventory=_inventory,
+        inventory=_load_inventory,
     )
 
 
-def _every(say: Say) -> Providers:
+def _make_providers(say: Say) -> Providers:
     """Every provider, for commands such as 'lab down' that a broken inventory must not stop.
 
     If the inventory is broken, hypervisors that only it names are skipped, with a note;
@@ -357,7 +357,7 @@ def _every(say: Say) -> Providers:
     @cache
     def readable() -> Inventory | None:
         try:
-            return _inventory()
+            return _load_inventory()
         except InventoryError as error:
             say(f"note: {error.lines[0]}; hypervisors that only the inventory names are not seen")
             return None
@@ -365,7 +365,7 @@ def _every(say: Say) -> Providers:
     return Providers(inventory=readable)
 
 
-def _inventory() -> Inventory | None:
+def _load_inventory() -> Inventory | None:
     from lab.inventory.loader import current  # noqa: PLC0415  namespaces need no inventory
 
     return current(os.environ, Path.cwd())

@@ -188,7 +188,7 @@ def _read_objects(raw: bytes, action: str) -> Iterator[_Object]:
     Raises UsageError when it is not YAML, or has what scenario files cannot have either.
     """
     try:
-        text = source.decoded(raw, CONFIGURATION)
+        text = source.decode(raw, CONFIGURATION)
     except source.StopError as stop:
         raise UsageError(action, stop.finding.what, stop.finding.hint) from None
     marks = [*_APART.finditer(text)]

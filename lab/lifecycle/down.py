@@ -97,7 +97,7 @@ def down_unwritten(
             raise error
         removed = destroy(name, directory, targets(None, marks), providers)
         remove_files(directory)
-    return unwritten(name, removed, error)
+    return make_unwritten_error(name, removed, error)
 
 
 def _require_known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
@@ -176,7 +176,7 @@ def take_away(
                 store.forget_fault(name, fault.number)
             store.set_status(name, "down")
     except FullError as error:
-        raise unwritten(name, removed, error) from error
+        raise make_unwritten_error(name, removed, error) from error
     return removed
 
 
@@ -195,7 +195,7 @@ class UnwrittenError(StateError):
     """The lab is removed, but the journal could not be written."""
 
 
-def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenError:
+def make_unwritten_error(name: str, removed: Iterable[str], error: FullError) -> UnwrittenError:
     """The error for a lab that is removed although the journal could not be written."""
     gone = ", ".join(removed) or "nothing of it existed"
     return UnwrittenError(

@@ -52,11 +52,13 @@ def follow(store: Store, lab: str | None = None) -> Iterator[LabEvent]:
     before: tuple[LabEvent, ...] = ()
     for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
         now = read(store, lab)
-        yield from since(before, now, time.time())
+        yield from compare_events(before, now, time.time())
         before = now
 
 
-def since(before: tuple[LabEvent, ...], now: tuple[LabEvent, ...], at: float) -> Iterator[LabEvent]:
+def compare_events(
+    before: tuple[LabEvent, ...], now: tuple[LabEvent, ...], at: float
+) -> Iterator[LabEvent]:
     """New events, and events for what has gone: a lab is down, a fault is healed. Pure."""
     known, still = set(before), set(now)
     standing = {event.lab for event in now if event.kind == "created"}

@@ -46,7 +46,7 @@ def member_name(path: str) -> str:
     return "/".join(parts) or "unnamed"
 
 
-def shortened(content: bytes) -> bytes:
+def shorten(content: bytes) -> bytes:
     """The content; if too long, its end, after a line that says how much is missing."""
     missing = len(content) - PIECE_BYTES
     if missing <= 0:
@@ -85,7 +85,7 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
         names: set[str] = set()
         for piece in pieces:
             name = _unused_name(member_name(piece.path), names)
-            _add(archive, f"{top}/{name}", shortened(clean(piece.content)), moment)
+            _add(archive, f"{top}/{name}", shorten(clean(piece.content)), moment)
 
 
 def _unused_name(name: str, names: set[str]) -> str:
@@ -383,7 +383,7 @@ def _gather_pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evi
 def _own_pieces(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
     return {
         "trouble.txt": lambda: f"{subject.trouble or 'none: gathered on request'}\n",
-        "versions.json": lambda: _json(_versions()),
+        "versions.json": lambda: _json(_collect_versions()),
         "scenario.yaml": lambda: subject.row.scenario_text,
         "plan.json": lambda: _json(plain(subject.plan)),
         "intent.json": lambda: _json(plain(subject.intent)),
@@ -425,7 +425,7 @@ def _text_of(path: Path) -> str:
     return read_regular(path).decode(errors="replace")
 
 
-def _versions() -> dict[str, object]:
+def _collect_versions() -> dict[str, object]:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  slow to import
 
     def of(package: str) -> str | None:

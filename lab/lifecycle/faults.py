@@ -132,7 +132,7 @@ def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
     }
     places = [
         place
-        for name, sites in possible(opened, say).items()
+        for name, sites in find_possible_faults(opened, say).items()
         for site in sites
         for peer in site.peers or ("",)
         if (place := (name, site.node, peer)) not in present_faults
@@ -260,7 +260,7 @@ def present(opened: OpenLab) -> tuple[FaultRow, ...]:
     return opened.store.live_faults(opened.name, opened.handle.token)
 
 
-def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
+def find_possible_faults(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
     """Where each fault can be put in, in the running lab, or in its plan if it is not up.
 
     Raises BrokenError when the pods of a running lab cannot be observed.
@@ -382,7 +382,7 @@ def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
 
 
 def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], action: str) -> None:
-    for place, lines in batches(commands):
+    for place, lines in batch_commands(commands):
         machine = opened.provider.machine(opened.handle, intent, place)
         done = machine.run(("sh", "-c", script(lines)), Deadline(_SECONDS))
         if done.code:
@@ -390,13 +390,13 @@ def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], acti
             line = lines[int(number)] if number.isdecimal() else "the shell"
             raise BrokenError(
                 action,
-                f"'{_shown(line)}' failed on '{place}': "
-                f"{_shown(output.strip()) or f'exit code {done.code}'}",
+                f"'{_shorten(line)}' failed on '{place}': "
+                f"{_shorten(output.strip()) or f'exit code {done.code}'}",
                 f"'lab heal {opened.name}', or 'lab down {opened.name}' and '{opened.again}'",
             )
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     """The text, or its beginning if long: the rules of all Services are one line."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
@@ -435,7 +435,7 @@ def _command_in_pod(pod: str, line: str, absent: str) -> str:
     return f'({find}; if [ -n "$one" ]; then {enter}; fi; {absent})'
 
 
-def batches(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]:
+def batch_commands(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]:
     """The commands in order, grouped by place, each group small enough for one shell. Pure."""
     place, lines, size = "", list[str](), 0
     for command in commands:

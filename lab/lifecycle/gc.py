@@ -22,7 +22,7 @@ from lab.lifecycle.compilation import FILE as SCENARIO
 from lab.lifecycle.down import remove_files, take_away
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import NIGHTLY, in_words, is_name
-from lab.lifecycle.night_report import FoundNight, changed, night_in
+from lab.lifecycle.night_report import FoundNight, night_in, read_stamp
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
 from lab.lifecycle.session import stored_runs
@@ -379,7 +379,7 @@ def _list_nights(shelf: Path) -> Iterator[FoundNight]:
         if night := night_in(directory):
             yield night
         elif any(directory.glob("*/*.log")):  # killed, and from before nights had an id
-            yield FoundNight(directory, began=changed(directory))
+            yield FoundNight(directory, began=read_stamp(directory))
 
 
 def _list_directories(parent: Path) -> list[str]:

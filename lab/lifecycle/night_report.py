@@ -25,7 +25,7 @@ from lab.reports.night import (
     night_to_html,
     summary_json,
 )
-from lab.reports.result import parsed, read_run
+from lab.reports.result import parse_json, read_run
 from lab.state.directory import make_own, make_private, nights_directory
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private
@@ -64,8 +64,8 @@ class FoundNight:
         """The scenarios whose test it finished, even with failed cells."""
         return frozenset(
             str(scenario.get("scenario"))
-            for scenario in _listed(self.summary, "scenarios")
-            for stage in _listed(scenario, "stages")
+            for scenario in _list_objects(self.summary, "scenarios")
+            for stage in _list_objects(scenario, "stages")
             if stage.get("stage") == "test" and stage.get("code") in [*TESTED]
         )
 
@@ -74,7 +74,7 @@ class FoundNight:
         """The lab and the id of each run that its summary refers to."""
         pairs = (
             (scenario.get("lab"), scenario.get("run"))
-            for scenario in _listed(self.summary, "scenarios")
+            for scenario in _list_objects(self.summary, "scenarios")
         )
         return frozenset(
             (lab, run) for lab, run in pairs if isinstance(lab, str) and isinstance(run, str)
@@ -180,10 +180,10 @@ def _start_of(directory: Path, summary: Mapping[str, Any]) -> str:
     try:
         return stamp(datetime.fromisoformat(str(summary["started"])).timestamp())
     except (ValueError, OverflowError):
-        return changed(directory)
+        return read_stamp(directory)
 
 
-def changed(directory: Path) -> str:
+def read_stamp(directory: Path) -> str:
     """The directory's modification time, as a stamp."""
     try:
         return stamp(directory.stat().st_mtime)
@@ -195,20 +195,20 @@ def summary_in(directory: Path) -> dict[str, Any]:
     """The summary of the night in this directory; empty if it has none of this version."""
     path = directory / SUMMARY
     try:
-        summary = parsed(read_regular(path).decode())  # could be a pipe in a shared directory
+        summary = parse_json(read_regular(path).decode())  # could be a pipe in a shared directory
     except (OSError, ValueError):
         return {}
     known = isinstance(summary, dict) and summary.get("format") in READABLE and "started" in summary
     return summary if known else {}
 
 
-def _listed(summary: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _list_objects(summary: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """The objects in the list ``found[key]``; empty if it is not a list."""
     value = summary.get(key)
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
+def compare_night(night: Night, earlier: Sequence[FoundNight]) -> Night:
     """The night with each scenario's differences from the latest comparable night."""
     runs = {
         scenario.scenario: scenario.run

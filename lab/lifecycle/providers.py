@@ -115,7 +115,7 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
     Raises UsageError, listing the providers, if there is none.
     """
     if name not in providers:
-        listed = ", ".join(f"'{known}'" for known in offered(providers))
+        listed = ", ".join(f"'{known}'" for known in list_offered(providers))
         raise UsageError(
             f"choosing the provider '{name}'",
             "there is no provider of that name",
@@ -124,7 +124,7 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
     return providers[name]
 
 
-def offered(providers: Mapping[str, Provider]) -> list[str]:
+def list_offered(providers: Mapping[str, Provider]) -> list[str]:
     """The providers to suggest to users."""
     return [name for name in providers if name != _FOR_TESTS]
 
@@ -165,11 +165,11 @@ def examine(
     providers = Providers(inventory=lambda: inventory)
     for name in (given,) if given else providers:
         examined = choose(providers, name).examine(state)
-        diagnoses += weighed(examined, is_default=name == default)
+        diagnoses += weigh_diagnoses(examined, is_default=name == default)
     return tuple(diagnoses)
 
 
-def weighed(diagnoses: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis, ...]:
+def weigh_diagnoses(diagnoses: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis, ...]:
     """The findings; unless ``is_default``, failures become warnings."""
     if is_default:
         return tuple(diagnoses)

@@ -63,7 +63,7 @@ def wait_until_learned(
         )
         if left and not announced:
             announced = True
-            say(f"waiting for daemons to relearn what was lost: {_words(left)}")
+            say(f"waiting for daemons to relearn what was lost: {_describe_left(left)}")
         return left
 
     deadline.wait(
@@ -76,7 +76,7 @@ def wait_until_learned(
     )
 
 
-def _words(left: tuple[str, ...]) -> str:
+def _describe_left(left: tuple[str, ...]) -> str:
     more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
     return ", ".join(left[:_SHOWN]) + more
 

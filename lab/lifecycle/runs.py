@@ -18,7 +18,7 @@ from lab.lifecycle.session import RESULT, stored_runs
 from lab.matrix.cell import Cell, is_id
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
-from lab.reports.result import from_json, parsed
+from lab.reports.result import from_json, parse_json
 from lab.scenario.loader import HeldText, load, to_yaml
 from lab.scenario.scenario import Scenario
 from lab.state.directory import make_own, make_private
@@ -164,7 +164,7 @@ def _read(action: str, file: Path, repeat: Sequence[str]) -> RunResult:
     """Read a result file. ``repeat``: the command that repeats a cell, without the cell's id."""
     try:
         text = read_regular(file).decode()
-        document = parsed(text)
+        document = parse_json(text)
     except json.JSONDecodeError as error:
         raise UsageError(action, f"'{file}' {_describe_break(text, error)}", _A_RUN) from error
     except OSError as error:

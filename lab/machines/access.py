@@ -170,7 +170,7 @@ def planes(intent: Intent) -> tuple[str, ...]:
     )
 
 
-def front(intent: Intent) -> str:
+def find_front(intent: Intent) -> str:
     """The machine that serves the API: the load balancer, or the only control plane."""
     balancer = intent.balancer()
     return balancer.name if balancer else planes(intent)[0]
@@ -190,12 +190,12 @@ def export(opened: OpenLab) -> Exported:
             f"'lab down {opened.name}', then 'lab up' with '--provider nspawn --only linux', or "
             "with '--provider libvirt'",
         )
-    content = _admin(reach_of(opened, planes(opened.intent)[0], action), action)
+    content = _read_admin(reach_of(opened, planes(opened.intent)[0], action), action)
     try:
         access = read_kubeconfig(content, context_name(opened.name))
     except KubeconfigError as error:
         raise BrokenError(action, f"'{_ADMIN}' cannot be used: {error}", opened.again) from error
-    reach = reach_of(opened, front(opened.intent), action)
+    reach = reach_of(opened, find_front(opened.intent), action)
     if reach.jump is None:
         return Exported(access.at(f"https://{reach.address}:{API_PORT}"), None)
     port = local_port(opened.name)
@@ -227,7 +227,7 @@ def local_port(lab: str) -> int:
     return _FIRST_PORT + int(sha256(lab.encode()).hexdigest()[:8], 16) % _PORTS
 
 
-def _admin(reach: Reach, action: str) -> str:
+def _read_admin(reach: Reach, action: str) -> str:
     from lab.machines.ssh.shell import SshShell  # noqa: PLC0415  slow, and an extra
 
     shell = SshShell(reach)

@@ -230,12 +230,12 @@ def other_machines(decided: Collection[str], intent: Intent) -> str:
     """How the lab's machines differ from its scenario's; empty if they do not."""
     wanted = {machine.name for machine in intent.machines}
     gone, new = set(decided) - wanted, wanted - set(decided)
-    words = [f"no longer has {_named(gone)}"] if gone else []
-    words += [f"now has {_named(new)}"] if new else []
+    words = [f"no longer has {_list_names(gone)}"] if gone else []
+    words += [f"now has {_list_names(new)}"] if new else []
     return f"the scenario {' and '.join(words)}" if words else ""
 
 
-def _named(machines: Iterable[str]) -> str:
+def _list_names(machines: Iterable[str]) -> str:
     return ", ".join(f"'{machine}'" for machine in sorted(machines))
 
 

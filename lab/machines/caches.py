@@ -139,7 +139,7 @@ def collect(yes: bool) -> CollectedEntries:
     bundles = BundleStore(cache)
     collected = bundles.gc(in_use, yes)
     gone = {Path(name).name for name in collected.paths}
-    more = prepared.unused(
+    more = prepared.find_unused(
         cache, [manifest for manifest in bundles.all() if manifest.short not in gone]
     )
     took = sum(map(size, more))

@@ -260,9 +260,9 @@ def gather(
 
     """
     for node in nodes:
-        yield from _asked(f"{node.name}/cluster", _pieces(node), deadline, patience)
+        yield from _collect_pieces(f"{node.name}/cluster", _pieces(node), deadline, patience)
     if ask is not None:
-        yield from _asked("api", _api(ask), deadline, patience)
+        yield from _collect_pieces("api", _api(ask), deadline, patience)
 
 
 def logs(
@@ -274,10 +274,10 @@ def logs(
     """
     for node in nodes:
         pieces = ((file, make) for file, make in _pieces(node, since) if file.endswith(_LOG))
-        yield from _asked(node.name, pieces, deadline, patience)
+        yield from _collect_pieces(node.name, pieces, deadline, patience)
 
 
-def _asked(
+def _collect_pieces(
     where: str,
     pieces: Iterator[EvidencePiece],
     deadline: Deadline,

@@ -64,7 +64,7 @@ from lab.scenario.terms import Os
 from lab.shells.parallel import on_each
 from lab.shells.shell import Completed, Shell
 from lab.state.files import write_private
-from lab.topology.bind import bind, bound_as, foreseen, observed_in
+from lab.topology.bind import bind, bound_as, foresee, observed_in
 from lab.topology.intent import Intent, Obstacle
 from lab.topology.observed import NAMESPACE, ClusterObserved, NodeVersion, from_text, to_text
 
@@ -107,13 +107,13 @@ def find_bundle(
     """
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = BundleStore(cache)
-    manifest = store.get(kept) if kept else _newest(store, intent)
+    manifest = store.get(kept) if kept else _find_newest(store, intent)
     made = Bundled(store, manifest, plan_cluster(lab.name, intent, manifest, host))
     _refuse(lab, intent, made)
     return made
 
 
-def _newest(store: BundleStore, intent: Intent) -> Manifest:
+def _find_newest(store: BundleStore, intent: Intent) -> Manifest:
     assert intent.kubernetes is not None, "asked for by the caller"
     systems = {machine.os for machine in intent.machines if machine.kubelet}
     try:
@@ -214,7 +214,7 @@ class MachinesCluster:
 
     def foreseen(self) -> Intent:
         """The Intent as far as known without its pods: enough to name every cell."""
-        return foreseen(self.intent)
+        return foresee(self.intent)
 
     @contextmanager
     def probed(self, *, ready: bool = True) -> Iterator[Intent]:

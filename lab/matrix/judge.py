@@ -46,11 +46,14 @@ def speaks_of(match: Match, cell: Cell) -> bool:
         and (match.refusal is None or match.refusal == cell.refusal)
         and (match.entry is None or match.entry == _entry(cell))
         and (match.entry_os is None or match.entry_os == cell.entry_os)
-        and (match.entry_node is None or _named(match.entry_node, (cell.entry,)))
-        and (match.source is None or _named(match.source, (cell.source.name, cell.source.node)))
+        and (match.entry_node is None or _matches_name(match.entry_node, (cell.entry,)))
+        and (
+            match.source is None
+            or _matches_name(match.source, (cell.source.name, cell.source.node))
+        )
         and (
             match.target is None
-            or _named(match.target, (cell.target.name, cell.target.node, *cell.backends))
+            or _matches_name(match.target, (cell.target.name, cell.target.node, *cell.backends))
         )
     )
 
@@ -61,7 +64,7 @@ def _entry(cell: Cell) -> str | None:
     return "own" if cell.entry == cell.source.node else "other"
 
 
-def _named(pattern: str, names: Iterable[str | None]) -> bool:
+def _matches_name(pattern: str, names: Iterable[str | None]) -> bool:
     return any(name is not None and fnmatchcase(name, pattern) for name in names)
 
 

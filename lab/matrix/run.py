@@ -270,7 +270,7 @@ class _Engine:
     def results(self, repeat: Callable[[Cell], str]) -> tuple[CellResult, ...]:
         """The results of the cells that were judged."""
         judged = sorted(self.judgements)
-        doubtful = unproven(
+        doubtful = find_unproven(
             [self.cells[index] for index in judged],
             [self.expectations[index] for index in judged],
             [self.judgements[index].verdict for index in judged],
@@ -347,7 +347,7 @@ Path = tuple[str, str]
 """The node of the source and the node that answers."""
 
 
-def unproven(
+def find_unproven(
     cells: Sequence[Cell], expectations: Sequence[Expectation], verdicts: Sequence[Verdict]
 ) -> frozenset[int]:
     """The indexes of cells that time out as expected, but would also do so on a broken path.

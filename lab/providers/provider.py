@@ -580,4 +580,6 @@ def resolve_gateways(provider: Provider, lab: LabHandle, intent: Intent) -> Inte
         return intent
     from lab.topology import gateways  # noqa: PLC0415  few labs have any
 
-    return gateways.settled(intent, cast(FailoverProvider, provider).gateway_holders(lab, intent))
+    return gateways.settle_gateways(
+        intent, cast(FailoverProvider, provider).gateway_holders(lab, intent)
+    )

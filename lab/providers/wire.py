@@ -74,15 +74,15 @@ def _generic(kind: Any, origin: Any, arguments: tuple[Any, ...]) -> Reader:
     if origin in {Union, UnionType}:
         return _union([_reader(argument) for argument in arguments])
     if origin is tuple and arguments[1:] != (...,):
-        return _fixed([_reader(argument) for argument in arguments])
+        return _make_tuple_reader([_reader(argument) for argument in arguments])
     if origin in {tuple, list, set, frozenset}:
         return _several(origin, _reader(arguments[0]))
     if origin in {dict, Mapping} and arguments[0] in {str, int}:
-        return _mapping(arguments[0], _reader(arguments[1]))
+        return _make_mapping_reader(arguments[0], _reader(arguments[1]))
     raise TypeError(f"no value of type {kind} can be read")
 
 
-def _typed(kind: type, value: Any) -> Any:
+def _require_type(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{kind.__name__} is wanted, not {type(value).__name__}")
     return value
@@ -90,16 +90,16 @@ def _typed(kind: type, value: Any) -> Any:
 
 def _number(value: Any) -> float:
     try:
-        return float(_typed(int if isinstance(value, int) else float, value))
+        return float(_require_type(int if isinstance(value, int) else float, value))
     except OverflowError as error:
         raise ValueError(str(error)) from None
 
 
 _READERS: Mapping[Any, Reader] = {
-    **{kind: partial(_typed, kind) for kind in (bool, int, str, NoneType)},
-    None: partial(_typed, NoneType),
+    **{kind: partial(_require_type, kind) for kind in (bool, int, str, NoneType)},
+    None: partial(_require_type, NoneType),
     float: _number,
-    bytes: lambda value: b64decode(_typed(str, value), validate=True),
+    bytes: lambda value: b64decode(_require_type(str, value), validate=True),
 }
 
 
@@ -108,7 +108,7 @@ def _record(kind: Any) -> Reader:
     readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
 
     def read(value: Any) -> Any:
-        if _typed(dict, value).keys() != readers.keys():
+        if _require_type(dict, value).keys() != readers.keys():
             raise ValueError(f"these are not the fields of {kind.__name__}")
         return kind(**{name: reader(value[name]) for name, reader in readers.items()})
 
@@ -138,9 +138,9 @@ def _union(readers: list[Reader]) -> Reader:
     return read
 
 
-def _fixed(readers: list[Reader]) -> Reader:
+def _make_tuple_reader(readers: list[Reader]) -> Reader:
     def read(value: Any) -> Any:
-        if len(_typed(list, value)) != len(readers):
+        if len(_require_type(list, value)) != len(readers):
             raise ValueError(f"{len(readers)} values are wanted, not {len(value)}")
         return tuple(reader(part) for reader, part in zip(readers, value, strict=True))
 
@@ -149,14 +149,14 @@ def _fixed(readers: list[Reader]) -> Reader:
 
 def _several(collection: type, reader: Reader) -> Reader:
     def read(value: Any) -> Any:
-        return collection(reader(part) for part in _typed(list, value))
+        return collection(reader(part) for part in _require_type(list, value))
 
     return read
 
 
-def _mapping(keys: type, reader: Reader) -> Reader:
+def _make_mapping_reader(keys: type, reader: Reader) -> Reader:
     def read(value: Any) -> Any:
-        return {keys(key): reader(part) for key, part in _typed(dict, value).items()}
+        return {keys(key): reader(part) for key, part in _require_type(dict, value).items()}
 
     return read
 

@@ -18,7 +18,7 @@ from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import Cause, by_cause
 from lab.reports.patterns import Group, Hosts, explain
-from lab.reports.wording import closing_line, in_full, sampled
+from lab.reports.wording import closing_line, describe_sample, in_full
 
 SHOWN = 10
 """Cells of one kind of change, outside any pattern, that the text lists; the rest are counted."""
@@ -387,7 +387,7 @@ def plain_lines(made: RunDifference) -> list[str]:
 
 
 def _lines(made: RunDifference) -> list[str]:
-    lines = [*_heading("Before: ", made.before), *_heading("After:  ", made.after)]
+    lines = [*_render_heading("Before: ", made.before), *_render_heading("After:  ", made.after)]
     lines += [f"note: {note}" for note in notes(made)]
     changes = text_lines(made)
     end = list(_list_unasked(made))
@@ -409,9 +409,9 @@ def _list_unasked(made: RunDifference) -> Iterator[str]:
             yield f"{quantity(count, 'cell')} probed only in the {run} run: not compared"
 
 
-def _heading(label: str, run: RunResult) -> Iterator[str]:
+def _render_heading(label: str, run: RunResult) -> Iterator[str]:
     yield f"{label}run {run.run} of lab '{run.lab}' on {run.provider}, {in_full(run.started)}"
-    for line in filter(None, (closing_line(run), sampled(run))):
+    for line in filter(None, (closing_line(run), describe_sample(run))):
         yield f"{' ' * len(label)}{line}"
 
 

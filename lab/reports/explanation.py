@@ -55,12 +55,12 @@ def _lines(lab: str, explanation: Explanation, *, commands: bool) -> Iterator[st
     yield from _rule(explanation.expectation)
     finding = explanation.finding
     if finding is None:
-        yield from _nothing(lab, explanation)
+        yield from _render_no_finding(lab, explanation)
     else:
         yield f"  {finding.sentence}"
         if finding.fault:
             yield f"    fault:  {finding.fault}"
-        yield from _where(explanation)
+        yield from _render_place(explanation)
         yield f"    agree:  {_agree(explanation)}"
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
@@ -68,14 +68,14 @@ def _lines(lab: str, explanation: Explanation, *, commands: bool) -> Iterator[st
         yield f"    fix:    {fix}"
     yield from _unknown(explanation)
     others, beside = explanation.explained.findings[1:], explanation.elsewhere
-    yield from _listed(
+    yield from _render_list(
         "Further along the path", [difference for difference in others if not _deviates(difference)]
     )
-    yield from _listed(
+    yield from _render_list(
         "Wrong, but not on the path",
         [difference for difference in beside if not _deviates(difference)],
     )
-    yield from _listed(
+    yield from _render_list(
         "Other differences",
         [difference for difference in (*others, *beside) if _deviates(difference)],
     )
@@ -100,7 +100,7 @@ def _unknown(explanation: Explanation) -> Iterator[str]:
         yield f"  not compared, as 'lab up' has recorded no state: {places}"
 
 
-def _where(explanation: Explanation) -> Iterator[str]:
+def _render_place(explanation: Explanation) -> Iterator[str]:
     bracket = explanation.bracket
     if bracket is not None:
         yield f"    where:  {bracket.sentence}"
@@ -133,7 +133,7 @@ def _deviates(finding: Difference) -> bool:
     return finding.kind in {DEVIATION, OBJECT}
 
 
-def _listed(title: str, findings: Sequence[Difference]) -> Iterator[str]:
+def _render_list(title: str, findings: Sequence[Difference]) -> Iterator[str]:
     if findings:
         yield f"  {title}:"
         yield from (f"    {finding.line}" for finding in findings)
@@ -169,7 +169,7 @@ def _rule(expectation: Expectation) -> Iterator[str]:
     yield f"    from:   {expectation.source}"
 
 
-def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
+def _render_no_finding(lab: str, explanation: Explanation) -> Iterator[str]:
     path = explanation.explained.path
     if explanation.verdict == "unexpected-pass":
         rule = explanation.expectation
@@ -186,7 +186,7 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
             yield f"  marginal: on {difference.node}, {difference.object}: {difference.observed}"
         return
     yield f"  nothing checked on its path differs from the intent ({way})"
-    yield from _where(explanation)
+    yield from _render_place(explanation)
     yield "    try:    lab gather, and the logs of the nodes on the path:"
     yield f"            {', '.join(path.machines)}"
     cell = explanation.cell

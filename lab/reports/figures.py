@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lab._log import quantity
 from lab.matrix.judge import rate_words
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.reports.patterns import concerned
+from lab.reports.patterns import list_concerned
 from lab.reports.wording import RED, latency_ms, percentile, throughput_of
 from lab.scenario.families import terms
 from lab.scenario.terms import Family
@@ -65,17 +65,17 @@ def family_table(run: RunResult) -> FamilyTable:
 
 def latencies(run: RunResult, slowest: int = 3) -> Measured:
     """Milliseconds of every cell that was answered; a stream's are those of its connection."""
-    measured = _measured(run, latency_ms)
+    measured = _collect_measures(run, latency_ms)
     return Measured(tuple(value for value, _ in measured), tuple(measured[: -slowest - 1 : -1]))
 
 
 def throughputs(run: RunResult, slowest: int = 3) -> Measured:
     """Bits a second of every stream that was measured."""
-    measured = _measured(run, throughput_of)
+    measured = _collect_measures(run, throughput_of)
     return Measured(tuple(value for value, _ in measured), tuple(measured[:slowest]))
 
 
-def _measured(
+def _collect_measures(
     run: RunResult, measure: Callable[[CellResult], float | None]
 ) -> list[tuple[float, CellResult]]:
     pairs = [(value, result) for result in run.results if (value := measure(result)) is not None]
@@ -125,7 +125,7 @@ def shares(run: RunResult) -> dict[str, Share]:
     cells: Counter[str] = Counter()
     limits: Counter[str] = Counter()
     for result in run.results:
-        names = concerned(result.cell)
+        names = list_concerned(result.cell)
         if result.verdict == "known-limit":
             limits.update(names)
             continue

@@ -99,7 +99,7 @@ def draw(graph: Graph, format: str) -> str:  # noqa: A002  the option's word
 
 def _mermaid(graph: Graph) -> Iterator[str]:
     yield "---"
-    yield f"title: {_quoted(graph.title)}"
+    yield f"title: {_quote(graph.title)}"
     yield "---"
     yield "flowchart TB"
     for box in graph.boxes:
@@ -110,26 +110,26 @@ def _mermaid(graph: Graph) -> Iterator[str]:
 
 
 def _dot(graph: Graph) -> Iterator[str]:
-    yield f"graph {_quoted(graph.title)} {{"
+    yield f"graph {_quote(graph.title)} {{"
     yield '  node [shape=box, fontname="sans-serif"]'
     for box in graph.boxes:
         shape = ", shape=oval" if box.is_segment else ""
-        yield f"  {box.id} [label={_quoted(chr(10).join(box.lines))}{shape}]"
+        yield f"  {box.id} [label={_quote(chr(10).join(box.lines))}{shape}]"
     for machine, segment, address in graph.edges:
-        yield f"  {machine} -- {segment} [label={_quoted(address)}]"
+        yield f"  {machine} -- {segment} [label={_quote(address)}]"
     yield "}"
 
 
 def _d2(graph: Graph) -> Iterator[str]:
-    yield f"title: {_quoted(graph.title)} {{near: top-center}}"
+    yield f"title: {_quote(graph.title)} {{near: top-center}}"
     for box in graph.boxes:
         shape = "oval" if box.is_segment else "rectangle"
-        yield f"{box.id}: {_quoted(chr(10).join(box.lines))} {{shape: {shape}}}"
+        yield f"{box.id}: {_quote(chr(10).join(box.lines))} {{shape: {shape}}}"
     for machine, segment, address in graph.edges:
-        yield f"{machine} -- {segment}: {_quoted(address)}"
+        yield f"{machine} -- {segment}: {_quote(address)}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """The text in double quotes, valid in DOT, D2 and YAML."""
     safe = clean(text).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + safe.replace("\n", "\\n") + '"'

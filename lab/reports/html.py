@@ -33,7 +33,8 @@ from lab.reports.wording import (
     actual,
     closing_line,
     count_cells,
-    counted,
+    count_verdicts,
+    describe_sample,
     emulation,
     expected,
     explain_command,
@@ -44,7 +45,6 @@ from lab.reports.wording import (
     latency_ms,
     milliseconds,
     path_words,
-    sampled,
     verdict_words,
 )
 from lab.scenario.families import terms
@@ -153,10 +153,10 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
         "groups": [[place[result.cell.id] for result in group] for group in groups],
     }
     document["strings"] = list(strings)
-    return escaped(json.dumps(document, separators=(",", ":")))
+    return escape_json(json.dumps(document, separators=(",", ":")))
 
 
-def escaped(text: str) -> str:
+def escape_json(text: str) -> str:
     """JSON that can neither end the HTML element around it nor start another."""
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -219,11 +219,11 @@ def to_html(run: RunResult, picture: Picture) -> str:
         headline=headline(run),
         closing=closing_line(run),
         cells=count_cells(run),
-        sampled=sampled(run),
+        sampled=describe_sample(run),
         tone="green" if run.results and run.green() else "red",
         when=in_full(run.started),
         emulation=emulation(run),
-        counts=counted(run),
+        counts=count_verdicts(run),
         table=family_table(run),
         findings=findings,
         limits=limit_groups(run.results),
@@ -242,18 +242,18 @@ def to_html(run: RunResult, picture: Picture) -> str:
 def _findings(causes: Sequence[Cause]) -> Iterator[_Finding]:
     for cause in causes:
         if cause.line:
-            yield _finding(cause.sentence, cause.cells, cause.example, cause.where)
+            yield _make_finding(cause.sentence, cause.cells, cause.example, cause.where)
             continue
         for group in cause.groups:
-            yield _finding(group.sentence, group.cells, group.example)
+            yield _make_finding(group.sentence, group.cells, group.example)
         for single in cause.singles[:SINGLES]:
-            yield _finding(single_sentence(single), (single,), single)
+            yield _make_finding(single_sentence(single), (single,), single)
         if rest := cause.singles[SINGLES:]:
             more = quantity(len(rest), "single cell")
-            yield _finding(f"and {more} more", rest, rest[0])
+            yield _make_finding(f"and {more} more", rest, rest[0])
 
 
-def _finding(
+def _make_finding(
     title: str,
     cells: tuple[CellResult, ...],
     example: CellResult,

@@ -12,7 +12,7 @@ from lab._log import one_line, quantity, table_lines
 from lab.matrix.verdict import RunResult, Verdict
 from lab.reports.difference import TITLES, RunDifference, text_lines, to_json
 from lab.reports.html import part, render
-from lab.reports.wording import closing_line, counted, in_full
+from lab.reports.wording import closing_line, count_verdicts, in_full
 
 FORMAT = 2
 """Version of the JSON files; a change that an older reader would misread raises it.
@@ -136,7 +136,7 @@ def judge(
     """
     ended = {stage.stage: stage for stage in stages}
     if left:
-        return "broken", f"the lab could not be taken down: {_said(ended.get('down'))}"
+        return "broken", f"the lab could not be taken down: {_describe_done(ended.get('down'))}"
     if stopped:
         return "stopped", "the night ended before this finished"
     late = next((stage for stage in stages if stage.code is None), None)
@@ -145,22 +145,22 @@ def judge(
         return "broken", f"'{late.stage}' was not done in time{last}"
     up = ended.get("up")
     if up is None or up.code:
-        return ("refused" if up and up.code in _REFUSALS else "broken"), _said(up)
-    return _tested(ended, run)
+        return ("refused" if up and up.code in _REFUSALS else "broken"), _describe_done(up)
+    return _judge_test(ended, run)
 
 
-def _tested(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[ScenarioOutcome, str]:
+def _judge_test(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[ScenarioOutcome, str]:
     test, down = ended.get("test"), ended.get("down")
     if test is None or run is None or test.code not in TESTED:
-        return "broken", _said(test)
+        return "broken", _describe_done(test)
     if not run.results:
         return "broken", "the matrix has no cells"
     if down is None or down.code:
-        return "broken", f"it did not go down cleanly: {_said(down)}"
+        return "broken", f"it did not go down cleanly: {_describe_done(down)}"
     return ("green", "") if run.green() and not test.code else ("red", closing_line(run))
 
 
-def _said(done: Done | None) -> str:
+def _describe_done(done: Done | None) -> str:
     return done.words if done else "it was not started"
 
 
@@ -326,7 +326,9 @@ CHANGES = 50
 def night_to_html(night: Night) -> str:
     """The index page of a night. Only the templates are read from files; every text is escaped."""
     counts = {
-        scenario.scenario: counted(scenario.run) for scenario in night.scenarios if scenario.run
+        scenario.scenario: count_verdicts(scenario.run)
+        for scenario in night.scenarios
+        if scenario.run
     }
     totals: Counter[Verdict] = Counter()
     for count in counts.values():

@@ -378,7 +378,7 @@ def machine_of(endpoint: Endpoint) -> str | None:
     return endpoint.name
 
 
-def concerned(cell: Cell) -> set[str]:
+def list_concerned(cell: Cell) -> set[str]:
     """Names of the machines and pods that the cell starts at, passes through or ends at."""
     names = {machine_of(cell.source), machine_of(cell.target), cell.entry, *cell.backends}
     if cell.source.kind == "pod":

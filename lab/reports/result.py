@@ -124,7 +124,7 @@ def _parts(text: str, separator: str) -> list[str]:
     return text.split(separator) if separator and len(text) <= _LONGEST else [text]
 
 
-def _joined(parts: Sequence[str], separator: str) -> str:
+def _join_parts(parts: Sequence[str], separator: str) -> str:
     if len(parts) > 1:
         length = sum(map(len, parts)) + len(separator) * (len(parts) - 1)
         if length > _LONGEST:
@@ -143,8 +143,8 @@ def cells_of(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         cell: dict[str, Any] = dict(zip(columns, row, strict=True))
         attempts = cell.pop("attempts")
         parts = [_at(values["id"], number) for number in cell.pop("id")]
-        cell_id = _joined(parts, "/")
-        repeat = _joined(_at(values["repeat"], cell.pop("repeat")), cell_id)
+        cell_id = _join_parts(parts, "/")
+        repeat = _join_parts(_at(values["repeat"], cell.pop("repeat")), cell_id)
         values_of_cell = {name: _at(values[name], number) for name, number in cell.items()}
         values_of_cell |= values_of_cell.pop("rest")
         values_of_cell |= {"id": cell_id, "repeat": repeat}
@@ -260,7 +260,7 @@ def _text(head: Mapping[str, Any], cells: str) -> str:
     return "{\n" + ",\n".join(parts) + f',\n"cells": {cells}\n}}\n'
 
 
-def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
+def expand_result(document: Mapping[str, Any]) -> dict[str, Any]:
     """A stored result in the form of :func:`to_json`; older formats are returned unchanged.
 
     Raises BrokenError when the table of its cells is malformed.
@@ -279,16 +279,16 @@ def expanded_text(stored: str) -> str:
 
     Raises BrokenError as :func:`from_json`. Raises ValueError when it is not JSON.
     """
-    document = parsed(stored)
+    document = parse_json(stored)
     from_json(document)
     if document["format"] != STORED:
         return stored
-    whole = expanded(document)
+    whole = expand_result(document)
     cells = ",\n ".join(_line(cell) for cell in whole.pop("cells"))
     return _text(whole, f"[\n {cells}\n]")
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parse JSON with finite numbers only.
 
     Raises ValueError when it is not JSON, has other numbers, or is nested too deeply.
@@ -318,7 +318,7 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
             f"its format is {cut(repr(version))}, and this version of lab reads {STORED}",
             "read it with the version of lab that wrote it, or run 'lab test' again",
         )
-    document = expanded(document)
+    document = expand_result(document)
     try:
         return _run(document), _adapter(Picture).validate_python(document["picture"])
     except _MALFORMED as error:
@@ -403,5 +403,5 @@ def _failover_json(failover: Failover | None) -> dict[str, Any] | None:
 
 
 def read_run(path: Path) -> RunResult:
-    """The run in a ``result.json``; raises what :func:`parsed` and :func:`from_json` do."""
-    return from_json(parsed(read_regular(path).decode()))[0]
+    """The run in a ``result.json``; raises what :func:`parse_json` and :func:`from_json` do."""
+    return from_json(parse_json(read_regular(path).decode()))[0]

@@ -24,6 +24,7 @@ from lab.reports.patterns import limit_groups, single_sentence
 from lab.reports.wording import (
     actual,
     closing_line,
+    describe_sample,
     emulation,
     expected,
     explain_command,
@@ -31,7 +32,6 @@ from lab.reports.wording import (
     fix_command,
     milliseconds,
     path_words,
-    sampled,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def show(
     from rich.console import Console  # noqa: PLC0415 - rich is slow to import, and only for terminals
 
     console = Console(file=out, highlight=False)
-    console.print(renderable(run, report), width=min(console.width, WIDEST), crop=False)
+    console.print(make_summary(run, report), width=min(console.width, WIDEST), crop=False)
 
 
 def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -102,7 +102,7 @@ def plain_lines(run: RunResult, report: str | None = None) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-def renderable(run: RunResult, report: str | None = None) -> Group:
+def make_summary(run: RunResult, report: str | None = None) -> Group:
     """The summary for rich; print it with ``crop=False``: commands and paths are never broken."""
     from rich.console import Group  # noqa: PLC0415 - rich is slow to import, and only for terminals
     from rich.text import Text  # noqa: PLC0415 - the same
@@ -157,7 +157,7 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
         )
         answers = quantity(len(measured.values), "answer")
         yield [f"Latency: {speed}, of {answers}; the slowest:", *slow]
-    coverage = [f"Probed: {sampled(run)}"] if sampled(run) else []
+    coverage = [f"Probed: {describe_sample(run)}"] if describe_sample(run) else []
     yield [closing_line(run), *coverage, *([f"Report: {report}"] if report else [])]
 
 

@@ -41,7 +41,7 @@ def verdict_words(verdict: Verdict, count: int = 2) -> str:
     return _WORDS[verdict][count != 1]
 
 
-def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
+def count_verdicts(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
     """How many cells have each verdict that occurs, in the fixed order of verdicts."""
     numbers = dict.fromkeys(VERDICTS, 0)
     for result in run.results:
@@ -54,7 +54,7 @@ def count_cells(run: RunResult) -> str:
     return run.coverage.share if run.coverage else quantity(len(run.results), "cell")
 
 
-def sampled(run: RunResult) -> str:
+def describe_sample(run: RunResult) -> str:
     """What the sample covers; empty if all cells were probed."""
     return run.coverage.sentence if run.coverage else ""
 
@@ -62,16 +62,16 @@ def sampled(run: RunResult) -> str:
 def closing_line(run: RunResult) -> str:
     """``2,412 cells: 2,380 pass, 32 known limits; 1.9 s``."""
     parts = ", ".join(
-        f"{count:,} {verdict_words(verdict, count)}" for verdict, count in counted(run)
+        f"{count:,} {verdict_words(verdict, count)}" for verdict, count in count_verdicts(run)
     )
     checks = f"; {_workloads(run)}" if run.workloads else ""
     if run.failover:
-        checks += f"; failover {_failover(run.failover)}"
+        checks += f"; failover {_describe_failover(run.failover)}"
     cells = f"{count_cells(run)}; interrupted" if run.interrupted else count_cells(run)
     return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
 
 
-def _failover(failover: Failover) -> str:
+def _describe_failover(failover: Failover) -> str:
     return f"in {failover.away.longest:.1f} s" if failover.well else "failed"
 
 
@@ -181,7 +181,7 @@ def actual(result: CellResult) -> str:
     """The outcome of the cell, for each attempt."""
     if not result.attempts:
         return "not probed"
-    return "; then ".join(_seen(outcome) for outcome in result.attempts)
+    return "; then ".join(_describe_outcome(outcome) for outcome in result.attempts)
 
 
 def latency_ms(result: CellResult) -> float | None:
@@ -209,7 +209,7 @@ def milliseconds(value: float) -> str:
     return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"  # noqa: PLR2004 - see docstring
 
 
-def _seen(outcome: Outcome) -> str:
+def _describe_outcome(outcome: Outcome) -> str:
     if outcome.status != "ok":
         return outcome.detail or outcome.status
     if outcome.answer is not None:

@@ -59,11 +59,11 @@ def overlaps(scenario: Scenario) -> Iterator[Problem]:
     for number, (key, cidr) in enumerate(ranges):
         for other_key, other in ranges[:number]:
             if cidr.overlaps(other):
-                message = f"{_named(key)} {cidr} overlaps {_named(other_key)} {other}"
+                message = f"{_name_key(key)} {cidr} overlaps {_name_key(other_key)} {other}"
                 yield Problem(key, message, _suggest_elsewhere(scenario, key, cidr))
         for own, where in _own_networks(scenario):
             if cidr.overlaps(own):
-                message = f"{_named(key)} {cidr} overlaps {own}, the lab's own network {where}"
+                message = f"{_name_key(key)} {cidr} overlaps {own}, the lab's own network {where}"
                 yield Problem(key, message, _suggest_elsewhere(scenario, key, cidr))
 
 
@@ -72,7 +72,7 @@ def service_range_width(scenario: Scenario) -> Iterator[Problem]:
     cidr = scenario.kubernetes.service_cidr
     if cidr.prefixlen < WIDEST_SERVICES:
         message = (
-            f"{_named(SERVICE_CIDR)} {cidr} is wider than /12, and kube-apiserver refuses that"
+            f"{_name_key(SERVICE_CIDR)} {cidr} is wider than /12, and kube-apiserver refuses that"
         )
         narrower = IPv4Network((cidr.network_address, WIDEST_SERVICES))
         yield Problem(SERVICE_CIDR, message, f"write {narrower}")
@@ -83,11 +83,11 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     bits = prefix - cidr.prefixlen
     if bits < 0:
-        message = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
+        message = f"a node's /{prefix} does not fit into {_name_key(POD_CIDR)} {cidr}"
         hint = f'write from {cidr.prefixlen} to 29, or a wider "pod_cidr"'
         yield Problem(NODE_PREFIX, message, hint if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
     elif bits > MAX_NODE_BITS:
-        message = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
+        message = f"{_name_key(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
         allowed = f"kube-controller-manager allows {MAX_NODE_BITS}"
         narrower = IPv4Network((cidr.network_address, prefix - MAX_NODE_BITS))
         hint = f'write {narrower}, or "node_prefix: {cidr.prefixlen + MAX_NODE_BITS}"'
@@ -102,7 +102,9 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     if bits < 0 or nodes <= 2**bits:
         return
     parts = f"{2**bits} part" + ("" if bits == 0 else "s")
-    message = f"{_named(POD_CIDR)} {cidr} has {parts} of /{prefix}, and {nodes} nodes need one each"
+    message = (
+        f"{_name_key(POD_CIDR)} {cidr} has {parts} of /{prefix}, and {nodes} nodes need one each"
+    )
     yield Problem(POD_CIDR, message, _suggest_wider(cidr, prefix - _bits(nodes)))
 
 
@@ -133,7 +135,7 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     if cidr.num_addresses < need:
         room = max(0, cidr.num_addresses - 1 - _EDGES)
         fits = f"a router and {quantity(room, 'node')}"
-        message = f"{_named(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
+        message = f"{_name_key(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
         yield Problem(NODE_CIDR, message, _suggest_wider(cidr, 32 - _bits(need)))
 
 
@@ -146,7 +148,8 @@ def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
     room = max(0, cidr.num_addresses - _EDGES)
     if room < need:
         message = (
-            f"{_named(SERVICE_CIDR)} {cidr} has room for {room} Services, and the lab has {need}: "
+            f"{_name_key(SERVICE_CIDR)} {cidr} has room for {room} Services, "
+            f"and the lab has {need}: "
             f"{pods} for pods, {shared} shared, {f'{special} special, ' if special else ''}"
             "DNS and kubernetes"
         )
@@ -160,7 +163,7 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
         return
     hint = f"write {cidr.network_address + min(10, cidr.num_addresses - _EDGES)}"
     if address not in cidr:
-        message = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
+        message = f"{_name_key(DNS_ADDRESS)} {address} is outside {_name_key(SERVICE_CIDR)} {cidr}"
         yield Problem(DNS_ADDRESS, message, hint)
     elif address == cidr.network_address + 1:
         message = f'{address} is the first address of {cidr}, which the Service "kubernetes" has'
@@ -232,7 +235,7 @@ def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
             exact = IPv4Network((cidr.network_address, prefix), strict=False)
             yield Problem(key, message, f"write {exact}")
         elif not cidr.subnet_of(whole):
-            message = f"{cidr} of {name} is outside {_named(POD_CIDR)} {whole}"
+            message = f"{cidr} of {name} is outside {_name_key(POD_CIDR)} {whole}"
             first = IPv4Network((whole.network_address, max(prefix, whole.prefixlen)))
             yield Problem(key, message, f"write one within it, such as {first}")
         elif clash:
@@ -283,7 +286,7 @@ def _own_networks(scenario: Scenario) -> Iterator[tuple[IPv4Network, str]]:
         yield HYPERVISOR_CIDR, "between hypervisors"
 
 
-def _named(key: Key) -> str:
+def _name_key(key: Key) -> str:
     return "the node network" if key == NODE_CIDR else quoted(key[-1])
 
 

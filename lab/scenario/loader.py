@@ -116,7 +116,7 @@ def _check(
     if not document.value.keys() & Scenario.model_fields.keys():  # do not quote a foreign file
         message = "this is not a scenario: it has none of the keys of a scenario"
         return None, (FileFinding((), 0, 0, message, 'begin it with "name: my-lab"'),)
-    shaped = shape.shaped(document, Scenario, source.SCENARIO)
+    shaped = shape.parse_document(document, Scenario, source.SCENARIO)
     problems = [*shaped.problems]
     scenario = shaped.model
     if scenario is not None:

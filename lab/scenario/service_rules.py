@@ -53,7 +53,7 @@ def names(scenario: Scenario) -> Iterator[Problem]:
     """Shared and special Services whose name is already used in the lab."""
     taken = {name: f"is in every lab {use}" for name, use in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
-    for kind, index, name in _named(scenario):
+    for kind, index, name in _list_services(scenario):
         why = taken.get(name)
         if why is None and name.startswith("to-"):
             why = 'begins with "to-", as the Services of single pods do'
@@ -65,7 +65,7 @@ def names(scenario: Scenario) -> Iterator[Problem]:
         taken.setdefault(name, f"is a {kind} Service already")
 
 
-def _named(scenario: Scenario) -> Iterator[tuple[str, int, str]]:
+def _list_services(scenario: Scenario) -> Iterator[tuple[str, int, str]]:
     """The list, the index in it, and the name of each Service."""
     for index, shared in enumerate(scenario.services.shared):
         yield "shared", index, shared.name
@@ -160,7 +160,7 @@ def _machines(scenario: Scenario) -> Iterator[str]:
 def _services(scenario: Scenario) -> Iterator[str]:
     for group in scenario.nodes:
         yield from (service_name(pod) for pod in pod_names(scenario, group))
-    yield from (name for _, _, name in _named(scenario))
+    yield from (name for _, _, name in _list_services(scenario))
     for special in scenario.services.special:
         yield from (f"{special.name}:{port.name}" for port in special.ports if port.name)
     yield from SERVICES

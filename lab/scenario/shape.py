@@ -347,7 +347,7 @@ class Shaped(Generic[Model]):
     """Parts of ``model`` that the author did not write."""
 
 
-def shaped(document: Document, model: type[Model], kind: FileKind) -> Shaped[Model]:
+def parse_document(document: Document, model: type[Model], kind: FileKind) -> Shaped[Model]:
     """The document as a model, with every problem of its structure and of single values."""
     tree = copy.deepcopy(document.value)
     problems: list[Problem] = []

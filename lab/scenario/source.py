@@ -92,7 +92,7 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # do not wait for the writer of a pipe
 
 
-def decoded(raw: bytes, kind: FileKind) -> str:
+def decode(raw: bytes, kind: FileKind) -> str:
     """The text of a file's bytes.
 
     Raises StopError when the file is too large, or at the first byte that is not UTF-8 or character
@@ -245,7 +245,7 @@ def read(path: Path, kind: FileKind = SCENARIO) -> tuple[Document | None, tuple[
 def parse(raw: bytes, kind: FileKind = SCENARIO) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The document of a file's bytes, or None with the findings that say why."""
     try:
-        reader = _Reader(decoded(raw, kind), kind)
+        reader = _Reader(decode(raw, kind), kind)
         reader.run()
     except StopError as stop:
         return None, (stop.finding,)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, os_failure
-from lab.shells.shell import Input, Shell, as_root, command_words, communicate, killable
+from lab.shells.shell import Input, Shell, as_root, command_words, communicate, make_killable
 from lab.state.failure import exhausted
 
 _PIECE = 1 << 16
@@ -87,7 +87,7 @@ class LocalShell(Shell):
         action = f"running {command_words(command)} on {self._machine}"
         try:
             streams = ProcessStreams(
-                killable((*self._inside(), *command), len(stdin), become=self._become)
+                make_killable((*self._inside(), *command), len(stdin), become=self._become)
             )
         except OSError as error:
             hint = "run as root, or install sudo"

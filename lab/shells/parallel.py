@@ -60,7 +60,7 @@ def run_jobs(
     start()
     while running:
         if deadline.left() == 0.0:
-            raise _late(running, _not_started(waiting), failed, deadline)
+            raise _make_late_error(running, _not_started(waiting), failed, deadline)
         try:
             machine, outcome = ended.get(timeout=min(_POLL_SECONDS, deadline.left()))
         except Empty:
@@ -90,7 +90,7 @@ def _not_started(waiting: Mapping[str, Iterable[tuple[str, object]]]) -> list[st
     return [machine for jobs in waiting.values() for machine, _ in jobs]
 
 
-def _late(
+def _make_late_error(
     running: Iterable[str],
     not_started: Sequence[str],
     failed: Mapping[str, BaseException],

@@ -244,13 +244,13 @@ def command_words(command: Sequence[str]) -> str:
         return f"'{line}'"
     named = next((at for at, word in enumerate(command) if isinstance(word, Script)), None)
     if named is None:
-        return f"'{shortened(line)}' ({len(line):,} characters)"
+        return f"'{shorten(line)}' ({len(line):,} characters)"
     script = command[named]
     assert isinstance(script, Script)
     return f"'{shlex.join(command[:named])} ...' (the script in {script.source})"
 
 
-def shortened(line: str) -> str:
+def shorten(line: str) -> str:
     """The first words of a long line."""
     if len(line) <= _SHOWN:
         return line
@@ -328,7 +328,7 @@ def as_root(command: Sequence[str], *, become: bool) -> tuple[str, ...]:
     return (*SUDO, *command) if become else tuple(command)
 
 
-def killable(command: Sequence[str], stdin_bytes: int, *, become: bool) -> tuple[str, ...]:
+def make_killable(command: Sequence[str], stdin_bytes: int, *, become: bool) -> tuple[str, ...]:
     """A command whose process group is killed when its channel ends. Start it as session leader.
 
     Its exit code is the command's own, 128 + N if signal N killed it, 127 if the program does not

@@ -82,11 +82,11 @@ def check_room(directory: Path, needed: int | None = None) -> None:
         raise FullError(
             f"checking disk space in '{directory}'",
             f"{free >> 20} MiB are free, {-(-needed >> 20)} MiB are needed",
-            f"free some space (see: df -h '{_mounted(existing)}'), {ELSEWHERE}",
+            f"free some space (see: df -h '{_find_mount_point(existing)}'), {ELSEWHERE}",
         )
 
 
-def _mounted(path: Path) -> Path:
+def _find_mount_point(path: Path) -> Path:
     """The mount point, for a hint that stays valid if the lab's directory is removed."""
     resolved = path.resolve()
     return next(path for path in (resolved, *resolved.parents) if path.is_mount())

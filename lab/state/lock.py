@@ -146,7 +146,7 @@ def _attempt(path: Path, own: Holder, shared: bool, elsewhere: str) -> int | Hol
             held = _is_still(descriptor, path)
             if not held:
                 return NOBODY_KNOWN
-            others = [each for each in _living(descriptor) if each.process != own.process]
+            others = [each for each in _list_living(descriptor) if each.process != own.process]
             _write(descriptor, [*others, own] if shared else [own])
         except BlockingIOError:
             return _read(descriptor)
@@ -184,10 +184,10 @@ def _write(descriptor: int, holders: Iterable[Holder]) -> None:
 
 def _read(descriptor: int) -> Holder:
     """The first holder recorded that still runs: one that shared the lock may have ended."""
-    return next(_living(descriptor), NOBODY_KNOWN)
+    return next(_list_living(descriptor), NOBODY_KNOWN)
 
 
-def _living(descriptor: int) -> Iterator[Holder]:
+def _list_living(descriptor: int) -> Iterator[Holder]:
     for line in os.pread(descriptor, 4096, 0).splitlines():
         with suppress(ValueError, TypeError, OverflowError, RecursionError):
             process, command = json.loads(line)

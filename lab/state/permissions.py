@@ -113,12 +113,12 @@ def _find_stranger(
     me, owner = os.geteuid(), access.owner
     if (owner == me) if own and itself else is_trusted(owner, sudo=not own):
         return None
-    name, hint = _user(owner), "use one of your own"
+    name, hint = _name_user(owner), "use one of your own"
     if me == 0:
         hint = f"run it as {name}, or without {name}'s environment ('sudo -E')"
     elif not access.mode & _OTHERS:
         hint = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' made it"
-    return f"'{path}' belongs to {name}, and you are {_user(me)}", hint
+    return f"'{path}' belongs to {name}, and you are {_name_user(me)}", hint
 
 
 def read_access(path: Path | int) -> FileAccess | None:
@@ -174,17 +174,17 @@ def _open_to_others(
     if everyone:
         return f"everyone may write '{path}'", hint
     if users:
-        name = _user(users[0]).removeprefix("user ")
+        name = _name_user(users[0]).removeprefix("user ")
         return f"user '{name}' may write '{path}' by its ACL", hint
     name = _group_name(groups[0])
-    others = ", which has other members," if name == _user(access.owner) and not own else ""
+    others = ", which has other members," if name == _name_user(access.owner) and not own else ""
     return f"group '{name}'{others} may write '{path}'", hint
 
 
 def _is_private(number: int, access: FileAccess, *, sudo: bool) -> bool:
     """Whether the group is the owner's private group, which many systems create."""
     group = read_group(number)
-    if group is None or group.name != _user(access.owner):
+    if group is None or group.name != _name_user(access.owner):
         return False
     return all(
         user == access.owner or (user is not None and is_trusted(user, sudo=sudo))
@@ -218,7 +218,7 @@ def _user_id(name: str) -> int | None:
         return None
 
 
-def _user(number: int) -> str:
+def _name_user(number: int) -> str:
     import pwd  # noqa: PLC0415  seldom needed
 
     try:

@@ -19,7 +19,7 @@ def stamp(moment: float) -> str:
 
 def is_stamp(text: str) -> bool:
     """Whether the text is a valid time and nothing else."""
-    return _STAMP.fullmatch(text) is not None and _next(text) is not None
+    return _STAMP.fullmatch(text) is not None and _next_second(text) is not None
 
 
 def in_order(name: str, others: Iterable[str]) -> str:
@@ -28,11 +28,11 @@ def in_order(name: str, others: Iterable[str]) -> str:
     Others that do not start with a time are ignored.
     """
     match = _STAMP.match(name)
-    behind = max(filter(None, map(_next, others)), default="")
+    behind = max(filter(None, map(_next_second, others)), default="")
     return name if match is None or behind <= match[0] else f"{behind}{name[match.end() :]}"
 
 
-def _next(name: str) -> str | None:
+def _next_second(name: str) -> str | None:
     """The time that a name starts with, plus one second."""
     match = _STAMP.match(name)
     try:

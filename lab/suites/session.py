@@ -347,7 +347,7 @@ class LabSession:
             watch.require()
         begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
         results = self._unless_interrupted(
-            results, lambda results: _placed(results, view, begin, self.lab.name)
+            results, lambda results: _add_places(results, view, begin, self.lab.name)
         )
         results = with_marginal(results, view.intent)
         self.found = {result.cell.id: result for result in results}
@@ -494,7 +494,7 @@ def _compare(
     return answers
 
 
-def _placed(
+def _add_places(
     results: tuple[CellResult, ...], view: LabView, seconds: float, lab: str
 ) -> tuple[CellResult, ...]:
     """The results; for failures without a cause, with the place where packets are lost.

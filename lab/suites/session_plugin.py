@@ -134,7 +134,7 @@ class LabUnderTest:
         """Register the markers, add cells that failed before, and apply ``--lab-quiet``."""
         if again := failed_before(config):
             choice = self.session.choice
-            families = (*choice.families, *_requested(" ".join(again)))
+            families = (*choice.families, *_find_requested(" ".join(again)))
             named = (*choice.named, *again)
             self.session.choose(replace(choice, named=named, families=families))
         for name, meaning in MARKERS.items():
@@ -384,13 +384,13 @@ def choice_of(config: pytest.Config) -> Choice:
         strategy=_strategy(config.getoption("--lab-sample")),
         seed=config.getoption("--lab-seed"),
         named=tuple(_ID.findall(config.getoption("keyword") or "")),
-        families=_requested(
+        families=_find_requested(
             " ".join((config.option.markexpr, config.option.keyword, *config.args))
         ),
     )
 
 
-def _requested(text: str) -> tuple[Family, ...]:
+def _find_requested(text: str) -> tuple[Family, ...]:
     """The families that are asked on request and stand in the text as a word."""
     return tuple(
         name for name in families_on_request() if re.search(rf"(?<![\w-]){name}(?![\w-])", text)

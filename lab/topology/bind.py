@@ -31,7 +31,7 @@ from lab.topology.proxying import probed_services
 from lab.topology.routing import bare
 
 
-def foreseen(intent: Intent) -> Intent:
+def foresee(intent: Intent) -> Intent:
     """The Intent for a cluster before its pods exist, with the kubelet's resolver files.
 
     It is enough to name every cell, but not to probe any.
@@ -76,7 +76,7 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
     known = _Known.of(intent, observed)
     return replace(
         intent,
-        machines=tuple(known.machine(machine) for machine in foreseen(intent).machines),
+        machines=tuple(known.machine(machine) for machine in foresee(intent).machines),
         headless=tuple(
             replace(service, backends=known.backends(service.backends))
             for service in intent.headless
@@ -87,7 +87,7 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
 def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
     """The inverse of :func:`bound_as`: the observation that leads to ``bound``."""
     planned = {
-        pod for machine in foreseen(intent).machines for pod in machine.pods if pod.role == "dns"
+        pod for machine in foresee(intent).machines for pod in machine.pods if pod.role == "dns"
     }
     renewed = [
         (machine.name, pod)

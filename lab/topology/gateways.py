@@ -34,7 +34,7 @@ def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
     )
 
 
-def settled(intent: Intent, holders: Mapping[str, Collection[str]]) -> Intent:
+def settle_gateways(intent: Intent, holders: Mapping[str, Collection[str]]) -> Intent:
     """The Intent with each gateway on the one machine that was seen holding it.
 
     A gateway that no machine or several machines hold is unchanged.

@@ -30,8 +30,8 @@ from lab.topology.routing import (
     bare,
     card_of,
     covers,
+    find_route,
     holder,
-    leaving,
     network_of,
     own_addresses,
     pod_with,
@@ -121,7 +121,7 @@ class KernelWalk:
         if pod:
             source = bare(pod.address)
         else:
-            way = leaving(machine, flow.target)
+            way = find_route(machine, flow.target)
             source = source_by(machine, way, flow.target) if way else ""
         return Packet(flow.protocol, source, flow.target, flow.port)
 
@@ -171,7 +171,7 @@ class KernelWalk:
             self._hop("forwarding", machine, FORWARDING, packet)
         hook = "forward" if arrived_by is not None else "output"
         self._hop("firewall", machine, FirewallSubject(hook), packet)
-        way = leaving(machine, packet.target)
+        way = find_route(machine, packet.target)
         if way is None:
             raise Ends(f"{machine.name} has no route to {packet.target}")
         self._hop("route", machine, RouteSubject(way.destination), packet)
@@ -196,7 +196,7 @@ class KernelWalk:
             self._hop("service", machine, subject, packet)
             if not own and packet.target not in own_addresses(machine):
                 self._hop("forwarding", machine, FORWARDING, packet)  # and is refused afterwards
-            raise Ends(unserved(machine, packet, chosen))
+            raise Ends(explain_unserved(machine, packet, chosen))
         backend = self._pick(chosen.backends)
         marked = chosen.masqueraded or packet.source == backend.address
         packet = replace(packet, target=backend.address, port=chosen.port.target_port)
@@ -288,7 +288,7 @@ class KernelWalk:
         subject = EntrySubject(entry.mac, tunnel.name)
         self._hop("entry", machine, subject, outer, carried=packet)
         self._hop("firewall", machine, FirewallSubject("output"), outer, carried=packet)
-        way = leaving(machine, entry.remote)
+        way = find_route(machine, entry.remote)
         if way is None:
             raise Ends(f"{machine.name} has no route to {entry.remote}")
         self._hop("route", machine, RouteSubject(way.destination), outer, carried=packet)
@@ -310,7 +310,7 @@ class KernelWalk:
     def _passed_on(self, machine: MachineIntent, outer: Packet, carried: Packet) -> MachineIntent:
         """A tunnel's packet that another machine, such as the router, forwards."""
         self.passed += 1
-        way = leaving(machine, outer.target)
+        way = find_route(machine, outer.target)
         if way is None or self.passed > _MOST_MACHINES:
             raise Ends(f"{machine.name} has no route to {outer.target}")
         self._hop("forwarding", machine, FORWARDING, outer, carried=carried)
@@ -427,7 +427,7 @@ REFUSES = "refuses it"
 """At the end of a path that is rejected instead of dropped."""
 
 
-def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:
+def explain_unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:
     """Why a Service's packet goes no further, and whether it is rejected or dropped."""
     name, does = chosen.service.name, REFUSES if chosen.refused else "loses it"
     if chosen.port is None:

@@ -26,7 +26,7 @@ _LONGEST_AFFINITY_SECONDS = 65_535
 """Limit in seconds (ovn-nb(5), affinity_timeout)."""
 
 
-def wiring(network: LogicalNetwork) -> Iterator[Clause]:
+def wire_switches(network: LogicalNetwork) -> Iterator[Clause]:
     """The router, and every switch on it with its ports."""
     yield ("lr-add", network.router)
     for switch in network.switches:
@@ -49,7 +49,9 @@ def _switch_wiring(router: str, switch: LogicalSwitch) -> Iterator[Clause]:
         yield ("lsp-set-addresses", port.name, f"{port.mac} {port.address}")
 
 
-def balancing(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Iterator[Clause]:
+def balance_services(
+    network: LogicalNetwork, services: tuple[ProxiedService, ...]
+) -> Iterator[Clause]:
     """A load balancer per Service and protocol, in one group that every switch has.
 
     A Service with a local policy has a separate load balancer on every switch.
@@ -176,7 +178,7 @@ def _address(machine: MachineIntent) -> str:
 
 
 def _make_northbound(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Daemon:
-    wanted = (*wiring(network), *balancing(network, services))
+    wanted = (*wire_switches(network), *balance_services(network, services))
     return _make_database(
         "ovn-northbound",
         "ovnnb_db",
@@ -208,7 +210,7 @@ def _make_database(
     return Daemon(
         name=name,
         package="ovn-central",
-        command=_server(file, *remotes),
+        command=_make_server_command(file, *remotes),
         ready=Ready(r"ovsdb-server \(Open vSwitch\)"),
         files=(wanted,),
         before=(("mkdir", "-p", _OVN_RUN), ("ovsdb-tool", "create", f"{file}.db", schema)),
@@ -220,7 +222,7 @@ def _make_database(
     )
 
 
-def _server(file: str, *remotes: str) -> tuple[str, ...]:
+def _make_server_command(file: str, *remotes: str) -> tuple[str, ...]:
     return (
         "ovsdb-server",
         f"{file}.db",
@@ -259,7 +261,7 @@ def _switch_database(machine: MachineIntent, network: LogicalNetwork, remote: st
     return Daemon(
         name="ovsdb-server",
         package="openvswitch-switch",
-        command=_server(file),
+        command=_make_server_command(file),
         ready=Ready(r"ovsdb-server \(Open vSwitch\)"),
         files=(wanted,),
         before=(

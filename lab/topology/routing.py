@@ -21,20 +21,20 @@ def own_addresses(machine: MachineIntent) -> frozenset[str]:
     return frozenset(bare(text) for _, texts in machine.addressed() for text in texts)
 
 
-def leaving(machine: MachineIntent, address: str) -> Route | None:
+def find_route(machine: MachineIntent, address: str) -> Route | None:
     """The route for packets to an address, or None.
 
     Connected networks count as routes without ``via``.
     """
     fitting = [
         route
-        for route in (*machine.routes, *connected(machine))
+        for route in (*machine.routes, *list_connected(machine))
         if covers(route.destination, address)
     ]
     return max(fitting, key=lambda route: _network(route.destination).prefixlen, default=None)
 
 
-def connected(machine: MachineIntent) -> Iterator[Route]:
+def list_connected(machine: MachineIntent) -> Iterator[Route]:
     """The routes that its devices' addresses create."""
     for device, texts in machine.addressed():
         for text in texts:

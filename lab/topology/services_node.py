@@ -71,12 +71,12 @@ def _make_haproxy(front: ServicesNode, servers: list[tuple[str, str]]) -> Daemon
         name=BALANCER,
         package="haproxy",
         command=("haproxy", "-db", "-f", "/run/haproxy/haproxy.cfg"),
-        files=(File("haproxy.cfg", balancing(front, servers)),),
+        files=(File("haproxy.cfg", balance_servers(front, servers)),),
         ready=Ready(rf":{front.api_port}\b", ("ss", "-H", "-l", "-t", "-n")),
     )
 
 
-def balancing(front: ServicesNode, servers: list[tuple[str, str]]) -> str:
+def balance_servers(front: ServicesNode, servers: list[tuple[str, str]]) -> str:
     """Forward TCP to the API servers that report that they are ready.
 
     Servers are picked at random, so that a client that asks often enough meets each of them: with

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lab.topology import proxying
 from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Route, Translation
-from lab.topology.kernel_walk import Ends, KernelWalk, unserved
+from lab.topology.kernel_walk import Ends, KernelWalk, explain_unserved
 from lab.topology.logical import GENEVE_PORT, LogicalNetwork, LogicalPort, LogicalSwitch
 from lab.topology.path import Flow, HopKind, Packet, Path
 from lab.topology.proxying import ProxyChoice
@@ -88,7 +88,7 @@ class LogicalWalk(KernelWalk):
         backends = proxying.inside(service, switch.name)
         chosen = ProxyChoice(service, port, backends, refused=not service.backends)
         if port is None or not backends:
-            raise Ends(unserved(machine, packet, chosen))
+            raise Ends(explain_unserved(machine, packet, chosen))
         backend = self._pick(backends)
         hairpin = packet.source == backend.address
         return replace(
@@ -206,7 +206,7 @@ class LogicalWalk(KernelWalk):
         local = proxying.local(service, machine.name)
         if not local:
             self._hop("service", machine, subject, packet)
-            raise Ends(unserved(machine, packet, replace(chosen, backends=())))
+            raise Ends(explain_unserved(machine, packet, replace(chosen, backends=())))
         backend = self._pick(local)
         packet = replace(packet, target=backend.address, port=chosen.port.target_port)
         self._hop("service", machine, subject, packet)

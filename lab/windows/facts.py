@@ -254,9 +254,9 @@ def facts(answer: Object) -> NodeFacts:
     """Parse the step's answer. Pure; parts that cannot be read are listed in ``absent``."""
     read = _Reading(answer)
     networks, endpoints = read.all("networks"), read.all("endpoints")
-    behind = _behind(read.all("adapters"))
+    behind = _find_behind(read.all("adapters"))
     links = tuple(_links(read, behind))
-    mtus = {_inner(link.name, behind): link.mtu for link in links}
+    mtus = {_find_inner(link.name, behind): link.mtu for link in links}
     own = [text.partition("/")[0] for link in links for text in link.addresses]
     return NodeFacts(
         os="windows",
@@ -274,7 +274,7 @@ def facts(answer: Object) -> NodeFacts:
         translations=translations(read.all("policies"), endpoints, own),
         barriers=tuple(_barriers(read.all("rules"))),
         let_in=tuple(_let_in(read.all("rules"))) if read.knows("rules") else None,
-        listening=tuple(sorted(set(_listening(read.all("listening"))))),
+        listening=tuple(sorted(set(_list_listening(read.all("listening"))))),
         pods=pods(endpoints) if read.knows("endpoints") else None,
         units=tuple(_units(read)),
         counters=tuple(_counters(read.all("statistics"), behind)),
@@ -311,7 +311,7 @@ class _Reading:
             return []
 
 
-def _behind(adapters: Iterable[Object]) -> dict[str, str]:
+def _find_behind(adapters: Iterable[Object]) -> dict[str, str]:
     """Each physical adapter in a virtual switch, by the virtual adapter that has replaced it.
 
     The virtual one has the same MAC; its name need not be ``vEthernet (NAME)``, which a container's
@@ -349,7 +349,7 @@ def _links(read: _Reading, behind: Mapping[str, str]) -> Iterator[LinkFacts]:
         )
 
 
-def _inner(name: str, behind: Mapping[str, str]) -> str:
+def _find_inner(name: str, behind: Mapping[str, str]) -> str:
     if name in behind or not name.startswith(_VIRTUAL):
         return behind.get(name, name)
     return name.removeprefix(_VIRTUAL).removesuffix(")")
@@ -370,7 +370,7 @@ def _routes(
         via = str(entry.get("via") or _ANYWHERE)
         best_route = Route(
             "default" if destination == _DEFAULT else destination,
-            _inner(device, behind),
+            _find_inner(device, behind),
             None if via == _ANYWHERE else via,
         )
         metric = int(entry.get("metric") or 0) + metrics.get(device, 0)
@@ -387,7 +387,7 @@ def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterato
         unknown = owner in {"", "00:00:00:00:00:00"}
         yield make_neighbour(
             target,
-            _inner(str(known["name"]), behind),
+            _find_inner(str(known["name"]), behind),
             "" if unknown else owner,
             str(known.get("state", "")).upper(),
         )
@@ -433,7 +433,7 @@ def _ports(rule: Object, action: str) -> Iterator[tuple[str, int, int]]:
             yield str(rule.get("protocol", "")).lower(), numbers[0], numbers[-1]
 
 
-def _listening(entries: Iterable[Object]) -> Iterator[tuple[str, int]]:
+def _list_listening(entries: Iterable[Object]) -> Iterator[tuple[str, int]]:
     for entry in entries:
         if not str(entry.get("address", "")).startswith(("127.", "::1")):
             yield str(entry["protocol"]), int(entry["port"])
@@ -453,7 +453,7 @@ def _units(read: _Reading) -> Iterator[Unit]:
 
 def _counters(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[Counter]:
     for entry in entries:
-        name = _inner(str(entry["name"]), behind)
+        name = _find_inner(str(entry["name"]), behind)
         for key, value in entry.items():
             if key != "name" and value:
                 yield Counter(f"{name} {key.replace('_', ' ')}", int(value))

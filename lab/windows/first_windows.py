@@ -76,17 +76,17 @@ def run(name: str, image: GoldenImage | None, logs: Path, lab: OpenLab | None) -
         if check.where == "console":
             log = logs / f"{name}.log"
             text = log.read_text(encoding="ascii", errors="replace") if log.exists() else ""
-            yield _judged(check, name, text, why=f"there is no '{log}'")
+            yield _judge(check, name, text, why=f"there is no '{log}'")
         elif check.where == "disk":
-            kept = _kept(image) if image else ""
-            yield _judged(check, name, kept, why="the image is not built")
+            kept = _check_answer_files(image) if image else ""
+            yield _judge(check, name, kept, why="the image is not built")
         elif lab is None or not nodes:
             yield Answer(check, "", "no lab with a Windows node was named", "not run")
         else:
-            yield from (_asked(check, lab, node) for node in nodes)
+            yield from (_ask(check, lab, node) for node in nodes)
 
 
-def _kept(image: GoldenImage) -> str:
+def _check_answer_files(image: GoldenImage) -> str:
     try:
         with TemporaryDirectory(dir=image.disk.parent.parent) as scratch:
             offline.refuse_answer_files(image.disk, Path(scratch), f"checking image '{image.name}'")
@@ -95,16 +95,16 @@ def _kept(image: GoldenImage) -> str:
     return "none"
 
 
-def _asked(check: WindowsCheck, lab: OpenLab, node: str) -> Answer:
+def _ask(check: WindowsCheck, lab: OpenLab, node: str) -> Answer:
     try:
         machine = lab.provider.machine(lab.handle, lab.intent, node)
         done = machine.run(encoded_command(check.command), Deadline(_SECONDS))
     except LabError as error:
         return Answer(check, node, str(error), "not run")
-    return _judged(check, node, done.stdout, why="no output", errors=done.stderr)
+    return _judge(check, node, done.stdout, why="no output", errors=done.stderr)
 
 
-def _judged(check: WindowsCheck, of: str, output: str, why: str, errors: str = "") -> Answer:
+def _judge(check: WindowsCheck, of: str, output: str, why: str, errors: str = "") -> Answer:
     """``errors``: standard error, which may quote the command and is no answer."""
     right = re.search(check.pattern, output) is not None
     output += f"\n{errors}" if errors.strip() else ""

@@ -40,7 +40,7 @@ from lab.shells.shell import (
     Shell,
     WindowsReach,
     command_words,
-    shortened,
+    shorten,
 )
 from lab.windows.winrm import PasswordError, WinrmCommand, WinrmPool
 
@@ -85,20 +85,21 @@ def command_line(command: Sequence[str]) -> WindowsCommand:
     path = KNOWN.get(program.lower()) or (program if "\\" in program else None)
     if path is None:
         line = "".join(
-            f"^{character}" if character in _META else character for character in _joined(command)
+            f"^{character}" if character in _META else character
+            for character in _join_words(command)
         )
-        return _fitting(WindowsCommand(CMD, f"/d /s /c {line}"), CMD_LONGEST)
+        return _fit_command(WindowsCommand(CMD, f"/d /s /c {line}"), CMD_LONGEST)
     if path == CMD:
-        return _fitting(WindowsCommand(path, _for_cmd(arguments)), CMD_LONGEST)
-    return _fitting(WindowsCommand(_joined([path]), _joined(arguments)), LONGEST)
+        return _fit_command(WindowsCommand(path, _for_cmd(arguments)), CMD_LONGEST)
+    return _fit_command(WindowsCommand(_join_words([path]), _join_words(arguments)), LONGEST)
 
 
 def _for_cmd(arguments: Sequence[str]) -> str:
     at = next((i for i, word in enumerate(arguments) if word.lower() == _RAW), len(arguments))
-    return " ".join((*(_joined([word]) for word in arguments[: at + 1]), *arguments[at + 1 :]))
+    return " ".join((*(_join_words([word]) for word in arguments[: at + 1]), *arguments[at + 1 :]))
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return subprocess.list2cmdline(words)
 
 
@@ -111,7 +112,7 @@ def _check(command: Sequence[str]) -> None:
         raise UsageError(action, words, "send it as input, or in a file")
 
 
-def _fitting(made: WindowsCommand, longest: int) -> WindowsCommand:
+def _fit_command(made: WindowsCommand, longest: int) -> WindowsCommand:
     if len(made.line) > longest:
         raise UsageError(
             f"running '{made.line[:60]}...' on Windows",
@@ -226,7 +227,7 @@ def _record(element: ET.Element) -> str:
     stream = element.get("S", "").lower()
     if stream in _SILENT:
         return ""
-    text = _unescaped(_words(element)).replace("\r\n", "\n")
+    text = _unescape(_words(element)).replace("\r\n", "\n")
     if not text:
         return ""
     prefix = _PREFIX.get(stream, "")
@@ -244,7 +245,7 @@ def _words(element: ET.Element) -> str:
     return ""
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Decode escapes such as ``_x000D_``: UTF-16 code units, possibly surrogate pairs."""
     return _ESCAPES.sub(
         lambda match: (
@@ -324,7 +325,7 @@ class WindowsShell(Shell):
         Raises as :meth:`run`.
         """
         first = next((line.strip() for line in script.splitlines() if line.strip()), "")
-        action = f"running the script '{shortened(first)}' on '{self._name}'"
+        action = f"running the script '{shorten(first)}' on '{self._name}'"
         script = wrap_script(script)
         out = bytearray()
         if fits_command_line(script):

@@ -6,7 +6,7 @@ from fake_kubelets import CALL
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.machines.cluster.api import Api, namespaced
+from lab.machines.cluster.api import Api, make_namespaced_path
 from lab.topology.observed import NAMESPACE
 
 IMAGES = {
@@ -23,7 +23,7 @@ _LONGEST = 64.0
 def clear(api: Api) -> None:
     """Delete all pods and Services at once; the namespace stays."""
     for kind in ("pods", "services"):
-        api.remove(namespaced(kind, NAMESPACE), Deadline(CALL))
+        api.remove(make_namespaced_path(kind, NAMESPACE), Deadline(CALL))
 
 
 def said_at_deadline(act: Callable[[Deadline], object], *words: str) -> str:

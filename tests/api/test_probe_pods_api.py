@@ -14,7 +14,7 @@ from control_plane import ControlPlane
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.machines.cluster.api import MERGE, Api, namespaced
+from lab.machines.cluster.api import MERGE, Api, make_namespaced_path
 from lab.machines.cluster.probe_pods import ProbePods
 from lab.matrix.cells import cells
 from lab.topology.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE, ready_endpoints
@@ -52,7 +52,7 @@ def test_a_service_that_was_changed_stays_so_in_a_test_and_is_made_anew_by_up(ne
     pods.deploy(Deadline(SECONDS))
     other = {"spec": {"selector": {"app": "web"}}}
     api.ask("PATCH", path, Deadline(SECONDS), other, content=MERGE)
-    slices = namespaced("endpointslices", NAMESPACE)
+    slices = make_namespaced_path("endpointslices", NAMESPACE)
     Deadline(SECONDS).wait(
         "waiting until the Service has no backend",
         lambda: ready_endpoints(api.listing(slices, Deadline(SECONDS)).objects.values()),
@@ -70,7 +70,7 @@ def test_a_service_that_was_changed_stays_so_in_a_test_and_is_made_anew_by_up(ne
 
 def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(new_pods, api):
     """Its node has let go of it before the API server has."""
-    path = namespaced("pods", DNS_NAMESPACE)
+    path = make_namespaced_path("pods", DNS_NAMESPACE)
     labels = dict([DNS_SELECTOR.split("=")])
     for name in ("coredns-stays", "coredns-leaves"):
         metadata = {"name": name, "labels": labels, "finalizers": ["hybridlab.io/test"]}

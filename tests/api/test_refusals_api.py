@@ -7,7 +7,7 @@ from api_names import IMAGES, SAME, SECONDS, said_at_deadline
 
 from lab._deadline import Deadline
 from lab.machines.agents.exec_probes import ExecProber
-from lab.machines.cluster.api import Api, LostError, namespaced
+from lab.machines.cluster.api import Api, LostError, make_namespaced_path
 from lab.machines.cluster.probe_manifests import ObjectOwner
 from lab.machines.cluster.probe_pods import Workloads, node_versions
 from lab.providers.provider import Probe, ProbeSettings
@@ -17,7 +17,7 @@ from lab.topology.observed import NAMESPACE
 pytestmark = pytest.mark.slow
 
 OWNER = ObjectOwner("overlay", SAME)
-PODS = namespaced("pods", NAMESPACE)
+PODS = make_namespaced_path("pods", NAMESPACE)
 PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
 
 
@@ -44,7 +44,7 @@ def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(ap
     assert {result.verdict for result in results} == {"probe-error"}
     left = api.listing(PODS, Deadline(SECONDS)).objects
     assert not [name for name in left if name.startswith("workload-")]
-    secrets = api.listing(namespaced("secrets", NAMESPACE), Deadline(SECONDS)).objects
+    secrets = api.listing(make_namespaced_path("secrets", NAMESPACE), Deadline(SECONDS)).objects
     assert "workload" not in secrets
 
 

@@ -19,7 +19,7 @@ from lab.explain.checks.services import ServicesCheck
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.addons.bridges import ADDON as BRIDGES
 from lab.machines.bundle.manifest import Manifest
-from lab.machines.cluster.api import Api, namespaced
+from lab.machines.cluster.api import Api, make_namespaced_path
 from lab.machines.cluster.cluster import plan_cluster
 from lab.machines.cluster.kubeadm import kube_proxy_config
 from lab.machines.cluster.probe_manifests import ObjectOwner, backends
@@ -55,7 +55,7 @@ def bound(special, plane, all_kubelets):
 def ends(api: Api, name: str) -> dict[str, set[tuple[int | None, str | None]]]:
     """Pods of a Service's EndpointSlices, each with the ports that it is there for."""
     query = {"labelSelector": f"kubernetes.io/service-name={name}"}
-    path = namespaced("endpointslices", NAMESPACE)
+    path = make_namespaced_path("endpointslices", NAMESPACE)
     found: dict[str, set[tuple[int | None, str | None]]] = {}
     for one in api.listing(path, Deadline(CALL), query).objects.values():
         ports = one.get("ports") or [{}]

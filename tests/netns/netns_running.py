@@ -10,7 +10,7 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab.explain.faults.registry import FaultCommand
-from lab.lifecycle.faults import batches, script
+from lab.lifecycle.faults import batch_commands, script
 from lab.plan.planner import make_plan
 from lab.providers.netns import namespaces, protocol
 from lab.providers.netns.holders import HolderEntry, enter_holder
@@ -71,7 +71,7 @@ class Running:
 
     def run(self, commands: tuple[FaultCommand, ...]) -> None:
         """Run the commands of a fault."""
-        for place, lines in batches(commands):
+        for place, lines in batch_commands(commands):
             self.shell(place, script(lines))
 
 

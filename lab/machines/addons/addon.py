@@ -85,7 +85,7 @@ BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
 _POD_NETWORK_UNIT = "hybridlab-pods.service"
 
 
-def masqueraded(machine: MachineIntent) -> Operations:
+def load_masquerade(machine: MachineIntent) -> Operations:
     """Load the masquerading table at every start of the machine."""
     assert machine.translation is not None, "a node that runs pods"
     rules = WriteFile(POD_RULES, masquerade(machine.translation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from lab.machines.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, masqueraded
+from lab.machines.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, load_masquerade
 from lab.machines.cluster.cluster import Cluster
 from lab.machines.cluster.linux.operations import Operations, Remove, WriteFile
 from lab.topology.footprint import Footprint
@@ -63,7 +63,7 @@ class Bridges(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The bridge's CNI configuration and the node's own masquerading table."""
         config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
-        return (Remove((FLANNEL_CONFIG,)), config, *masqueraded(machine))
+        return (Remove((FLANNEL_CONFIG,)), config, *load_masquerade(machine))
 
 
 ADDON = Bridges()

@@ -13,7 +13,7 @@ import json
 from ipaddress import ip_network
 from typing import Any
 
-from lab.machines.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves, masqueraded
+from lab.machines.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves, load_masquerade
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import API_PORT, Cluster
 from lab.machines.cluster.documents import render
@@ -114,7 +114,7 @@ class Flannel(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The node's CNI configuration and its own masquerading table."""
         config = WriteFile(FLANNEL_CONFIG, cni_config(intent))
-        return (Remove((BRIDGE_CONFIG,)), config, *masqueraded(machine))
+        return (Remove((BRIDGE_CONFIG,)), config, *load_masquerade(machine))
 
     def unfit(self, intent: Intent) -> str:
         """Why flannel cannot provide an Intent's network, as a clause; empty if it can.

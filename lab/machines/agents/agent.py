@@ -44,7 +44,7 @@ def _gather(_: Order, deadline: Deadline) -> None:
         with suppress(FileNotFoundError):
             _piece(path.name, path.read_text(encoding="utf-8", errors="replace"))
     for file, command in LOOKS:
-        _piece(f"machine/{file}", transcript(command, _done(command, deadline)))
+        _piece(f"machine/{file}", transcript(command, _run_command(command, deadline)))
     try:
         _gather_inside(network.enter_holder(), deadline)
     except LabError as error:
@@ -85,7 +85,7 @@ def _gather_pod(pod: NetnsMachine, deadline: Deadline) -> None:
     pod.run_each([command for _, command in LOOKS], deadline, report_result)
 
 
-def _done(command: Sequence[str], deadline: Deadline) -> Completed:
+def _run_command(command: Sequence[str], deadline: Deadline) -> Completed:
     own = Deadline(min(_SECONDS, deadline.left()))
     try:
         return pod_namespaces.run_here(f"running '{command[0]}'", command, own)

@@ -14,7 +14,7 @@ LOWEST = (3, 11)
 OTHERS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
 
-def _newer() -> None:
+def _run_newer_python() -> None:
     """Re-execute in a newer Python, or report that the machine has none."""
     for name in OTHERS:
         try:
@@ -32,7 +32,7 @@ def _newer() -> None:
     sys.exit(1)
 
 
-def _unpacked(archive: str) -> str:
+def _unpack_archive(archive: str) -> str:
     """Unpack the archive atomically into the directory beside it; returns the directory."""
     place = os.path.splitext(archive)[0]  # noqa: PTH122  pathlib is slow to import here
     if not os.path.isdir(place):  # noqa: PTH112  as above
@@ -49,8 +49,8 @@ def _unpacked(archive: str) -> str:
 def main() -> None:
     """Run the agent."""
     if sys.version_info < LOWEST:
-        _newer()
-    sys.path.insert(0, _unpacked(os.path.abspath(sys.argv[0])))  # noqa: PTH100  as above
+        _run_newer_python()
+    sys.path.insert(0, _unpack_archive(os.path.abspath(sys.argv[0])))  # noqa: PTH100  as above
     from lab.machines.agents import agent  # noqa: PLC0415  importable only now
 
     sys.exit(agent.main(sys.argv[1:]))

@@ -142,7 +142,7 @@ def prepare_command() -> tuple[list[str], str]:
     """Command and standard input that store the body of large TCP probes in the pod."""
     form = urlencode({"msg": "msg=" + _TEXT[:LARGE_TCP_BYTES]})
     url = f"http://127.0.0.1:{PROBE_PORT}/echo"
-    lines = [f"url = {_quoted(url)}", f"data = {_quoted(form)}", f"output = {_quoted(BODY)}"]
+    lines = [f"url = {_quote(url)}", f"data = {_quote(form)}", f"output = {_quote(BODY)}"]
     command = ["curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--create-dirs"]
     return [*command, "--config", "-"], "\n".join(lines) + "\n"
 
@@ -157,15 +157,15 @@ def ask_command(transfers: Sequence[Transfer], settings: ProbeSettings) -> tuple
 
 def _section(transfer: Transfer) -> str:
     lines = [
-        f"url = {_quoted(transfer.url)}",
-        f"output = {_quoted(transfer.file)}",
+        f"url = {_quote(transfer.url)}",
+        f"output = {_quote(transfer.file)}",
         f'write-out = "{transfer.name} %{{json}}\\n"',
         'noproxy = "*"',
         "create-dirs",
         f"max-time = {transfer.seconds:g}",
     ]
     if transfer.part == "body":
-        lines.append(f"data-binary = {_quoted('@' + BODY)}")
+        lines.append(f"data-binary = {_quote('@' + BODY)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -179,7 +179,7 @@ def collect_command(transfers: Sequence[Transfer]) -> tuple[list[str], str]:
     sections = [
         "".join(
             (
-                f"url = {_quoted('file://' + transfer.file)}\n",
+                f"url = {_quote('file://' + transfer.file)}\n",
                 f'write-out = "\\n{END_MARK}{transfer.name}\\n"\n',
             )
         )
@@ -192,7 +192,7 @@ END_MARK = "--hybridlab-end--"
 """Follows each body, with the transfer's name; no answer contains it."""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quoted for curl's configuration file: backslash and quote escaped."""
     return json.dumps(text)
 
@@ -242,13 +242,13 @@ def read_transfers(output: str) -> dict[str, Ended]:
         name, space, text = line.partition(" ")
         if space and text.startswith("{"):
             try:
-                transfers[name] = _ended(json.loads(text))
+                transfers[name] = _parse_end(json.loads(text))
             except (ValueError, TypeError, AttributeError):
                 continue
     return transfers
 
 
-def _ended(report: Mapping[str, Any]) -> Ended:
+def _parse_end(report: Mapping[str, Any]) -> Ended:
     return Ended(
         exit_code=int(report.get("exitcode", -1)),
         status=int(report.get("http_code", 0)),

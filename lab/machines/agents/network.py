@@ -264,7 +264,7 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         _clear(channel, planned, deadline)
         phase("cards")
         rename_cards(channel, cards)
-        operations = _compiled(channel, machine)
+        operations = _compile_machine(channel, machine)
         _ensure_bridge_filter(machine)
         demote_foreign_defaults(channel, machine)
         if not os.path.lexists(RESOLVER_FILE):  # pods mount their own over it
@@ -297,7 +297,7 @@ def _network_lock(deadline: Deadline) -> Iterator[None]:
     try:
         deadline.wait(
             "waiting for an earlier command to finish",
-            lambda: _locked(lock),
+            lambda: _take_lock(lock),
             every=0.1,
             hint="find it: ps ax | grep hybridlab",
         )
@@ -306,7 +306,7 @@ def _network_lock(deadline: Deadline) -> Iterator[None]:
         os.close(lock)
 
 
-def _locked(lock: int) -> bool:
+def _take_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -338,7 +338,7 @@ def _clear(channel: Socket, planned: Record, deadline: Deadline) -> None:
     namespaces.load_ruleset("".join(replacing_table(name) for name in planned.tables), _HERE)
 
 
-def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
+def _compile_machine(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
     links = list_links(channel)
     indexes = {link.name: link.index for link in links}
     return compile_machine(

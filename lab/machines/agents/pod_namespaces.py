@@ -71,7 +71,7 @@ def pod_processes() -> Iterator[PodProcess]:
             if (process / "comm").read_text() == _HOLDER:
                 carried: tuple[str, str] | None = (_host_name(process), "")
             else:
-                carried = _carried((process / "environ").read_bytes())
+                carried = _find_marks((process / "environ").read_bytes())
             if carried is None or os.path.samestat((process / "ns/net").stat(), own):
                 continue
             since = start_time(int(entry))
@@ -81,7 +81,7 @@ def pod_processes() -> Iterator[PodProcess]:
         yield PodProcess(pod, token, pid)
 
 
-def _carried(environment: bytes) -> tuple[str, str] | None:
+def _find_marks(environment: bytes) -> tuple[str, str] | None:
     if TOKEN_VARIABLE.encode() not in environment:
         return None
     pairs = (word.partition(b"=") for word in environment.split(b"\0"))

@@ -125,15 +125,15 @@ def _check_version(own: str, requested: str | None, action: str) -> None:
 def _programs(folder: Path) -> dict[str, Path]:
     """Path of every program by name; other files are included, for error messages."""
     programs: dict[str, Path] = {}
-    for path in _visible(folder):
+    for path in _list_visible(folder):
         if path.name == _PLUGINS and path.is_dir():
-            programs |= {f"{_PLUGINS}/{plugin.name}": plugin for plugin in _visible(path)}
+            programs |= {f"{_PLUGINS}/{plugin.name}": plugin for plugin in _list_visible(path)}
         else:
             programs[path.name] = path
     return programs
 
 
-def _visible(folder: Path) -> list[Path]:
+def _list_visible(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -141,13 +141,13 @@ def _visible(folder: Path) -> list[Path]:
 
 def _strangers(source: Path) -> Iterator[str]:
     known = {*_FOLDERS.values(), IMAGES}
-    for path in _visible(source):
+    for path in _list_visible(source):
         if path.is_dir() and path.name not in known:
             its = ", ".join(sorted(known))
             yield f"unknown directory '{path.name}': it may have {its}"
         if path.name in known and not path.is_dir():
             yield f"'{path.name}' is not a directory"
-    for path in _visible(source / IMAGES):
+    for path in _list_visible(source / IMAGES):
         if path.suffix != ".tar" or not path.is_file():
             yield f"'{IMAGES}/{path.name}' is not a .tar file"
 

@@ -26,9 +26,9 @@ from lab.machines.bundle.manifest import (
     ContainerImage,
     Layer,
     Wanted,
-    checked,
     first_problem,
     is_full_name,
+    make_validator,
 )
 from lab.machines.bundle.skopeo import repository
 from lab.machines.bundle.store import Scratch
@@ -60,9 +60,11 @@ _COMPRESSED = {"+gzip": b"\x1f\x8b", "+zstd": b"\x28\xb5"}
 _MIB = 1 << 20
 _AGAIN = "save or fetch it again, as a docker-archive or an OCI archive"
 
-_Word = Annotated[str, checked(re.compile(r"[A-Za-z0-9_.+/-]{0,127}").fullmatch, "word")]
+_Word = Annotated[str, make_validator(re.compile(r"[A-Za-z0-9_.+/-]{0,127}").fullmatch, "word")]
 """Media types and Windows builds: they become part of the bundle's manifest."""
-_Digest = Annotated[str, checked(re.compile(r"sha256:[0-9a-f]{64}").fullmatch, "SHA-256 digest")]
+_Digest = Annotated[
+    str, make_validator(re.compile(r"sha256:[0-9a-f]{64}").fullmatch, "SHA-256 digest")
+]
 
 
 class _Document(BaseModel):
@@ -126,14 +128,14 @@ class _Configuration(_Document):
 _T = TypeVar("_T", bound=BaseModel)
 
 
-def _parsed(kind: type[_T], content: bytes, where: str) -> _T:
+def _parse(kind: type[_T], content: bytes, where: str) -> _T:
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
-        raise _broken(where, first_problem(error)) from error
+        raise _make_error(where, first_problem(error)) from error
 
 
-def _broken(where: str, problem: str) -> PreflightError:
+def _make_error(where: str, problem: str) -> PreflightError:
     return PreflightError(f"reading {where}", problem, _AGAIN)
 
 
@@ -150,10 +152,10 @@ def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[Containe
     url = f"https://{_HUBS_REGISTRY if host == _HUB else host}/v2/{rest}/"
     with repository(web, url, f"pulling {where}", into.directory) as registry:
         top = registry.document(f":{tag}")
-        for manifest in _chosen(top, wanted, where):
+        for manifest in _choose_manifests(top, wanted, where):
             reference = f"@sha256:{manifest.sha256}"
             _keep(registry.document(reference), manifest, into, where)
-            parts = _parsed(_Image, into.read(manifest), where)
+            parts = _parse(_Image, into.read(manifest), where)
             if not into.has(parts.config.blob):
                 _keep(registry.document(reference, "--config"), parts.config.blob, into, where)
             image = _image(wanted.name, manifest, into, url, where)
@@ -168,9 +170,9 @@ def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[Containe
             yield image
 
 
-def _chosen(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
+def _choose_manifests(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
     """The manifests behind a tag for the systems that are wanted."""
-    listed = _parsed(_Index, top, where).manifests
+    listed = _parse(_Index, top, where).manifests
     if listed is None:
         return (_blob(top),)
     chosen = {
@@ -201,13 +203,13 @@ def _blob(content: bytes) -> Blob:
 
 def _keep(content: bytes, blob: Blob, into: Scratch, where: str) -> None:
     if (copy := _blob(content)) != blob:
-        raise _another(where, blob, copy)
+        raise _make_difference_error(where, blob, copy)
     into.keep_bytes(content)
 
 
-def _another(where: str, expected: Blob, actual: Blob) -> PreflightError:
+def _make_difference_error(where: str, expected: Blob, actual: Blob) -> PreflightError:
     wanted = f"expected sha256:{expected.sha256} with {expected.size:,} bytes"
-    return _broken(
+    return _make_error(
         where, f"wrong content: {wanted}, got sha256:{actual.sha256} with {actual.size:,}"
     )
 
@@ -226,12 +228,12 @@ def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
 
 def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) -> ContainerImage:
     """The image of a manifest that is in the bundle already, with its configuration."""
-    parts = _parsed(_Image, into.read(manifest), where)
-    platform = _parsed(Platform, into.read(parts.config.blob), where)
+    parts = _parse(_Image, into.read(manifest), where)
+    platform = _parse(Platform, into.read(parts.config.blob), where)
     if not platform.of_a_lab():
         its = f"'{cut(name)}' is for {cut(platform.os)}/{cut(platform.architecture)}"
         ours = " and ".join(f"{system}/{_ARCHITECTURE}" for system in SYSTEMS)
-        raise _broken(where, f"{its}, but a lab's machines are {ours}")
+        raise _make_error(where, f"{its}, but a lab's machines are {ours}")
     return ContainerImage(
         name,
         "windows" if platform.os == "windows" else "linux",
@@ -263,8 +265,8 @@ def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerIm
                 yield from _docker_images(archive, source, into)
                 return
         except (tarfile.TarError, OverflowError) as error:
-            raise _broken(where, f"the tar file is damaged or cut short ({error})") from error
-    raise _broken(where, f"it has neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': not an image")
+            raise _make_error(where, f"the tar file is damaged or cut short ({error})") from error
+    raise _make_error(where, f"it has neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': not an image")
 
 
 class _ShortReads(BufferedReader):
@@ -287,7 +289,7 @@ class _Archive:
         """Read the headers of an open archive."""
         self.where = where
         if file.read(2) in _COMPRESSED.values():
-            raise _broken(where, "it is compressed: unpack it with gunzip or unzstd")
+            raise _make_error(where, "it is compressed: unpack it with gunzip or unzstd")
         file.seek(0)
         try:
             self._tar = tarfile.TarFile(fileobj=file)
@@ -305,7 +307,7 @@ class _Archive:
         """Read a small member completely."""
         content = self._open(name).read(LARGEST + 1)
         if len(content) > LARGEST:
-            raise _broken(self.where, f"'{cut(name)}' is larger than any document of an image")
+            raise _make_error(self.where, f"'{cut(name)}' is larger than any document of an image")
         return content
 
     def keep(self, descriptor: Descriptor, into: Scratch) -> Blob:
@@ -315,7 +317,7 @@ class _Archive:
             content = self._open(f"blobs/sha256/{blob.sha256}")
             copy = into.keep(content, f"copying {descriptor.digest} of {self.where}", blob.size)
             if copy != blob:
-                raise _another(self.where, blob, copy)
+                raise _make_difference_error(self.where, blob, copy)
         return blob
 
     def keep_layer(self, name: str, unpacked: str, into: Scratch) -> Layer:
@@ -325,7 +327,7 @@ class _Archive:
         blob = into.keep(self._open(name), f"copying '{cut(name)}' of {self.where}")
         if not compression and f"sha256:{blob.sha256}" != unpacked:
             which = f"expected {unpacked}, got sha256:{blob.sha256}"
-            raise _broken(self.where, f"layer '{cut(name)}' has the wrong content: {which}")
+            raise _make_error(self.where, f"layer '{cut(name)}' has the wrong content: {which}")
         return Layer(f"{_LAYER}{compression}", blob)
 
     def _open(self, name: str) -> IO[bytes]:
@@ -335,30 +337,30 @@ class _Archive:
         except (KeyError, RecursionError):
             content = None
         if content is None:
-            raise _broken(self.where, f"it holds no file '{cut(name)}'")
+            raise _make_error(self.where, f"it holds no file '{cut(name)}'")
         return content
 
 
 def _oci_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
     some = False
-    for descriptor in _parsed(_Index, archive.document(_OCI_FILE), archive.where).manifests or ():
+    for descriptor in _parse(_Index, archive.document(_OCI_FILE), archive.where).manifests or ():
         for leaf in _leaves(archive, descriptor):
             some = True
             name = _name(descriptor.annotations or {}, archive.where)
             manifest = archive.keep(_small(leaf, archive.where), into)
-            parts = _parsed(_Image, into.read(manifest), archive.where)
+            parts = _parse(_Image, into.read(manifest), archive.where)
             archive.keep(_small(parts.config, archive.where), into)
             image = _image(name, manifest, into, source, archive.where)
             for layer in parts.layers:
                 archive.keep(layer, into)
             yield image
     if not some:
-        raise _broken(archive.where, f"it holds no image for {_ARCHITECTURE} machines")
+        raise _make_error(archive.where, f"it holds no image for {_ARCHITECTURE} machines")
 
 
 def _small(descriptor: Descriptor, where: str) -> Descriptor:
     if descriptor.size > LARGEST:
-        raise _broken(
+        raise _make_error(
             where, f"{descriptor.digest} has {descriptor.size:,} bytes: too large for a document"
         )
     return descriptor
@@ -380,8 +382,8 @@ def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
             continue
         content = archive.document(member)
         if sha256(content).hexdigest() != descriptor.blob.sha256:
-            raise _broken(archive.where, f"index {descriptor.digest} points to another index")
-        for below in _parsed(_Index, content, archive.where).manifests or ():
+            raise _make_error(archive.where, f"index {descriptor.digest} points to another index")
+        for below in _parse(_Index, content, archive.where).manifests or ():
             if below.digest not in digests:
                 digests.add(below.digest)
                 queue.append(below)
@@ -395,31 +397,31 @@ def _name(notes: Mapping[str, str], where: str) -> str:
             return name
     tag = next((f"'{cut(name)}'" for name in names if name), "nothing")
     why = f"its annotation '{_REFERENCE}' says {tag}; save it as REGISTRY/PATH:TAG"
-    raise _broken(where, f"an image in it has no full name: {why}")
+    raise _make_error(where, f"an image in it has no full name: {why}")
 
 
 def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
     """The images of a docker-archive, given OCI manifests; layers stay as they are."""
-    listed = _parsed(_DockerImages, archive.document(_DOCKER_FILE), archive.where).root
+    listed = _parse(_DockerImages, archive.document(_DOCKER_FILE), archive.where).root
     if not listed:
-        raise _broken(archive.where, f"'{_DOCKER_FILE}' lists no image")
+        raise _make_error(archive.where, f"'{_DOCKER_FILE}' lists no image")
     for entry in listed:
         config = archive.document(normpath(entry.config))
-        unpacked = _parsed(_Configuration, config, archive.where).unpacked
+        unpacked = _parse(_Configuration, config, archive.where).unpacked
         if len(unpacked) != len(entry.layers):
             count = f"{len(entry.layers)} layers, but its image has {len(unpacked)}"
-            raise _broken(archive.where, f"it holds {count}")
+            raise _make_error(archive.where, f"it holds {count}")
         pairs = zip(entry.layers, unpacked, strict=True)
         layers = tuple(archive.keep_layer(normpath(name), diff, into) for name, diff in pairs)
         kept = into.keep_bytes(config)
         manifest = into.keep_bytes(_manifest(kept, layers))
         if not entry.tags:
             why = "an image in it has no name: save it by its name, not by its id"
-            raise _broken(archive.where, why)
+            raise _make_error(archive.where, why)
         for tag in entry.tags:
             name = full_name(tag)
             if name is None:
-                raise _broken(archive.where, f"'{cut(tag)}' is not an image name")
+                raise _make_error(archive.where, f"'{cut(tag)}' is not an image name")
             yield _image(name, manifest, into, source, archive.where)
 
 

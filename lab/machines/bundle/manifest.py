@@ -43,7 +43,7 @@ def is_program_name(name: str) -> bool:
     return re.fullmatch(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name) is not None
 
 
-def checked(holds: Callable[[str], object], noun: str) -> AfterValidator:
+def make_validator(holds: Callable[[str], object], noun: str) -> AfterValidator:
     """A validator that refuses other texts: ``Annotated[str, checked(..., "version")]``."""
 
     def check(value: str) -> str:
@@ -55,13 +55,15 @@ def checked(holds: Callable[[str], object], noun: str) -> AfterValidator:
 
 
 Component = Annotated[
-    str, checked(re.compile(r"[a-z0-9][a-z0-9.-]{0,39}").fullmatch, "component name")
+    str, make_validator(re.compile(r"[a-z0-9][a-z0-9.-]{0,39}").fullmatch, "component name")
 ]
-Version = Annotated[str, checked(re.compile(r"[0-9][A-Za-z0-9.+-]{0,63}").fullmatch, "version")]
-_Sha256 = Annotated[str, checked(re.compile(r"[0-9a-f]{64}").fullmatch, "SHA-256")]
-_Program = Annotated[str, checked(is_program_name, "program name")]
-_Image = Annotated[str, checked(is_full_name, "full image name")]
-_Text = Annotated[str, checked(str.isprintable, "printable text")]
+Version = Annotated[
+    str, make_validator(re.compile(r"[0-9][A-Za-z0-9.+-]{0,63}").fullmatch, "version")
+]
+_Sha256 = Annotated[str, make_validator(re.compile(r"[0-9a-f]{64}").fullmatch, "SHA-256")]
+_Program = Annotated[str, make_validator(is_program_name, "program name")]
+_Image = Annotated[str, make_validator(is_full_name, "full image name")]
+_Text = Annotated[str, make_validator(str.isprintable, "printable text")]
 
 
 @dataclass(frozen=True, slots=True)

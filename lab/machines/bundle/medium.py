@@ -177,7 +177,7 @@ def _archive(
     members: dict[str, bytes | Path] = {
         f"blobs/sha256/{blob.sha256}": where(blob) for image in images for blob in image.blobs()
     }
-    top, *others = (_described(image, where(image.manifest)) for image in images)
+    top, *others = (_describe_image(image, where(image.manifest)) for image in images)
     if others:
         below = _index(top, *others)
         digest = sha256(below).hexdigest()
@@ -204,7 +204,7 @@ def _archive(
                 tar.addfile(member, blob)
 
 
-def _described(image: ContainerImage, manifest: Path) -> dict[str, object]:
+def _describe_image(image: ContainerImage, manifest: Path) -> dict[str, object]:
     """The descriptor of an image's manifest; its media type is read from the manifest."""
     platform = {"architecture": "amd64", "os": image.os}
     if image.os_version:

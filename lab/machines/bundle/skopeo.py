@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.machines.images.download import Web, rewritten
+from lab.machines.images.download import Web, rewrite_url
 from lab.shells import programs
 from lab.shells.programs import MORE_ROOM
 
@@ -134,7 +134,7 @@ def repository(web: Web, url: str, action: str, into: Path) -> Iterator[Reposito
 
     Raises PreflightError when its mirror has a path prefix, which registries do not support.
     """
-    address = urlsplit(rewritten(url, web.mirrors))
+    address = urlsplit(rewrite_url(url, web.mirrors))
     if not address.path.startswith("/v2/"):
         raise PreflightError(
             action,

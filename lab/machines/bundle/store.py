@@ -241,7 +241,7 @@ class BundleStore:
         damaged media, and the number of further ones.
         """
         owners: dict[Blob, str] = {}
-        for owner, blob in _owned(manifest, systems):
+        for owner, blob in _list_blobs(manifest, systems):
             owners.setdefault(blob, owner)
         wrong = [
             f"{owner}: {problem}"
@@ -424,7 +424,7 @@ def _medium_damage(medium: Path) -> str:
     return f"medium {why}" if why else ""
 
 
-def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
+def _list_blobs(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
     """Every blob for some operating systems (all, if empty), and its owner."""
     for program in manifest.programs:
         if not systems or program.os in systems:

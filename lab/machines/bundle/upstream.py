@@ -30,7 +30,7 @@ from lab.machines.bundle.manifest import (
 )
 from lab.machines.bundle.store import BundleStore, Scratch
 from lab.machines.cluster import rules
-from lab.machines.images.download import Web, fetch, listed
+from lab.machines.images.download import Web, fetch, find_digest
 from lab.machines.images.golden import guarded
 from lab.machines.images.job import Say
 from lab.scenario.findings import cut
@@ -150,8 +150,8 @@ class _Releases:
             self.lists[where] = self.web.text(where, action)
         text = self.lists[where].strip()
         if asset.sums is None:
-            return _published(text, file, where, action)
-        digest = f"sha256:{text.lower()}" if _HEX.fullmatch(text) else listed(text, file)
+            return _find_published_digest(text, file, where, action)
+        digest = f"sha256:{text.lower()}" if _HEX.fullmatch(text) else find_digest(text, file)
         if digest is None:
             raise PreflightError(action, f"{where} does not list '{file}'", INSTEAD)
         return digest
@@ -169,7 +169,7 @@ class _Releases:
         return self.into.keep_file(path)
 
 
-def _published(text: str, file: str, where: str, action: str) -> str | None:
+def _find_published_digest(text: str, file: str, where: str, action: str) -> str | None:
     """The digest that GitHub reports for a release's file; known for uploads since June 2025."""
     try:
         digests = {asset["name"]: asset.get("digest") for asset in json.loads(text)["assets"]}
@@ -216,15 +216,15 @@ def _open_member(path: Path, member: str, action: str, opened: ExitStack) -> IO[
         packed = opened.enter_context(zipfile.ZipFile(path))
         sizes = {file.filename: file.file_size for file in packed.infolist()}
         _require_bounded(sum(sizes.values()), action)
-        return opened.enter_context(packed.open(_named(sizes, member, action)))
+        return opened.enter_context(packed.open(_read_name(sizes, member, action)))
     archive = opened.enter_context(tarfile.open(path, "r:*"))  # noqa: SIM115  until it is read
     files, size = {}, 0
     for entry in archive:
-        size += _declared(entry)
+        size += _read_declared_size(entry)
         _require_bounded(size, action)  # before seeking, which reads all of this one
         if entry.isfile():
             files[entry.name] = entry
-    content = archive.extractfile(files[_named(files, member, action)])
+    content = archive.extractfile(files[_read_name(files, member, action)])
     assert content is not None, "it is a file"
     return opened.enter_context(content)
 
@@ -247,7 +247,7 @@ def _unpacking(action: str) -> Iterator[None]:
         raise PreflightError(action, f"it cannot be unpacked ({error})", INSTEAD) from error
 
 
-def _declared(member: tarfile.TarInfo) -> int:
+def _read_declared_size(member: tarfile.TarInfo) -> int:
     if member.size < 0:  # tarfile would seek backwards
         raise tarfile.TarError(f"'{cut(member.name)}' has {member.size} bytes")
     return member.size
@@ -259,7 +259,7 @@ def _require_bounded(size: int, action: str) -> None:
         raise PreflightError(action, happened, INSTEAD)
 
 
-def _named(members: Mapping[str, object], member: str, action: str) -> str:
+def _read_name(members: Mapping[str, object], member: str, action: str) -> str:
     for name in members:
         if name.removeprefix("./") == member:
             return name

@@ -120,14 +120,14 @@ def _program(
     node: str, software: Software, name: str, namespace: str, kind: str
 ) -> Iterator[Difference]:
     states = [state for process, state in software.processes or () if process == name]
-    if software.processes is None or not _stopped(states):
+    if software.processes is None or not _is_stopped(states):
         return
     yield differs(
         kind,
         node,
         ProgramSubject(name),
         "running",
-        _how(states),
+        _describe_states(states),
         f"ps -C {name} -o pid,state,lstart,args"
         if states
         else "journalctl -u kubelet --since=-5min --no-pager",
@@ -137,12 +137,12 @@ def _program(
     )
 
 
-def _stopped(states: Sequence[str]) -> bool:
+def _is_stopped(states: Sequence[str]) -> bool:
     """Whether none of a program's processes runs, by their states of ps(1)."""
     return all(state in _STOPPED for state in states)
 
 
-def _how(states: Sequence[str]) -> str:
+def _describe_states(states: Sequence[str]) -> str:
     return "stopped by a signal" if states else "it does not run"
 
 
@@ -231,13 +231,13 @@ def _autonomous_system(
 
 
 def _felix(machine: MachineIntent, states: tuple[str, ...]) -> Iterator[Difference]:
-    if _stopped(states):
+    if _is_stopped(states):
         yield differs(
             "felix-down",
             machine.name,
             ProgramSubject("felix"),
             "running",
-            _how(states),
+            _describe_states(states),
             "ps -e -o pid,state,lstart,args",
             "delete the node's pod calico-node, which creates it again",
         )

@@ -147,8 +147,8 @@ class Api:
         seconds = min(_CALL_SECONDS, deadline.left())
         with self._answer(method, path, action, (seconds, seconds), query, body, content) as answer:
             if answer.status >= 300:  # noqa: PLR2004  not a success
-                raise _refusal(action, answer.status, _decoded(answer.data))
-            return _decoded(answer.data)
+                raise _refusal(action, answer.status, _decode_answer(answer.data))
+            return _decode_answer(answer.data)
 
     @contextmanager
     def _answer(  # noqa: PLR0913, PLR0917  what a request is made of
@@ -237,9 +237,9 @@ class Api:
             if answer.status == _GONE:
                 raise GoneError
             if answer.status >= 300:  # noqa: PLR2004  not a success
-                raise _refusal(action, answer.status, _decoded(answer.data))
+                raise _refusal(action, answer.status, _decode_answer(answer.data))
             for line in _lines(answer):
-                event = _decoded(line)
+                event = _decode_answer(line)
                 kind, item = str(event.get("type")), event.get("object") or {}
                 if kind == "ERROR":
                     if item.get("code") == _GONE:
@@ -363,7 +363,7 @@ class Api:
         from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
 
         action = f"running '{command[0]}' in pod '{pod}'"
-        place = f"{namespaced('pods', namespace)}/{pod}"
+        place = f"{make_namespaced_path('pods', namespace)}/{pod}"
         try:
             return pod_exec.run(self.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
@@ -375,7 +375,7 @@ class Api:
         raise LostError(action, happened, _NODE_HINT)
 
 
-def namespaced(kind: str, namespace: str) -> str:
+def make_namespaced_path(kind: str, namespace: str) -> str:
     """The path of the objects of a kind in a namespace."""
     groups = {"endpointslices": "/apis/discovery.k8s.io/v1", "daemonsets": "/apis/apps/v1"}
     return f"{groups.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}"
@@ -508,7 +508,7 @@ def _lines(response: Any) -> Iterator[bytes]:
         yield from (line for line in lines if line)
 
 
-def _decoded(text: bytes) -> Object:
+def _decode_answer(text: bytes) -> Object:
     """The answer as an object; anything that is not JSON becomes its ``message``."""
     try:
         document = json.loads(text)

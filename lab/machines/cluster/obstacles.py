@@ -244,7 +244,7 @@ def failing_webhook(
     )
 
 
-def refused(reason: str, namespace: str) -> Obstacle:
+def make_refusal(reason: str, namespace: str) -> Obstacle:
     """An API server that refuses pods for another reason."""
     return Obstacle(
         f"Namespace {namespace}",
@@ -254,7 +254,7 @@ def refused(reason: str, namespace: str) -> Obstacle:
     )
 
 
-def waiting(pod: str, node: str, reasons: Iterable[str], namespace: str) -> Obstacle:
+def make_waiting_pod(pod: str, node: str, reasons: Iterable[str], namespace: str) -> Obstacle:
     """A pod that does not start; ``reasons``: those of its conditions, containers and events."""
     why = ", ".join(dict.fromkeys(reasons)) or "nobody says why"
     return Obstacle(

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.machines.cluster import obstacles
-from lab.machines.cluster.api import NODES, Api, LostError, Object, RefusedError, namespaced
+from lab.machines.cluster.api import (
+    NODES,
+    Api,
+    LostError,
+    Object,
+    RefusedError,
+    make_namespaced_path,
+)
 from lab.topology.intent import Obstacle
 from lab.topology.observed import NAMESPACE, ready_endpoints
 
@@ -72,7 +79,7 @@ class PodCreation:
                 self._api.have(path, wanted, deadline)
         except RefusedError as error:
             if error.code not in self._refused:
-                why = obstacles.refused(error.happened, NAMESPACE)
+                why = obstacles.make_refusal(error.happened, NAMESPACE)
                 self._refused[error.code] = (resource == "pods" and self._quota()) or why
             return self._refused[error.code]
         return self._failing
@@ -88,7 +95,7 @@ class PodCreation:
 
     def _quota(self) -> Obstacle | None:
         return obstacles.refusing_quota(
-            self._listing(namespaced("resourcequotas", NAMESPACE)), NAMESPACE
+            self._listing(make_namespaced_path("resourcequotas", NAMESPACE)), NAMESPACE
         )
 
     def _webhook(self, resource: str, wanted: Object) -> Obstacle | None:
@@ -109,9 +116,9 @@ class PodCreation:
         }
         ready = {
             (space, name): len(
-                ready_endpoints(self._listing(namespaced("endpointslices", space)).values()).get(
-                    name, ()
-                )
+                ready_endpoints(
+                    self._listing(make_namespaced_path("endpointslices", space)).values()
+                ).get(name, ())
             )
             for space, name in services
         }
@@ -157,12 +164,12 @@ class PodCreation:
         events = self._events(pod) if pod else ()
         why = [*obstacles.reasons(pod, self._listing(NODES).get(node), events)]
         if why or patience is None:
-            return obstacles.waiting(name, node, why, NAMESPACE)
+            return obstacles.make_waiting_pod(name, node, why, NAMESPACE)
         return None
 
     def _events(self, pod: Object) -> Iterable[Object]:
         query = {"fieldSelector": f"involvedObject.uid={pod['metadata']['uid']}"}
-        return self._listing(namespaced("events", NAMESPACE), query).values()
+        return self._listing(make_namespaced_path("events", NAMESPACE), query).values()
 
     def _listing(self, path: str, query: Mapping[str, str] | None = None) -> Mapping[str, Object]:
         """The objects of a path; none if the API server does not answer now."""

@@ -118,7 +118,7 @@ def host_pod_name(node: str) -> str:
     return f"host-{node}"
 
 
-def pinned(machine: MachineIntent) -> Object:
+def pin_to_node(machine: MachineIntent) -> Object:
     """The part of a pod's spec that pins it to a node, control planes included."""
     return {
         "nodeSelector": {"kubernetes.io/hostname": machine.name, "kubernetes.io/os": machine.os},
@@ -147,7 +147,7 @@ def _pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
-        "spec": {**pinned(machine), **spec},
+        "spec": {**pin_to_node(machine), **spec},
     }
 
 

@@ -20,7 +20,7 @@ from lab.machines.cluster.api import (
     Objects,
     Query,
     RefusedError,
-    namespaced,
+    make_namespaced_path,
     wait_for,
 )
 from lab.machines.cluster.pod_creation import PodCreation, PodPatience
@@ -28,7 +28,7 @@ from lab.machines.cluster.probe_manifests import ObjectOwner, backends, manifest
 from lab.machines.cluster.workload_checks import (
     ENVIRONMENT,
     Values,
-    ended,
+    has_ended,
     judge,
     pod,
     pod_name,
@@ -58,7 +58,7 @@ from lab.topology.observed import (
 
 _NAMESPACES = "/api/v1/namespaces"
 _OWN = f"{_NAMESPACES}/{NAMESPACE}"
-_PODS = namespaced("pods", NAMESPACE)
+_PODS = make_namespaced_path("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
 _FEW = 3
 """How many missing items a message names."""
@@ -101,7 +101,9 @@ class ProbePods:
         obstacles: dict[str, Obstacle] = {}
         self._clear_leftovers(deadline, say)
         self._make(_NAMESPACES, [wanted.namespace], deadline)
-        new = self._make(namespaced("services", NAMESPACE), wanted.services, deadline, renew=renew)
+        new = self._make(
+            make_namespaced_path("services", NAMESPACE), wanted.services, deadline, renew=renew
+        )
         self._wait(  # a pod is refused before its service account exists
             "serviceaccounts",
             lambda accounts: (
@@ -179,8 +181,8 @@ class ProbePods:
             self._list(path, deadline, query).values()
             for path, query in (
                 (_PODS, self._marked),
-                (namespaced("pods", DNS_NAMESPACE), of_dns),
-                (namespaced("services", NAMESPACE), self._marked),
+                (make_namespaced_path("pods", DNS_NAMESPACE), of_dns),
+                (make_namespaced_path("services", NAMESPACE), self._marked),
                 (NODES, None),
             )
         )
@@ -282,7 +284,9 @@ class ProbePods:
         leftovers: list[tuple[bool, str]] = []
         for kind in ("pods", "services"):
             with suppress(BrokenError):  # only improves the message
-                listing = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
+                listing = self._api.listing(
+                    make_namespaced_path(kind, NAMESPACE), Deadline(_LOOK_SECONDS)
+                )
                 for name, item in listing.objects.items():
                     held = ", ".join(item["metadata"].get("finalizers") or ())
                     sentence = f"{item['kind']} '{name}' is left, with finalizers: {held or 'none'}"
@@ -328,7 +332,9 @@ class ProbePods:
     def _wait(
         self, kind: str, missing: Missing, action: str, deadline: Deadline, hint: str
     ) -> None:
-        wait_for(self._api, namespaced(kind, NAMESPACE), missing, action, deadline, hint=hint)
+        wait_for(
+            self._api, make_namespaced_path(kind, NAMESPACE), missing, action, deadline, hint=hint
+        )
 
 
 def _is_same(wanted: Object, current: Object) -> bool:
@@ -388,7 +394,7 @@ def _not_ready(names: Sequence[str], pods: Objects) -> str:
             where = f" on '{pod.node}'" if pod.node else ""
             why = f" ({pod.trouble})" if pod.trouble else ""
             lacking.append(f"pod '{name}' is {pod.phase}{where}{why}")
-    return _few(lacking)
+    return _list_few(lacking)
 
 
 def _no_backends(expected: Mapping[str, frozenset[str]], slices: Objects) -> str:
@@ -399,10 +405,10 @@ def _no_backends(expected: Mapping[str, frozenset[str]], slices: Objects) -> str
         if actual != pods:
             has = ", ".join(sorted(actual)) or "none"
             lacking.append(f"Service '{name}' has backends {has}, not {', '.join(sorted(pods))}")
-    return _few(lacking)
+    return _list_few(lacking)
 
 
-def _few(lacking: Sequence[str]) -> str:
+def _list_few(lacking: Sequence[str]) -> str:
     more = f"; and {len(lacking) - _FEW} more" if len(lacking) > _FEW else ""
     return "; ".join(lacking[:_FEW]) + more
 
@@ -452,7 +458,7 @@ class Workloads:
         refused: dict[str, Obstacle] = {}
         made = zip(("secrets", "configmaps"), sources(self._owner, values), strict=True)
         for kind, manifest in (*made, *(("pods", item) for item in self._pods().values())):
-            path = namespaced(kind, NAMESPACE)
+            path = make_namespaced_path(kind, NAMESPACE)
             name = f"{path}/{manifest['metadata']['name']}"
             self._api.patiently(
                 f"removing {name}", partial(self._api.remove, name, deadline), deadline
@@ -481,7 +487,9 @@ class Workloads:
             pods_seen.clear()
             pods_seen.update(pods)
             obstacles.update(self._creation.find_obstacles(pods, wanted, patience))
-            late = [name for name in names.values() if name not in pods or not ended(pods[name])]
+            late = [
+                name for name in names.values() if name not in pods or not has_ended(pods[name])
+            ]
             return ", ".join(name for name in late if name not in obstacles)
 
         with suppress(BrokenError):  # late pods are looked at below
@@ -515,7 +523,10 @@ class Workloads:
     def _remove(self) -> None:
         deadline = Deadline(_CLEAN_SECONDS)
         paths = [f"{_PODS}/{pod_name(node.name)}" for node in self._nodes]
-        paths += [f"{namespaced(kind, NAMESPACE)}/workload" for kind in ("secrets", "configmaps")]
+        paths += [
+            f"{make_namespaced_path(kind, NAMESPACE)}/workload"
+            for kind in ("secrets", "configmaps")
+        ]
         for path in paths:
             with suppress(LabError):  # deleting the namespace removes what is left
                 self._api.remove(path, deadline)
@@ -524,7 +535,7 @@ class Workloads:
 def _ended_or_why(created: Object | None) -> Object | str:
     if created is None:
         return "its pod was never created"
-    if ended(created):
+    if has_ended(created):
         return created
     state = read_pod(created)
     return f"pod '{state.name}' is {state.phase}" + (f": {state.trouble}" if state.trouble else "")

@@ -96,7 +96,7 @@ def missing(manifest: Manifest, cluster: Cluster) -> tuple[str, ...]:
     """Names of what the bundle lacks for the nodes of a cluster."""
     lacking: dict[str, None] = {}
     for node in cluster.nodes:
-        lacking |= dict.fromkeys(_lacking(manifest, cluster, node))
+        lacking |= dict.fromkeys(_list_lacking(manifest, cluster, node))
         if node.os == "linux":
             lacking |= dict.fromkeys(_lacking_of_add_on(manifest, cluster))
     oldest, own = _rules()["oldest-containerd"], dict(manifest.versions).get("containerd")
@@ -140,7 +140,7 @@ def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
     )
 
 
-def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterator[str]:
+def _list_lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterator[str]:
     if node.version != manifest.kubernetes:
         yield f"kubelet {node.version} (node '{node.name}'; it has {manifest.kubernetes})"
     programs = {(program.os, program.name) for program in manifest.programs}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.machines.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pinned
+from lab.machines.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pin_to_node
 from lab.providers.workloads import CHECKS, Check, WorkloadResult
 from lab.scenario.terms import Os
 from lab.topology.intent import MachineIntent
@@ -80,7 +80,7 @@ def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) ->
         "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
         "spec": {
-            **pinned(machine),
+            **pin_to_node(machine),
             "restartPolicy": "Never",
             "volumes": volumes,
             "containers": [{**container, **kept} for container in containers],
@@ -92,7 +92,7 @@ def _variable(name: str, kind: str) -> Object:
     return {"name": name, "valueFrom": {kind: {"name": _SOURCE, "key": _KEY}}}
 
 
-def ended(created: Mapping[str, Any]) -> bool:
+def has_ended(created: Mapping[str, Any]) -> bool:
     """Whether all containers of a pod have ended."""
     statuses = (created.get("status") or {}).get("containerStatuses") or ()
     states = [status.get("state") or {} for status in statuses]

@@ -67,10 +67,10 @@ def _pool_changed(intent: Intent, node: str, wrong: Mapping[str, Any]) -> FaultC
     assert kubelet is not None, "a site is a node"
     own = node_pool(node, str(kubelet.pod_cidr))
     right = {key: pool_spec(intent.topology, own)[key] for key in wrong}
-    return change(intent.control_plane(), [_patched(own.name, wrong)], [_patched(own.name, right)])
+    return change(intent.control_plane(), [_patch(own.name, wrong)], [_patch(own.name, right)])
 
 
-def _patched(name: str, spec: Mapping[str, Any]) -> str:
+def _patch(name: str, spec: Mapping[str, Any]) -> str:
     patch = json.dumps({"spec": dict(spec)}, separators=(",", ":"))
     return f"{_KUBECTL} patch {POOL_KIND} {name} --type=merge -p {shlex.quote(patch)}"
 

@@ -122,7 +122,9 @@ def _expire(intent: Intent, node: str, _: str) -> FaultChange:
     back = f"mv -fT {_KEPT} {_CURRENT}; rm -f {_EXPIRED}; systemctl restart kubelet"
     return FaultChange(
         (
-            FaultCommand(plane, _signed(node, f"{ask} patch node {node} --patch-file patch")),
+            FaultCommand(
+                plane, _sign_certificate(node, f"{ask} patch node {node} --patch-file patch")
+            ),
             *(FaultCommand(node, line) for line in put),
             FaultCommand(plane, forget),
         ),
@@ -133,7 +135,7 @@ def _expire(intent: Intent, node: str, _: str) -> FaultChange:
     )
 
 
-def _signed(node: str, patch: str) -> str:
+def _sign_certificate(node: str, patch: str) -> str:
     """Put yesterday's certificate and its key into the Node's annotation, through a file."""
     issued = (
         f"openssl x509 -req -in request -CA {_AUTHORITY}.crt -CAkey {_AUTHORITY}.key "

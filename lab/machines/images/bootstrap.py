@@ -180,7 +180,7 @@ def build_root(job: BuildJob) -> Built:
     Raises PreflightError when a program, the mirror or disk space is missing, or the processor does
     not fit. Raises BrokenError when a program fails, with its last output lines.
     """
-    parts = _checked(job, "mmdebstrap", "tar")
+    parts = _check_recipe(job, "mmdebstrap", "tar")
     packed, tree = job.scratch / "root.tar", job.scratch / ROOT
     _bootstrap(job, parts, packed)
     job.tell("unpacking the root file system")
@@ -204,7 +204,7 @@ def build(job: BuildJob) -> Built:
     Raises PreflightError when a program, the mirror or disk space is missing, or the processor does
     not fit. Raises BrokenError when a program fails, with its last output lines.
     """
-    parts = _checked(job, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
+    parts = _check_recipe(job, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
     work = job.scratch / "work"
     work.mkdir()
     packed, tree = work / "root.tar", work / "root"
@@ -222,7 +222,7 @@ def build(job: BuildJob) -> Built:
     return Built(arguments=parts.arguments, packages=packages)
 
 
-def _checked(job: BuildJob, *names: str) -> Bootstrap:
+def _check_recipe(job: BuildJob, *names: str) -> Bootstrap:
     """The recipe's section, after checking programs, processor and disk space."""
     recipe, parts = job.recipe, job.recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"

@@ -91,7 +91,7 @@ class Web:
 
     def refused(self, url: str, action: str, message: str) -> PreflightError:
         """The error for an address that does not answer or does not have the file."""
-        address = rewritten(url, self.mirrors)
+        address = rewrite_url(url, self.mirrors)
         through = f" (for {url})" if address != url else ""
         return PreflightError(action, f"{address}{through}: {message}", self.instead)
 
@@ -133,14 +133,14 @@ def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected cont
         return
     algorithm = digest.partition(":")[0]
     resumed = part.exists() and part.stat().st_size > 0
-    if not resumed or hashed(part, algorithm) != digest:
+    if not resumed or hash_file(part, algorithm) != digest:
         _receive(web, url, part, tell, size)
-    actual = hashed(part, algorithm)
+    actual = hash_file(part, algorithm)
     if actual != digest and resumed:
         tell("the partial download belongs to another file; starting over")
         part.unlink()
         _receive(web, url, part, tell, size)
-        actual = hashed(part, algorithm)
+        actual = hash_file(part, algorithm)
     if actual != digest:
         part.unlink()
         raise mismatch(f"downloading {url}", digest, actual, web.trusting)
@@ -156,7 +156,7 @@ def mismatch(action: str, expected: str, actual: str, hint: str = _OWN_DIGEST) -
     )
 
 
-def hashed(path: Path, algorithm: str) -> str:
+def hash_file(path: Path, algorithm: str) -> str:
     """``sha256:`` and hex of a file's content."""
     with path.open("rb") as file:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
@@ -185,7 +185,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
     watch: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> _Answer:
     """Run curl once; ``watch`` is called every second with the answer's header fields."""
-    address = rewritten(url, web.mirrors)
+    address = rewrite_url(url, web.mirrors)
     if not address.isprintable():
         raise web.refused(url, action, "the address contains control characters")
     programs.need(action, "curl", "setpriv")
@@ -213,7 +213,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
         }
         flags = ("fail", "globoff", "location", "netrc-optional", "no-buffer", "show-error")
         text = "\n".join(
-            (*flags, *(f"{key} = {_quoted(str(value))}" for key, value in lines.items()))
+            (*flags, *(f"{key} = {_quote(str(value))}" for key, value in lines.items()))
         )
         config.write_text(text + "\n")
         ends = Deadline(_LONGEST_SECONDS)
@@ -239,7 +239,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
         return _Answer(int(code), int(status), message, fields)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a value for curl's configuration file."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
@@ -350,7 +350,7 @@ def _free(part: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
+def rewrite_url(url: str, mirrors: Mapping[str, str]) -> str:
     """The address after mirrors; the longest matching prefix wins."""
     fitting = [start for start in mirrors if url.startswith(start)]
     if not fitting:
@@ -359,7 +359,7 @@ def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
     return mirrors[start] + url.removeprefix(start)
 
 
-def listed(checksums: str, name: str) -> str | None:
+def find_digest(checksums: str, name: str) -> str | None:
     """A file's digest in a vendor's list, in GNU's or BSD's format; None if not listed."""
     for line in checksums.splitlines():
         if match := _GNU.match(line.strip()):

@@ -65,7 +65,7 @@ class ImageInput:
 def needs(recipe: Recipe, inventory: Inventory) -> tuple[ImageInput, ...]:
     """All inputs of an image; the inventory takes precedence over the recipe."""
     return tuple(
-        _located(needed, inventory.images.get(needed.image)) for needed in _inputs_of_recipe(recipe)
+        _locate(needed, inventory.images.get(needed.image)) for needed in _inputs_of_recipe(recipe)
     )
 
 
@@ -84,7 +84,7 @@ def _inputs_of_recipe(recipe: Recipe) -> Iterator[ImageInput]:
         yield ImageInput(OPENSSH, OPENSSH_IMAGE, archive, optional=True)
 
 
-def _located(need: ImageInput, source: ImageSource | None) -> ImageInput:
+def _locate(need: ImageInput, source: ImageSource | None) -> ImageInput:
     if source is None:
         return need
     need = replace(need, digest=_sha256(source.sha256) or need.digest)
@@ -255,7 +255,7 @@ class ImageInputs:
         try:
             stamp = _stamp(path)
             self.say(f"reading '{path}' for its digest")
-            digest = download.hashed(path, "sha256")
+            digest = download.hash_file(path, "sha256")
         except OSError as error:
             raise PreflightError(
                 self._doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
@@ -269,7 +269,7 @@ class ImageInputs:
         digest, happened = None, f"no digest is known for {need.url}"
         if need.checksums is not None:
             name = need.url.rpartition("/")[2]
-            digest = download.listed(self._web.text(need.checksums, self._doing), name)
+            digest = download.find_digest(self._web.text(need.checksums, self._doing), name)
             happened = f"{need.checksums} does not list '{name}'"
         if digest is None:
             hint = f"write its digest into the inventory: [images.{need.image}] sha256 = ..."

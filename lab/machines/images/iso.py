@@ -56,7 +56,7 @@ def build(job: BuildJob) -> Built:
             target.write_bytes(disc.read(path))
     files = answers(recipe, values)
     media = (vendor, *_medium(parts, files, initrd, work))
-    arguments = rendered(parts.arguments, values)
+    arguments = render(parts.arguments, values)
     deadline = Deadline(parts.minutes * 60.0)
     installation = Installation(recipe, parts, media, kernel, initrd, arguments, deadline)
     _install(job, installation, work / "disk")
@@ -129,14 +129,14 @@ def answers(recipe: Recipe, values: Mapping[str, object]) -> dict[str, bytes]:
     answers_by_name = {}
     for name, content in recipe.files.items():
         if name.endswith(_ENDING):
-            filled = rendered(content.decode(), values)
+            filled = render(content.decode(), values)
             answers_by_name[name.removesuffix(_ENDING)] = filled.encode()
         else:
             answers_by_name[name] = content
     return answers_by_name
 
 
-def rendered(template: str, values: Mapping[str, object]) -> str:
+def render(template: str, values: Mapping[str, object]) -> str:
     """Render a template; an undefined name is an error of the recipe."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow, and rarely needed
 

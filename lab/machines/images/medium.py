@@ -155,11 +155,15 @@ def opened(path: Path, action: str, hint: str) -> Iterator[Medium]:
             try:
                 iso.open_fp(file)
             except Exception as error:  # pycdlib raises many types on a damaged medium
-                raise PreflightError(action, f"it is damaged: {_said(error)}", _AGAIN) from error
+                raise PreflightError(
+                    action, f"it is damaged: {_describe_error(error)}", _AGAIN
+                ) from error
             try:
                 yield Medium(path, label, size, action, iso, file)
             except (library.pycdlibexception.PyCdlibException, *_BROKEN) as error:
-                raise PreflightError(action, f"it is damaged: {_said(error)}", _AGAIN) from error
+                raise PreflightError(
+                    action, f"it is damaged: {_describe_error(error)}", _AGAIN
+                ) from error
             finally:
                 iso.close()
     except OSError as error:
@@ -333,7 +337,7 @@ def kind_of(first: bytes) -> str:
     return "it is not an ISO 9660 image"
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

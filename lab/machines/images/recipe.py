@@ -46,7 +46,7 @@ _TIME_ZONE = r"^[A-Z][A-Za-z0-9 .()+-]*$"
 _WORD = r"^[A-Za-z0-9][-A-Za-z0-9_.+:]*$"
 
 
-def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
+def _make_pattern_check(pattern: str, wanted: tuple[str, str]) -> Any:
     def check(value: object) -> str:
         written = values.text(value).strip()
         if not re.search(pattern, written):
@@ -58,7 +58,7 @@ def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
 
 def _text(pattern: str, wanted: tuple[str, str], example: str) -> Any:
     """Annotations of a text value that must match ``pattern``."""
-    return annotate(_matching(pattern, wanted), pattern, example)
+    return annotate(_make_pattern_check(pattern, wanted), pattern, example)
 
 
 def _expression(value: object) -> str:

@@ -118,17 +118,17 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     document, findings = source.read(path, _RECIPE)
     if document is None:
         return None, findings
-    shaped = shape.shaped(document, Recipe, _RECIPE)
+    shaped = shape.parse_document(document, Recipe, _RECIPE)
     problems = [*shaped.problems]
     recipe = None
     if shaped.model is not None:
-        problems += _together(document, shaped.model, path)
+        problems += _check_combinations(document, shaped.model, path)
         files = _templates(_template_folder(shaped.model, path))
         recipe = shaped.model.replace(files=files, path=str(path))
     return recipe, (*findings, *(document.finding(problem) for problem in problems))
 
 
-def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem]:
+def _check_combinations(document: Document, model: Recipe, path: Path) -> Iterator[Problem]:
     """Errors between values that are valid alone."""
     kinds = [kind for kind in _KINDS if kind in document.value]
     if not kinds:

@@ -82,7 +82,7 @@ def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
     if remote:
         hear_events()
     try:
-        connection = _opened(library, hypervisor)
+        connection = _open_connection(library, hypervisor)
     except library.libvirtError as error:
         raise PreflightError(
             f"connecting to hypervisor '{hypervisor.name}' ({hypervisor.uri})",
@@ -94,7 +94,7 @@ def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
     return connection
 
 
-def _opened(library: Any, hypervisor: Hypervisor) -> libvirt.virConnect:
+def _open_connection(library: Any, hypervisor: Hypervisor) -> libvirt.virConnect:
     """Open a connection in a thread: libvirt waits forever for a daemon that does not respond."""
     ended: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
 

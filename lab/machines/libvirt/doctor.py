@@ -276,11 +276,12 @@ Findings = Iterator[tuple[Level, str, str]]
 
 
 def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    finding = f"libvirt {dotted(facts.libvirt)}, QEMU {dotted(facts.qemu)} on {facts.architecture}"
+    libvirt, qemu = format_version(facts.libvirt), format_version(facts.qemu)
+    finding = f"libvirt {libvirt}, QEMU {qemu} on {facts.architecture}"
     if facts.architecture != "x86_64":
         yield "fail", finding, "use a hypervisor with x86_64 processors"
     elif facts.libvirt < TESTED_LIBVIRT or facts.qemu < TESTED_QEMU:
-        least = f"libvirt {dotted(TESTED_LIBVIRT)} and QEMU {dotted(TESTED_QEMU)}"
+        least = f"libvirt {format_version(TESTED_LIBVIRT)} and QEMU {format_version(TESTED_QEMU)}"
         yield "warn", f"{finding}: older than tested", f"upgrade it to at least {least}"
     else:
         yield "ok", finding, ""
@@ -306,7 +307,7 @@ def _acceleration(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findi
         yield "warn", f"{finding}, ten times slower", KVM_HINT
 
 
-def _nested(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
+def _check_nesting(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if any(trial.kind == "kvm" and trial.works for trial in facts.trials):
         yield "ok", "on" if facts.nested else "off, which matters only to guests with Hyper-V", ""
 
@@ -480,7 +481,7 @@ def _leftovers(examined: ExaminedHypervisor, facts: HypervisorFacts) -> Findings
 _CHECKS = {
     "versions": _versions,
     "acceleration": _acceleration,
-    "nested": _nested,
+    "nested": _check_nesting,
     "processors": _processors,
     "memory": _memory,
     "storage": _storage,
@@ -493,7 +494,7 @@ _CHECKS = {
 }
 
 
-def dotted(version: int) -> str:
+def format_version(version: int) -> str:
     """``9.0.0`` for libvirt's 9,000,000."""
     return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 

@@ -72,7 +72,7 @@ def refuse_pod(intent: Intent, name: str) -> None:
         )
 
 
-def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome]:
+def refuse_probes(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome]:
     """Error outcomes for probes from or to a Windows machine. Pure."""
     sources = {
         name: machine.name

@@ -148,7 +148,7 @@ class LibvirtGuests(Guests):
 
         Probes that need pods on Windows require a cluster, where ``others`` send them.
         """
-        barred = {} if self._layout.bundle else foreign.unprobeable(intent, probes)
+        barred = {} if self._layout.bundle else foreign.refuse_probes(intent, probes)
         rest = [probe for probe in probes if probe.key not in barred]
         done = super().probe(
             intent, rest, settings, lambda ended: progress(ended + len(barred)), others

@@ -185,7 +185,7 @@ def collect_copies(
         if pool is None or not pool.isActive():
             return Leftovers(host.name, ())
         storage.refresh(pool)
-        used = set(_used(host.connected))
+        used = set(_list_used_files(host.connected))
         volumes = [
             volume
             for volume in pool.listAllVolumes()
@@ -200,7 +200,7 @@ def collect_copies(
     return Leftovers(host.name, listed, size)
 
 
-def _used(connected: libvirt.virConnect) -> Iterator[str]:
+def _list_used_files(connected: libvirt.virConnect) -> Iterator[str]:
     """Paths of all files that domains use, and of all volumes' backing files."""
     for _, text in connection.each(connected.listAllDomains(), _document):
         document = ET.fromstring(text)  # noqa: S314  libvirt's own

@@ -84,7 +84,7 @@ def take_range(
     """
     last = "none was free"
     for subnet in _free(connected, pool, token):
-        refusal = _made(connected, document(subnet))
+        refusal = _make_network(connected, document(subnet))
         if refusal is None:
             return subnet
         last = f"{subnet}: {refusal}"
@@ -116,7 +116,7 @@ def ensure_segment(
         mtu=segment.mtu,
         uuid=ownership.object_uuid(lab, "network", segment.name),
     )
-    refusal = _made(connected, document)
+    refusal = _make_network(connected, document)
     if refusal is not None:
         raise BrokenError(
             f"making network '{ownership.network_name(lab, segment.name)}'",
@@ -186,7 +186,7 @@ def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Itera
             yield subnet
 
 
-def _made(connected: libvirt.virConnect, document: str) -> str | None:
+def _make_network(connected: libvirt.virConnect, document: str) -> str | None:
     """Define and start a network; returns None, or the conflict that prevents it."""
     library = connection.load()
     network: libvirt.virNetwork | None = None

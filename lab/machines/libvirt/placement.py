@@ -174,7 +174,7 @@ def place(
     Raises PreflightError when the lab does not fit, listing every machine without a place and the
     free resources, or when the scenario needs more hypervisors than there are.
     """
-    allowed = {machine.name: _allowed(machine, hosts) for machine in machines}
+    allowed = {machine.name: _allowed_hosts(machine, hosts) for machine in machines}
     room = _FreeRoom(hosts)
     placed: dict[str, str] = {}
     for machine in machines:
@@ -231,11 +231,11 @@ def _describe(amounts: tuple[int, ...]) -> str:
     return f"{quantity(vcpus, 'vCPU')}, {memory:,} MiB of memory and {disk:,} GiB of disk"
 
 
-def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ...]:
+def _allowed_hosts(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ...]:
     wanted = machine.hardware.hypervisor
     names = tuple(host.name for host in hosts)
     if machine.hardware.place is not None:
-        return (_numbered(machine, machine.hardware.place, names),)
+        return (_choose_by_number(machine, machine.hardware.place, names),)
     if wanted is None:
         return names
     if wanted in names:
@@ -253,7 +253,7 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
     return tagged
 
 
-def _numbered(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str:
+def _choose_by_number(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str:
     if place > len(names):
         raise PreflightError(
             f"placing machine '{machine.name}'",

@@ -70,7 +70,7 @@ class NspawnBringUp:
         try:
             step.run()
         except LabError as error:
-            lacking = preflight.exhausted(preflight.room())
+            lacking = preflight.check_exhausted(preflight.room())
             if lacking is None:
                 raise
             happened = f"{error.happened}; {lacking.seen}"
@@ -171,7 +171,7 @@ class NspawnBringUp:
                 log = containers.log(entry, name)
                 if containers.has_ended(log):
                     raise containers.failure(name, log) from error
-                if isinstance(error, DeadlineError) and preflight.exhausted(preflight.room()):
+                if isinstance(error, DeadlineError) and preflight.check_exhausted(preflight.room()):
                     raise  # systemd that has found none hangs for good
                 return error.happened
 

@@ -170,19 +170,19 @@ def leaders(holder: int) -> dict[str, Leader]:
                 continue
             if os.stat(f"/proc/{name}/ns/pid").st_ino != space:  # noqa: PTH116
                 continue
-            for machine in _named(words):
-                for leader in _booted(int(name)):
+            for machine in _parse_names(words):
+                for leader in _find_leaders(int(name)):
                     leaders_by_machine[machine] = leader
     return leaders_by_machine
 
 
-def _named(words: list[bytes]) -> Iterator[str]:
+def _parse_names(words: list[bytes]) -> Iterator[str]:
     for word in words:
         if word.startswith(b"--machine="):
             yield os.fsdecode(word.removeprefix(b"--machine="))
 
 
-def _booted(nspawn: int) -> Iterator[Leader]:
+def _find_leaders(nspawn: int) -> Iterator[Leader]:
     """The child that is process 1 of its own pid namespace."""
     children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text(encoding="ascii").split()
     depth = len(_pids(nspawn))

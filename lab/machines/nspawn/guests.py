@@ -76,7 +76,7 @@ class ContainerGuests(Guests):
     @cached_property
     def patience(self) -> int:
         """Factor for deadlines: more than 1 if this machine's processors are emulated."""
-        return EMULATION if preflight.emulated() else 1
+        return EMULATION if preflight.is_emulated() else 1
 
     def check(self) -> None:
         """Raise BrokenError if the lab's holder has ended, and with it every machine."""

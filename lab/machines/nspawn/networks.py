@@ -49,7 +49,7 @@ def free_range(pool: IPv4Network, token: str) -> IPv4Network:
 
     Raises PreflightError when the whole pool is in use.
     """
-    taken = tuple(_taken(_ip("-json", "-4", "route", "show", "table", "all")))
+    taken = tuple(_list_destinations(_ip("-json", "-4", "route", "show", "table", "all")))
     for range_ in ranges(pool, token):
         if not any(range_.overlaps(other) for other in taken):
             return range_
@@ -60,7 +60,7 @@ def free_range(pool: IPv4Network, token: str) -> IPv4Network:
     )
 
 
-def _taken(routes: str) -> Iterable[IPv4Network]:
+def _list_destinations(routes: str) -> Iterable[IPv4Network]:
     """The destinations of all routes except the default route. Pure."""
     for route in json.loads(routes or "[]"):
         destination = route.get("dst", "default")

@@ -103,7 +103,7 @@ def inotify_instances(user: int) -> int:
     return count
 
 
-def exhausted(capacity: NspawnRoom) -> Diagnosis | None:
+def check_exhausted(capacity: NspawnRoom) -> Diagnosis | None:
     """The failed check if a new machine would get no inotify instances; else None. Pure."""
     if capacity.inotify_limit - capacity.inotify_used >= INOTIFY_MACHINE:
         return None
@@ -277,7 +277,7 @@ def can_lower_oom_score() -> bool:
     return False
 
 
-def emulated() -> bool:
+def is_emulated() -> bool:
     """True if this is a virtual machine with processors emulated by QEMU, without KVM."""
     try:
         done = subprocess.run(

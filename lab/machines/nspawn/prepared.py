@@ -79,7 +79,7 @@ def check(ready: Path) -> None:
     """
     action = f"looking at the prepared bundle '{ready}'"
     with guarded_files(action):
-        listed = _listed(ready / _LISTING)
+        listed = _read_listing(ready / _LISTING)
         sizes = dict(_sizes(ready))
     wrong = [
         f"'{path}' has {sizes[path]:,} bytes of {size:,}" if path in sizes else f"'{path}' is gone"
@@ -95,7 +95,7 @@ def check(ready: Path) -> None:
         )
 
 
-def _listed(listing: Path) -> dict[str, int]:
+def _read_listing(listing: Path) -> dict[str, int]:
     """Recorded size of each file by path; empty if there is no list."""
     text = listing.read_text(encoding="utf-8") if listing.is_file() else ""
     lines = (line.partition(" ") for line in text.splitlines())
@@ -112,7 +112,7 @@ def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
                 yield os.path.relpath(path, ready), status.st_size
 
 
-def unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
+def find_unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
     """Prepared forms of bundles not in ``kept`` that no command is preparing now."""
     wanted = {place(cache, digest).name for digest in kept}
     entries_found = (entry for entry in entries(cache / _FOLDER) if entry.name not in wanted)

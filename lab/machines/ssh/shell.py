@@ -35,8 +35,8 @@ from lab.shells.shell import (
     as_root,
     command_words,
     communicate,
-    killable,
-    shortened,
+    make_killable,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class SshShell(Shell):
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         action = f"running {command_words(command)} on '{self._server.name}'"
-        line = shlex.join(killable(command, len(stdin), become=self._become))
+        line = shlex.join(make_killable(command, len(stdin), become=self._become))
         with self._connection.session(action, deadline) as (link, channel):
             request(action, link, channel, lambda session: session.exec_command(line), deadline)
             streams = SessionStreams(action, link, channel)
@@ -295,7 +295,7 @@ def attach(
     Raises BrokenError when the machine is unreachable, or the connection is lost.
     """
     name = servers[-1].name
-    action = f"running '{shortened(shown) or 'a shell'}' on '{name}'"
+    action = f"running '{shorten(shown) or 'a shell'}' on '{name}'"
     programs.need(action, "ssh", "setpriv")
     connection.transport(action, Deadline(ATTACH_SECONDS))  # our errors say more than the client's
     with ExitStack() as stack:

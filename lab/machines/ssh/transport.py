@@ -203,7 +203,7 @@ def servers_to(reach: Reach) -> tuple[SSHServer, ...]:
 def jump_server(jump: Jump) -> SSHServer:
     """The server of a jump host, with its keys from the known hosts files."""
     files = (jump.known_hosts,) if jump.known_hosts else own_known_hosts()
-    keys = None if jump.no_verify else _known(files, jump)
+    keys = None if jump.no_verify else _list_known_hosts(files, jump)
     source = " and ".join(f"'{file}'" for file in files)
     return SSHServer(jump.host, jump.host, jump.port, jump.user, jump.keyfile, keys, source)
 
@@ -221,7 +221,7 @@ def ssh_path(written: str) -> Path:
     return Path(os.path.expanduser(written))  # noqa: PTH111  without a home, the text is unchanged
 
 
-def _known(files: Iterable[Path], jump: Jump) -> tuple[str, ...]:
+def _list_known_hosts(files: Iterable[Path], jump: Jump) -> tuple[str, ...]:
     programs.need(f"looking for the host key of '{jump.host}'", "ssh-keygen")
     keys = (key for file in files for key in host_keys(file, jump.host, jump.port))
     return tuple(dict.fromkeys(keys))
@@ -349,7 +349,7 @@ def abort_after(deadline: Deadline, abort: Callable[[], None]) -> Iterator[None]
     if math.isinf(deadline.left()):
         yield
         return
-    timer = threading.Timer(deadline.left(), lambda: _quietly(abort))
+    timer = threading.Timer(deadline.left(), lambda: _abort_quietly(abort))
     timer.daemon = True
     timer.start()
     try:
@@ -359,7 +359,7 @@ def abort_after(deadline: Deadline, abort: Callable[[], None]) -> Iterator[None]
         timer.join(_CLOSE_SECONDS)
 
 
-def _quietly(abort: Callable[[], None]) -> None:
+def _abort_quietly(abort: Callable[[], None]) -> None:
     with suppress(Exception):  # the call inside the block raises
         abort()
 

@@ -22,7 +22,7 @@ _Name = tuple[str, str, _Form, str, str]
 """Group and kind of the target, form of the name, the name, and the answer."""
 
 
-def _asked(lab: LabEndpoints, names: Iterable[_Name]) -> Ends:
+def _ask_names(lab: LabEndpoints, names: Iterable[_Name]) -> Ends:
     """Every probe pod asks the cluster's DNS for these names."""
     server = lab.dns_pod
     if server is None:
@@ -42,7 +42,7 @@ def _asked(lab: LabEndpoints, names: Iterable[_Name]) -> Ends:
 
 def _dns(lab: LabEndpoints) -> Ends:
     """Every probe pod resolves the plan's first single Service by its three names."""
-    return _asked(lab, _service_names(lab))
+    return _ask_names(lab, _service_names(lab))
 
 
 def _service_names(lab: LabEndpoints) -> Iterator[_Name]:
@@ -57,7 +57,7 @@ def _service_names(lab: LabEndpoints) -> Iterator[_Name]:
 
 def _headless(lab: LabEndpoints) -> Ends:
     """Every pod resolves each headless Service's name, short and full, and its pods' names."""
-    return _asked(lab, (name for service in lab.headless for name in _pod_names(lab, service)))
+    return _ask_names(lab, (name for service in lab.headless for name in _pod_names(lab, service)))
 
 
 def _pod_names(lab: LabEndpoints, service: HeadlessService) -> Iterator[_Name]:

@@ -137,17 +137,17 @@ class _PortTargets:
     def _seen(self, source: Endpoint, backends: list[Endpoint]) -> frozenset[str]:
         sources, entry = self.lab.sources, self.entry
         if entry and (self.service.outside == "cluster" or source.name == entry.name):
-            return _joined(sources.of_node_port(entry.name, backend) for backend in backends)
+            return _join_sets(sources.of_node_port(entry.name, backend) for backend in backends)
         if entry and source.node != entry.name:
             return sources.at_entry(source, entry)
         if source.kind == "node":
-            return _joined(sources.of_machine(source.name, backend) for backend in backends)
+            return _join_sets(sources.of_machine(source.name, backend) for backend in backends)
         itself = [backend for backend in backends if backend.name == source.name]
         others = sources.of_pod_to_service(source) if len(itself) < len(backends) else frozenset()
-        return others | _joined(sources.of_pod_to_itself(backend) for backend in itself)
+        return others | _join_sets(sources.of_pod_to_itself(backend) for backend in itself)
 
 
-def _joined(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+def _join_sets(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset(chain.from_iterable(sets))
 
 

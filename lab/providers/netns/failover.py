@@ -188,7 +188,7 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
     machines = dict.fromkeys(name for gateway in intent.gateways for name in gateway.candidates)
 
     def look(_: object) -> dict[str, frozenset[tuple[str, str]]]:
-        return {name: _held(name) for name in machines}
+        return {name: _list_held(name) for name in machines}
 
     holders = entry.call(
         "looking for the holders of gateways",
@@ -206,7 +206,7 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
     }
 
 
-def _held(machine: str) -> frozenset[tuple[str, str]]:
+def _list_held(machine: str) -> frozenset[tuple[str, str]]:
     """Every device and address of a machine; call inside the holder."""
     with namespaces.inside(machine), Socket(machine) as channel:
         names = {link.index: link.name for link in list_links(channel)}

@@ -30,7 +30,7 @@ def _say(**words: object) -> None:
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
-def _refused(error: OSError) -> None:
+def _report_refusal(error: OSError) -> None:
     _say(ready=False, call=str(error.filename or ""), errno=error.errno or 0)
 
 
@@ -41,7 +41,7 @@ def _hold(kept: str) -> None:
     try:
         isolation.furnish(kept)
     except OSError as error:
-        _refused(error)
+        _report_refusal(error)
         return
     _say(ready=True, pid=seen_outside)
     quiet = os.open("/dev/null", os.O_RDWR)
@@ -61,7 +61,7 @@ def main() -> None:
         if os.fork():
             return
     except OSError as error:
-        _refused(error)
+        _report_refusal(error)
         return
     _hold("" if whole else directory)
 

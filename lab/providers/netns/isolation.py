@@ -90,7 +90,7 @@ _CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21
 
 
-def privileged() -> bool:
+def is_privileged() -> bool:
     """True if this process may create namespaces without a new user namespace."""
     wanted = (1 << _CAP_SYS_ADMIN) | (1 << _CAP_NET_ADMIN)
     with open("/proc/self/status", encoding="ascii") as status:  # noqa: PTH123  pathlib is slow to import in the holder
@@ -109,7 +109,7 @@ def isolate(*, network: bool = True) -> None:
     """
     flags = CLONE_NEWNS | CLONE_NEWPID
     flags |= CLONE_NEWNET if network else 0
-    if privileged():
+    if is_privileged():
         unshare(flags)
         return
     user, group = os.geteuid(), os.getegid()
@@ -185,16 +185,16 @@ def namespaces_hint(call: str, number: int) -> str:
         return _USED_UP[number]
     if call.startswith("mount on /proc"):
         return "run on the host itself, or in a container whose /proc is not masked"
-    if privileged():
+    if is_privileged():
         return "run on the host itself, or in a container that may unshare and mount"
-    if _reading("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+    if _read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0:
         return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
-    if _reading("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+    if _read_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
         return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
     return f"run as root, or allow user namespaces ({os.strerror(number)})"
 
 
-def _reading(path: str) -> int | None:
+def _read_number(path: str) -> int | None:
     try:
         with open(path, encoding="ascii") as file:  # noqa: PTH123  as above
             return int(file.read())

@@ -284,7 +284,7 @@ def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         if name not in present:
             yield Evidence(f"{name}/missing.txt", b"there is no such namespace\n")
             continue
-        yield from _namespace(lab, name, tuple(_asked(intent, name)), pod=name in pods)
+        yield from _namespace(lab, name, tuple(_list_questions(intent, name)), pod=name in pods)
     for path, content in daemons.daemon_files(holder.pid, intent):
         yield Evidence(path, content)
 
@@ -309,7 +309,7 @@ def _text(path: Path) -> str:
         return f"cannot be read: {error.strerror}"
 
 
-def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_questions(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     for machine in intent.machines:
         for daemon in machine.daemons if machine.name == name else ():
             for look in daemon.looks:

@@ -123,7 +123,7 @@ def read_request(data: bytes | bytearray) -> HttpRequest | None:
         raise RequestError(400, f"more than {HEAD_LIMIT} bytes of headers")
     line, *headers = bytes(data[:end]).split(b"\r\n")
     method, target = _request_line(line)
-    length, waits = _framing(headers)
+    length, waits = _read_framing(headers)
     return HttpRequest(method, target, end + len(_END), length, waits)
 
 
@@ -134,7 +134,7 @@ def _request_line(line: bytes) -> tuple[bytes, bytes]:
     return words[0], words[1]
 
 
-def _framing(headers: list[bytes]) -> tuple[int, bool]:
+def _read_framing(headers: list[bytes]) -> tuple[int, bool]:
     lengths: set[bytes] = set()
     waits = False
     for header in headers:

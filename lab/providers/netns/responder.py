@@ -257,14 +257,14 @@ def _elsewhere(server: SocketServer, endpoint: AnsweringNamespace) -> Elsewhere 
 
 
 def _stream(endpoint: AnsweringNamespace, port: int) -> socket.socket:
-    sock = _bound(endpoint, socket.SOCK_STREAM, port)
+    sock = _bind_socket(endpoint, socket.SOCK_STREAM, port)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _DEFER_SECONDS)
     sock.listen(BACKLOG)
     return sock
 
 
 def _datagrams(endpoint: AnsweringNamespace, port: int) -> socket.socket:
-    sock = _bound(endpoint, socket.SOCK_DGRAM, port)
+    sock = _bind_socket(endpoint, socket.SOCK_DGRAM, port)
     sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
     for forced, allowed in _BUFFERS:
         try:
@@ -274,7 +274,7 @@ def _datagrams(endpoint: AnsweringNamespace, port: int) -> socket.socket:
     return sock
 
 
-def _bound(endpoint: AnsweringNamespace, kind: int, port: int) -> socket.socket:
+def _bind_socket(endpoint: AnsweringNamespace, kind: int, port: int) -> socket.socket:
     where = f"{'UDP' if kind == socket.SOCK_DGRAM else 'TCP'} port {port}"
     try:
         sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

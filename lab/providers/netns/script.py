@@ -45,7 +45,7 @@ def daemon_lines(machines: Sequence[MachineIntent], *, whole: bool) -> Iterator[
         for name, daemon in here if whole else ():
             yield _wait(name, daemon)
         for name, daemon in here:
-            yield from (_on(name, daemon, command) for command in daemon.after)
+            yield from (_run_on(name, daemon, command) for command in daemon.after)
 
 
 def _start(machine: str, daemon: Daemon) -> Iterator[str]:
@@ -61,18 +61,18 @@ def _start(machine: str, daemon: Daemon) -> Iterator[str]:
         yield from file.text.splitlines()
         yield _FILE_END
         yield f"chmod {file.mode:o} {path}"
-    yield from (_on(machine, daemon, command) for command in daemon.before)
-    yield f"{_on(machine, daemon, daemon.command)} >{home}/{LOG} 2>&1 &"
+    yield from (_run_on(machine, daemon, command) for command in daemon.before)
+    yield f"{_run_on(machine, daemon, daemon.command)} >{home}/{LOG} 2>&1 &"
 
 
-def _on(machine: str, daemon: Daemon, command: Sequence[str]) -> str:
+def _run_on(machine: str, daemon: Daemon, command: Sequence[str]) -> str:
     settings = [f"{name}={value}" for name, value in daemon.environment]
     words = ["env", *settings, *command] if settings else command
     return f"on {shlex.join([machine, daemon.name, *words])}"
 
 
 def _wait(machine: str, daemon: Daemon) -> str:
-    text = _on(machine, daemon, daemon.ready.command or ("cat", LOG))
+    text = _run_on(machine, daemon, daemon.ready.command or ("cat", LOG))
     pattern = shlex.quote(f"(?m){daemon.ready.pattern}")
     return f"until {text} | grep -qzP {pattern}; do sleep 0.1; done"
 

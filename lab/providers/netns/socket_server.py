@@ -194,7 +194,7 @@ class SocketServer:
         answer = converse(bytearray(data), client, False) if data else ResponderAnswer(b"", "close")
         sent = 0
         if isinstance(answer, ResponderAnswer) and answer.then == "close":
-            sent = _sent(sock, answer.data)
+            sent = _send_some(sock, answer.data)
             if sent == len(answer.data):
                 sock.close()
                 return
@@ -285,7 +285,7 @@ class SocketServer:
 
     def _write(self, connection: _Connection) -> None:
         descriptor = connection.sock.fileno()
-        connection.pending = connection.pending[_sent(connection.sock, connection.pending) :]
+        connection.pending = connection.pending[_send_some(connection.sock, connection.pending) :]
         if connection.pending:
             self._handlers[descriptor] = lambda: self._write(connection)
             self._epoll.modify(descriptor, select.EPOLLOUT)
@@ -313,7 +313,7 @@ class SocketServer:
             print(f"responder: {line}", file=sys.stderr, flush=True)
 
 
-def _sent(sock: socket.socket, data: bytes) -> int:
+def _send_some(sock: socket.socket, data: bytes) -> int:
     """Send without blocking; the number of bytes sent, or all of them if the peer is gone."""
     try:
         return sock.send(data, socket.MSG_DONTWAIT) if data else 0

@@ -32,7 +32,7 @@ def _with_drop(machine: MachineIntent, drop: Drop) -> MachineIntent:
     return replace(machine, drops=(*machine.drops, drop)) if drop.destinations else machine
 
 
-def _joined(prefixes: list[str]) -> tuple[str, ...]:
+def _join_prefixes(prefixes: list[str]) -> tuple[str, ...]:
     return tuple(
         str(address) for address in collapse_addresses(IPv4Network(text) for text in prefixes)
     )
@@ -59,7 +59,7 @@ def _host_service(machine: MachineIntent, _: Intent) -> MachineIntent:
     if machine.chassis:
         return machine
     services = machine.translation.services if machine.translation else ()
-    addresses = _joined([f"{service.address}/32" for service in services])
+    addresses = _join_prefixes([f"{service.address}/32" for service in services])
     return _with_drop(machine, Drop("WIN-HOST-SERVICE", addresses))
 
 
@@ -73,7 +73,7 @@ def _overlay_node_pod(machine: MachineIntent, intent: Intent) -> MachineIntent:
     ]
     own = machine.translation.local_cidr if machine.translation else None
     spared = (own,) if own else ()
-    return _with_drop(machine, Drop("WIN-OVERLAY-NODE-POD", _joined(ranges), None, spared))
+    return _with_drop(machine, Drop("WIN-OVERLAY-NODE-POD", _join_prefixes(ranges), None, spared))
 
 
 def _ovn_node_port(machine: MachineIntent, _: Intent) -> MachineIntent:

@@ -76,13 +76,13 @@ class AnswerCommand:
     """A comment for the answer file."""
 
 
-def _forced(line: str, why: str) -> AnswerCommand:
+def _force_success(line: str, why: str) -> AnswerCommand:
     """A command that always reports success."""
     return AnswerCommand(f'cmd /c "{line} & exit /b 0"', why)
 
 
 def _echo_phase(phase: str) -> AnswerCommand:
-    return _forced(f"echo hybridlab: phase {phase}>COM1", f"Tell the host: {phase}")
+    return _force_success(f"echo hybridlab: phase {phase}>COM1", f"Tell the host: {phase}")
 
 
 def _windows_pe(release: Release) -> tuple[AnswerCommand, ...]:
@@ -91,18 +91,20 @@ def _windows_pe(release: Release) -> tuple[AnswerCommand, ...]:
         return ()
     inf = rf"%d:\{DRIVERS_FOLDER}\viostor\{release.drivers}\amd64\viostor.inf"
     letters = " ".join(LETTERS)
-    return (_forced(f"(for %d in ({letters}) do drvload {inf})", "Load the driver of the disk"),)
+    return (
+        _force_success(f"(for %d in ({letters}) do drvload {inf})", "Load the driver of the disk"),
+    )
 
 
 SPECIALIZE: tuple[AnswerCommand, ...] = (
     _echo_phase("specialize"),
-    _forced("net user Administrator /active:yes", "Let the administrator log in"),
-    _forced(
+    _force_success("net user Administrator /active:yes", "Let the administrator log in"),
+    _force_success(
         r'reg.exe add "HKLM\SOFTWARE\Policies\Microsoft\Windows NT\CurrentVersion\NetworkList'
         r'\Signatures\FirstNetwork" /v Category /t REG_DWORD /d 1 /f',
         "Treat the first network as private",
     ),
-    _forced(
+    _force_success(
         r"reg.exe add HKLM\SYSTEM\CurrentControlSet\Control\TimeZoneInformation"
         " /v RealTimeIsUniversal /t REG_DWORD /d 1 /f",
         "Treat the machine's clock as UTC",
@@ -111,7 +113,7 @@ SPECIALIZE: tuple[AnswerCommand, ...] = (
 """Run at the first start of an installation from its disk."""
 CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
     *SPECIALIZE,
-    _forced(
+    _force_success(
         "net user Administrator /logonpasswordchg:no",
         "Do not ask the administrator for a new password, as sysprep sets it",
     ),
@@ -158,7 +160,7 @@ def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None
     release = settings.wanted.release
     virtio = settings.storage == "virtio"
     values = {
-        **_common(settings.computer_name, settings.administrator_password, settings.region),
+        **_common_values(settings.computer_name, settings.administrator_password, settings.region),
         "desktop": settings.wanted.surface == "desktop",
         "driver_paths": driver_paths(release) if virtio else (),
         "firmware": settings.firmware,
@@ -170,7 +172,7 @@ def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None
         "specialize": SPECIALIZE,
         "windows_pe": _windows_pe(release) if virtio else (),
     }
-    return _rendered("autounattend.xml.j2", values, templates)
+    return _render("autounattend.xml.j2", values, templates)
 
 
 def clone_answer_file(
@@ -178,13 +180,13 @@ def clone_answer_file(
 ) -> bytes:
     """``Unattend.xml`` of a clone of a generalised image. Secret like :func:`answer_file`."""
     values = {
-        **_common(settings.computer_name, settings.administrator_password, settings.region),
+        **_common_values(settings.computer_name, settings.administrator_password, settings.region),
         "desktop": False,
         "first_logon": first_logon("clone.ps1"),
         "key": None,
         "specialize": CLONE_SPECIALIZE,
     }
-    return _rendered("unattend.xml.j2", values, templates)
+    return _render("unattend.xml.j2", values, templates)
 
 
 def driver_paths(release: Release) -> tuple[str, ...]:
@@ -197,7 +199,7 @@ def driver_paths(release: Release) -> tuple[str, ...]:
     return tuple(rf"{letter}:\{DRIVERS_FOLDER}" for letter in letters)
 
 
-def _common(computer_name: str, password: str, region: Region) -> dict[str, Any]:
+def _common_values(computer_name: str, password: str, region: Region) -> dict[str, Any]:
     return {
         "administrator_password": encode_password(password, "AdministratorPassword"),
         "autologon_password": encode_password(password, "Password"),
@@ -206,7 +208,7 @@ def _common(computer_name: str, password: str, region: Region) -> dict[str, Any]
     }
 
 
-def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, bytes] | None) -> bytes:
+def _render(name: str, values: Mapping[str, Any], templates: Mapping[str, bytes] | None) -> bytes:
     from jinja2 import (  # noqa: PLC0415  slow, and rarely needed
         BaseLoader,
         DictLoader,

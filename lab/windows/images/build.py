@@ -104,7 +104,7 @@ def build(job: BuildJob) -> Built:
             job.action, "no hypervisor is available to install it on", "add one to the inventory"
         )
     site = job.installer.windows
-    installation = _resumed(job, site) or _begun(job, site)
+    installation = _resume(job, site) or _begin(job, site)
     machine = installation.machine
     try:
         size = installation.finish()
@@ -127,7 +127,7 @@ def _parts(job: BuildJob) -> Windows:
     return job.recipe.windows
 
 
-def _resumed(job: BuildJob, site: InstallationSite) -> RunningInstallation | None:
+def _resume(job: BuildJob, site: InstallationSite) -> RunningInstallation | None:
     """The installation that an earlier command left; other remains of it are removed."""
     record = load_record(job.scratch)
     if record is not None and record.stage != "making" and (job.scratch / KEY).exists():
@@ -144,7 +144,7 @@ def _resumed(job: BuildJob, site: InstallationSite) -> RunningInstallation | Non
     return None
 
 
-def _begun(job: BuildJob, site: InstallationSite) -> RunningInstallation:
+def _begin(job: BuildJob, site: InstallationSite) -> RunningInstallation:
     """An installation that has just been started."""
     from lab.machines.ssh.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
 

@@ -534,7 +534,7 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
     Raises PreflightError when the medium cannot be booted that way, the disk is full, or a program
     is missing. Raises BrokenError when a program fails.
     """
-    loader, places = _replaced(medium)
+    loader, places = _replace_loader(medium)
     action = f"making the layer '{out}' over '{iso}'"
     if out.exists():
         raise PreflightError(
@@ -561,7 +561,7 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
         raise
 
 
-def _replaced(medium: WindowsMedium) -> tuple[bytes, list[Extent]]:
+def _replace_loader(medium: WindowsMedium) -> tuple[bytes, list[Extent]]:
     """The loader that needs no key press, and the locations of those that do."""
     action = f"making the UEFI loader of '{medium.path}' start without a key press"
     where = medium.no_prompt

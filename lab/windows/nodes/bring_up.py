@@ -354,7 +354,8 @@ class WindowsBringUp:
                 "see C:\\hybridlab\\log\\hns-make.log there",
             )
         if not facts["done"]:
-            return f"hns-make is {facts['tasks'].get('hns-make') or 'gone'}, {_named(facts)}"
+            task = facts["tasks"].get("hns-make") or "gone"
+            return f"hns-make is {task}, {_describe_networks(facts)}"
         made = (json.loads(network) for network in wanted.networks)
         prefixes = tuple(
             (network["Name"], network["Subnets"][0]["AddressPrefix"]) for network in made
@@ -372,7 +373,9 @@ class WindowsBringUp:
 
     def _lacks_address(self, facts: Mapping[str, Any]) -> str:
         address = self.plan.node.address
-        return "" if facts["address"] else f"no interface has {address}, {_named(facts)}"
+        return (
+            "" if facts["address"] else f"no interface has {address}, {_describe_networks(facts)}"
+        )
 
     @staticmethod
     def _lacks(facts: Mapping[str, Any], wanted: tuple[tuple[str, str], ...]) -> str:
@@ -380,7 +383,11 @@ class WindowsBringUp:
         missing = [
             f"'{name}' ({prefix})" for name, prefix in wanted if (name, prefix) not in networks
         ]
-        return f"HNS has no network {', '.join(missing)}; {_named(facts)}" if missing else ""
+        return (
+            f"HNS has no network {', '.join(missing)}; {_describe_networks(facts)}"
+            if missing
+            else ""
+        )
 
     def _reserve(self) -> str | None:
         wanted = self.plan.source_vip()
@@ -403,7 +410,7 @@ class WindowsBringUp:
         self.runner.wait_until(action, self.plan.health(), service_ailments, HEALTH_SECONDS)
 
 
-def _named(facts: Mapping[str, Any]) -> str:
+def _describe_networks(facts: Mapping[str, Any]) -> str:
     names = [
         f"'{network['name']}' ({network['prefix'] or 'no prefix'})" for network in facts["networks"]
     ]

@@ -10,7 +10,7 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.machines.kubernetes import MachinesCluster
 from lab.matrix.cells import cells
 from lab.providers.provider import LabHandle
-from lab.topology.bind import bind, bound_as, foreseen, observed_in
+from lab.topology.bind import bind, bound_as, foresee, observed_in
 from lab.topology.intent import Intent
 from lab.topology.observed import (
     ClusterObserved,
@@ -165,7 +165,7 @@ def test_without_an_answer_of_the_api_pods_are_as_they_were_last_unless_they_mus
 
 
 def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses():
-    before = cells(DRAWN.plan, foreseen(INTENT))
+    before = cells(DRAWN.plan, foresee(INTENT))
     after = cells(DRAWN.plan, bind(INTENT, observed()))
     assert [cell.id for cell in before] == [cell.id for cell in after]
     address = {pod.name: pod.address for pod in observed().pods}

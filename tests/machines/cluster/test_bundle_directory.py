@@ -271,7 +271,7 @@ def test_an_unreadable_directory_is_reported(store, source, monkeypatch):
         def denied(path: Path) -> None:
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr(directory, "_visible", denied)
+        monkeypatch.setattr(directory, "_list_visible", denied)
     assert "permission denied" in refused(store, source)
     plugins.chmod(0o700)
 
@@ -463,13 +463,13 @@ def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, m
     path = tmp_path / "one.tar"
     path.write_bytes(parts.tar({"index.json": top, **members}))
     read: list[str] = []
-    plain = images._parsed
+    plain = images._parse
 
     def parsed(kind: type, content: bytes, where: str) -> object:
         read.append(where)
         return plain(kind, content, where)
 
-    monkeypatch.setattr(images, "_parsed", parsed)
+    monkeypatch.setattr(images, "_parse", parsed)
     assert len(list(images.read_archive(path, "it", Scratch(tmp_path / "into")))) == 1
     assert len(read) < 10
 

@@ -141,7 +141,7 @@ def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gatew
         "gateway": "10.160.3.2",
         "rangeStart": "10.160.3.3",
     }
-    unit = addon.masqueraded(worker)[1].content
+    unit = addon.load_masquerade(worker)[1].content
     for device in ("eth1", "cbr0"):
         assert f"net.ipv4.conf.{device}.proxy_arp=1" in unit
     assert "After=network-pre.target hybridlab-network.service" in unit

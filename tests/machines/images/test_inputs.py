@@ -96,17 +96,19 @@ LISTED = {
 
 
 def test_digest_is_found_in_a_vendors_list():
-    found = {line: download.listed(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") for line in LISTED}
+    found = {
+        line: download.find_digest(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") for line in LISTED
+    }
     assert found == LISTED
 
 
 def test_longest_mirror_that_fits_is_taken():
     mirrors, meant = {"https://other.example/": "http://x/"}, "https://vendor.example/a/b"
-    assert download.rewritten(meant, mirrors) == meant
+    assert download.rewrite_url(meant, mirrors) == meant
     mirrors["https://vendor.example/"] = "http://near/"
-    assert download.rewritten(meant, mirrors) == "http://near/a/b"
+    assert download.rewrite_url(meant, mirrors) == "http://near/a/b"
     mirrors["https://vendor.example/a/"] = "http://y/"
-    assert download.rewritten(meant, mirrors) == "http://y/b"
+    assert download.rewrite_url(meant, mirrors) == "http://y/b"
 
 
 def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):
@@ -155,7 +157,7 @@ def test_local_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
     digests = ImageInputs(PLAIN, inventory, kept).digests()
     assert digests == {"file": f"sha256:{SHA256}"}
     with monkeypatch.context() as without:
-        without.setattr(download, "hashed", pytest.fail)
+        without.setattr(download, "hash_file", pytest.fail)
         assert ImageInputs(PLAIN, inventory, kept).digests() == digests
         assert ImageInputs(PLAIN, inventory, kept).known_digests() == digests
     file.write_bytes(CONTENT + b"!")

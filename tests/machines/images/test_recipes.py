@@ -140,7 +140,7 @@ def answers(name: str) -> dict[str, str]:
     assert recipe.iso is not None
     own = {"user": recipe.user, "packages": recipe.iso.packages, "done": recipe.iso.done}
     answers = iso.answers(recipe, VALUES | own)
-    assert "{{" not in iso.rendered(recipe.iso.arguments, VALUES | own)
+    assert "{{" not in iso.render(recipe.iso.arguments, VALUES | own)
     return {name: content.decode() for name, content in answers.items()}
 
 

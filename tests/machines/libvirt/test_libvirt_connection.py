@@ -193,7 +193,7 @@ def test_a_refusal_has_its_own_hint(said, hypervisor, hint, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(said)
 
-    monkeypatch.setattr(connection, "_opened", refuse)
+    monkeypatch.setattr(connection, "_open_connection", refuse)
     monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
     monkeypatch.setattr(connection, "hear_events", lambda: None)
     with pytest.raises(PreflightError, match=f"hypervisor '{hypervisor.name}'") as told:

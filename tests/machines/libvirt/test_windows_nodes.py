@@ -72,7 +72,7 @@ LINUX_VIP, LINUX_PORT, _ = next(services("linux"))
     ],
 )
 def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(source, address, port, barred):
-    outcomes = foreign.unprobeable(INTENT, [probe(source, address, port)])
+    outcomes = foreign.refuse_probes(INTENT, [probe(source, address, port)])
     assert bool(outcomes) == barred
     for outcome in outcomes.values():
         assert outcome.status == "error"

@@ -144,7 +144,7 @@ def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path):
 def test_a_cluster_s_probes_are_shared_among_this_machine_s_processors(
     tmp_path, monkeypatch, *, cluster, asked, at_once
 ):
-    monkeypatch.setattr("lab.machines.nspawn.preflight.emulated", lambda: False)
+    monkeypatch.setattr("lab.machines.nspawn.preflight.is_emulated", lambda: False)
     layout = NspawnLayout(
         {}, IPv4Network("10.219.0.0/24"), ("master",), "x" if cluster else "", None
     )

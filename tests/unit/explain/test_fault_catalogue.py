@@ -11,7 +11,7 @@ from shipped import bare_intent_of, intent_of
 from lab._errors import UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault, FaultCommand, FaultSite
-from lab.lifecycle.faults import batches, script
+from lab.lifecycle.faults import batch_commands, script
 from lab.topology.gateways import held
 from lab.topology.intent import Intent
 
@@ -229,10 +229,10 @@ def test_commands_of_one_place_share_a_shell_as_far_as_they_fit() -> None:
         FaultCommand("b", "3"),
         FaultCommand("a", "4"),
     ]
-    assert list(batches(small)) == [("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])]
+    assert list(batch_commands(small)) == [("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])]
     large = [FaultCommand("a", "x" * 40_000)] * 3
-    assert [len(lines) for _, lines in batches(large)] == [1, 1, 1]
-    assert list(batches([])) == []
+    assert [len(lines) for _, lines in batch_commands(large)] == [1, 1, 1]
+    assert list(batch_commands([])) == []
 
 
 def test_a_shell_stops_at_the_line_that_fails() -> None:

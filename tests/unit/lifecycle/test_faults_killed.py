@@ -9,7 +9,7 @@ from mortal import Fuse, Killed, MortalStore
 
 from lab.explain.faults import registry
 from lab.lifecycle import compilation, session
-from lab.lifecycle.faults import FaultRequest, batches, from_nodes, heal, put_in, script
+from lab.lifecycle.faults import FaultRequest, batch_commands, from_nodes, heal, put_in, script
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.status import status
 from lab.lifecycle.up import up
@@ -37,7 +37,7 @@ class Bench:
         change = registry.faults()[fault].change(COMPILED.intent, site.node, peer)
         change = from_nodes(change, COMPILED.intent)
         self.does, self.undoes = (
-            {(place, script(lines)) for place, lines in batches(commands)}
+            {(place, script(lines)) for place, lines in batch_commands(commands)}
             for commands in (change.do, change.undo)
         )
 

@@ -19,7 +19,14 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.explain.faults.registry import FaultChange, FaultCommand
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
-from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
+from lab.lifecycle.faults import (
+    FaultRequest,
+    find_possible_faults,
+    from_nodes,
+    heal,
+    present,
+    put_in,
+)
 from lab.lifecycle.session import OpenLab
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
 from lab.shells.shell import Completed
@@ -150,7 +157,7 @@ def test_possible_faults_are_listed_for_the_machines_that_run(there, real):
     kept = replace(real.machine("worker2"), pods=pods[:1])
     machines = tuple(kept if machine.name == "worker2" else machine for machine in real.machines)
     cluster(there).real = replace(real, machines=machines)
-    found = possible(there, print)
+    found = find_possible_faults(there, print)
     peers = {site.node: site.peers for site in found["duplicate-pod-address"]}["worker1"]
     assert [name for name in peers if name.startswith("worker2")] == ["worker2-p1"]
     assert [site.node for site in found["wrong-vni"]] == ["master", "worker1", "worker2"]
@@ -158,7 +165,7 @@ def test_possible_faults_are_listed_for_the_machines_that_run(there, real):
 
 def test_possible_faults_of_a_sleeping_lab_are_those_of_its_plan(there):
     cluster(there).state, said = "suspended", []
-    assert possible(there, said.append)["pod-link-down"]
+    assert find_possible_faults(there, said.append)["pod-link-down"]
     assert "is not running" in said[0]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.inventory.inventory import STOCK, Hypervisor, Inventory
-from lab.lifecycle.providers import Providers, chosen, journal, weighed
+from lab.lifecycle.providers import Providers, chosen, journal, weigh_diagnoses
 from lab.providers.provider import FAILOVER, Diagnosis
 from lab.providers.setup import ProviderSetup
 from lab.state import capacity
@@ -75,8 +75,14 @@ def test_without_hypervisors_real_machines_are_on_this_one():
 
 def test_what_the_default_does_without_is_a_warning():
     found = (Diagnosis("a", "x", "fail", "no", "do"), Diagnosis("a", "y", "ok", "yes"))
-    assert [diagnosis.level for diagnosis in weighed(found, is_default=True)] == ["fail", "ok"]
-    assert [diagnosis.level for diagnosis in weighed(found, is_default=False)] == ["warn", "ok"]
+    assert [diagnosis.level for diagnosis in weigh_diagnoses(found, is_default=True)] == [
+        "fail",
+        "ok",
+    ]
+    assert [diagnosis.level for diagnosis in weigh_diagnoses(found, is_default=False)] == [
+        "warn",
+        "ok",
+    ]
 
 
 ASKED = ("gateway_holders", "cut_off", "join_again", "pulse")

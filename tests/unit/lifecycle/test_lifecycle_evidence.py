@@ -30,7 +30,7 @@ from lab.lifecycle.evidence import (
     member_name,
     scrub,
     secret_values,
-    shortened,
+    shorten,
     subject_of,
     write_archive,
 )
@@ -238,7 +238,7 @@ def test_an_unavailable_own_file_is_recorded(told_of, monkeypatch):
     def broken():
         raise ValueError("no version")
 
-    monkeypatch.setattr(evidence, "_versions", broken)
+    monkeypatch.setattr(evidence, "_collect_versions", broken)
     found = told_of([])
     assert found["versions.json.missing"] == b"ValueError: no version\n"
     assert "plan.json" in found
@@ -332,8 +332,8 @@ def test_of_two_pieces_of_one_name_both_are_there(tmp_path):
 
 def test_of_what_is_too_long_the_end_is_kept_without_half_a_secret(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "PIECE_BYTES", 4)
-    assert shortened(b"1234") == b"1234"
-    assert shortened(b"123456") == b"[the first 2 bytes are left out]\n3456"
+    assert shorten(b"1234") == b"1234"
+    assert shorten(b"123456") == b"[the first 2 bytes are left out]\n3456"
     monkeypatch.setattr(evidence, "PIECE_BYTES", 8)
     piece = Evidence("a", b"long ago: s3same, on")
     assert b"same" not in written(tmp_path / "x.tar.gz", piece)["a"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab._errors import UsageError
-from lab.lifecycle.events import LabEvent, since
+from lab.lifecycle.events import LabEvent, compare_events
 from lab.lifecycle.status import judge, list_labs
 from lab.plan.planner import make_plan
 from lab.providers.provider import Liveness
@@ -121,16 +121,16 @@ OTHER = LabEvent(2.0, "other", "created", "of overlay, on netns")
 
 
 def test_the_first_look_reports_everything_in_order():
-    assert list(since((), (MADE, OTHER, FAULT), 9.0)) == [MADE, OTHER, FAULT]
+    assert list(compare_events((), (MADE, OTHER, FAULT), 9.0)) == [MADE, OTHER, FAULT]
 
 
 def test_later_looks_report_only_what_is_new():
-    assert list(since((MADE,), (MADE, FAULT), 9.0)) == [FAULT]
-    assert not list(since((MADE, FAULT), (MADE, FAULT), 9.0))
+    assert list(compare_events((MADE,), (MADE, FAULT), 9.0)) == [FAULT]
+    assert not list(compare_events((MADE, FAULT), (MADE, FAULT), 9.0))
 
 
 def test_fault_that_is_gone_is_healed_and_lab_that_is_gone_is_down():
     healed = LabEvent(9.0, "mine", "healed", FAULT.what)
     down = LabEvent(9.0, "mine", "state", "down")
-    assert list(since((MADE, FAULT), (MADE,), 9.0)) == [healed]
-    assert list(since((MADE, FAULT, OTHER), (OTHER,), 9.0)) == [down]
+    assert list(compare_events((MADE, FAULT), (MADE,), 9.0)) == [healed]
+    assert list(compare_events((MADE, FAULT, OTHER), (OTHER,), 9.0)) == [down]

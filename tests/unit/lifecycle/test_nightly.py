@@ -299,7 +299,7 @@ def write_night(
     output = night_report.make_output(tmp_path / "nights" / name, tmp_path, now)
     request = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
     earlier = night_report.find_earlier(output, "netns", None)
-    night = night_report.compared(held(paper, request), earlier)
+    night = night_report.compare_night(held(paper, request), earlier)
     night_report.write(night, output)
     return output
 
@@ -391,7 +391,7 @@ def test_a_night_that_is_named_is_the_only_one_compared_with(paper, tmp_path):
     assert (found.directory, found.complete) == (first, {"a"})
     (first / "a" / "result.json").unlink()
     request = NightRequest((Job("a", "a"),), "netns", tmp_path / "third", 1, 60.0)
-    night = night_report.compared(held(paper, request), [found])
+    night = night_report.compare_night(held(paper, request), [found])
     assert (night.before, night.alone) == ({}, ("a",))
 
 

@@ -90,9 +90,9 @@ def test_permanent_entries_are_not_counted_and_missing_ones_are():
     ],
 )
 def test_a_refused_namespace_names_the_knob(knobs, number, call, hint, monkeypatch):
-    monkeypatch.setattr(isolation, "privileged", lambda: False)
+    monkeypatch.setattr(isolation, "is_privileged", lambda: False)
     monkeypatch.setattr(
-        isolation, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
+        isolation, "_read_number", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
     )
     assert isolation.namespaces_hint(call, number).startswith(hint)
 

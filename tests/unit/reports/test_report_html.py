@@ -9,7 +9,7 @@ from lxml import html
 from unit.reports.made_runs import REACHED, SAMPLED, intent_of, made_run, many_nodes, with_texts
 
 from lab.matrix.verdict import RunResult
-from lab.reports.html import COLUMNS, STATIC_ROWS, escaped, to_html
+from lab.reports.html import COLUMNS, STATIC_ROWS, escape_json, to_html
 from lab.reports.topology import picture_of
 
 PICTURE = picture_of(intent_of())
@@ -89,7 +89,7 @@ def test_hostile_texts_cannot_open_an_element():
 
 def test_escaped_json_is_the_same_json():
     value = {"a": HOSTILE, "b": "\u2028<!--"}
-    text = escaped(json.dumps(value))
+    text = escape_json(json.dumps(value))
     assert not set("<>&") & set(text)
     assert json.loads(text) == value
 

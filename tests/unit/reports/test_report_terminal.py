@@ -13,7 +13,7 @@ from lab.matrix.verdict import RunResult
 from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
-from lab.reports.terminal import plain_lines, renderable, show
+from lab.reports.terminal import make_summary, plain_lines, show
 from lab.reports.topology import picture_of
 from lab.reports.wording import closing_line, emulation, headline, percentile
 
@@ -56,7 +56,7 @@ def test_a_terminal_gets_colours(monkeypatch, environ):
 def test_at_80_columns_only_commands_and_paths_are_wider():
     written = io.StringIO()
     console = Console(file=written, width=80, highlight=False)
-    console.print(renderable(made_run("mixed"), REPORT), width=80, crop=False)
+    console.print(make_summary(made_run("mixed"), REPORT), width=80, crop=False)
     lines = written.getvalue().splitlines()
     wide = [line for line in lines if len(line) > 80]
     assert all(line.lstrip().startswith(("repeat:", "explain:", "Report: ")) for line in wide)

@@ -17,7 +17,7 @@ from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.shells.shell import Completed
 from lab.suites.session import bound
-from lab.topology.bind import foreseen
+from lab.topology.bind import foresee
 from lab.topology.intent import Intent
 from lab.topology.observed import NodeVersion
 
@@ -43,7 +43,7 @@ def moved(intent: Intent) -> Intent:
 
 class PaperCluster:
     def __init__(self, *, ready: bool = True, failing: str = "") -> None:
-        self.intent = foreseen(blueprint()[1])
+        self.intent = foresee(blueprint()[1])
         self.ready = ready
         self.failing = failing
         self.there = False

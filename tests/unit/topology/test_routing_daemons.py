@@ -197,9 +197,12 @@ def without_windows() -> Intent:
 
 def test_a_gateway_is_where_one_machine_alone_was_seen_to_hold_it():
     intent = vrrp()
-    alone = gateways.settled(intent, {"node009": ["master3"], "node010": []})
+    alone = gateways.settle_gateways(intent, {"node009": ["master3"], "node010": []})
     assert alone == gateways.held(intent, {"node009": "master3"})
-    assert gateways.settled(intent, {"node009": ["master2", "master3"], "node010": []}) == intent
+    assert (
+        gateways.settle_gateways(intent, {"node009": ["master2", "master3"], "node010": []})
+        == intent
+    )
 
 
 def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold():

@@ -10,7 +10,15 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.facts import signatures
 from lab.machines.cluster import dns
-from lab.machines.cluster.api import MERGE, NODES, Api, Object, Objects, namespaced, wait_for
+from lab.machines.cluster.api import (
+    MERGE,
+    NODES,
+    Api,
+    Object,
+    Objects,
+    make_namespaced_path,
+    wait_for,
+)
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.cluster.documents import Document
 from lab.machines.cluster.linux.operations import ClusterSite
@@ -123,7 +131,7 @@ class ClusterApi:
         def missing(nodes: Objects) -> str:
             last.clear()
             last.update(unready_nodes(nodes, wanted))
-            return _listed(last)
+            return _list_states(last)
 
         action = "waiting for the nodes to be Ready"
         try:
@@ -143,12 +151,12 @@ class ClusterApi:
         with self._open(deadline) as api:
 
             def missing(daemon_sets: Objects) -> str:
-                pods = api.listing(namespaced("pods", namespace), deadline).objects
-                return _listed(daemon_set_rollout(daemon_sets.get(name), name, pods.values()))
+                pods = api.listing(make_namespaced_path("pods", namespace), deadline).objects
+                return _list_states(daemon_set_rollout(daemon_sets.get(name), name, pods.values()))
 
             wait_for(
                 api,
-                namespaced("daemonsets", namespace),
+                make_namespaced_path("daemonsets", namespace),
                 missing,
                 f"waiting for DaemonSet '{name}' on every node",
                 deadline,
@@ -165,12 +173,14 @@ class ClusterApi:
         def missing(pods: Objects) -> str:
             states = {name: _pod_state(pod) for name, pod in pods.items()}
             ready = sum(state == "ready" for state in states.values())
-            return "" if ready >= wanted else f"{ready} of {wanted} are ready; {_listed(states)}"
+            return (
+                "" if ready >= wanted else f"{ready} of {wanted} are ready; {_list_states(states)}"
+            )
 
         with self._open(deadline) as api:
             wait_for(
                 api,
-                namespaced("pods", dns.NAMESPACE),
+                make_namespaced_path("pods", dns.NAMESPACE),
                 missing,
                 "waiting for the cluster's DNS",
                 deadline,
@@ -263,5 +273,5 @@ def _pod_state(pod: Mapping[str, Any]) -> str:
     return "ready" if state.ready else state.trouble or state.phase
 
 
-def _listed(states: Mapping[str, str]) -> str:
+def _list_states(states: Mapping[str, str]) -> str:
     return ", ".join(f"'{name}': {state}" for name, state in states.items())

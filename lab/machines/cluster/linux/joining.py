@@ -90,7 +90,7 @@ def start_control_plane(
 
 def finish_control_plane(documents: tuple[Document, ...], mark: str) -> Operations:
     """Run the remaining phases on a first control plane that is started and answers."""
-    return (_init(documents, _STARTING), *_joined(mark))
+    return (_init(documents, _STARTING), *_mark_joined(mark))
 
 
 def join_node(
@@ -101,7 +101,7 @@ def join_node(
         *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
         Run(("kubeadm", "join", "--config", _CONFIG), seconds=JOIN_SECONDS, hint=_AGAIN),
-        *_joined(mark),
+        *_mark_joined(mark),
     )
 
 
@@ -155,7 +155,7 @@ def _init(documents: tuple[Document, ...], skipped: tuple[str, ...]) -> Run:
     return Run(command, seconds=INIT_SECONDS, hint=_AGAIN)
 
 
-def _joined(mark: str) -> Operations:
+def _mark_joined(mark: str) -> Operations:
     return (Remove((_CONFIG,)), WriteFile(MARK, f"{mark}\n"))
 
 

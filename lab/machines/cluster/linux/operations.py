@@ -20,7 +20,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.facts import signatures
 from lab.plan.canonical import digest
-from lab.shells.shell import Completed, Shell, command_words, shortened
+from lab.shells.shell import Completed, Shell, command_words, shorten
 
 if TYPE_CHECKING:
     from lab.machines.cluster.api import Api
@@ -219,7 +219,7 @@ class OperationRunner:
         look = ("sh", "-c", _LOOK, "look", *(file.path for file in files))
         states = self._checked(look).stdout.splitlines()
         wrong = [
-            file for file, state in zip(files, states, strict=True) if state != _expected(file)
+            file for file, state in zip(files, states, strict=True) if state != _expect_output(file)
         ]
         if not wrong:
             return
@@ -257,7 +257,7 @@ class OperationRunner:
         done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
         if done.code == 0:
             return done
-        words = f"'{shortened(action)}'" if action else command_words(command)
+        words = f"'{shorten(action)}'" if action else command_words(command)
         output = done.stderr.strip() or done.stdout.strip() or "no output"
         raise command_failure(f"running {words} on '{self._name}'", done.code, output, hint)
 
@@ -295,7 +295,7 @@ def _group(operation: Operation) -> str:
     return "files" if isinstance(operation, WriteFile | Symlink) else "others"
 
 
-def _expected(operation: WriteFile | Symlink) -> str:
+def _expect_output(operation: WriteFile | Symlink) -> str:
     """The output of :data:`_LOOK` for a file that is as it should be."""
     if isinstance(operation, Symlink):
         return f"link {operation.target}"
