@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from lab._errors import UsageError
+from lab._log import say
 from lab._plugins import Plugin, plugins, registered
 
 _WHOLE = 1000
@@ -33,7 +34,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without any argument, print the help as wrong usage."""
         if not args and not ctx.resilient_parsing:
-            click.echo(ctx.get_help(), err=True)
+            say(ctx.get_help())
             ctx.exit(click.UsageError.exit_code)
         return super().parse_args(ctx, args)
 

@@ -22,7 +22,7 @@ def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored():
     told = HERE / "lifecycle" / "test_lifecycle_up.py"
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = run_program(
-        [sys.executable, "-c", IGNORING, *pytest_, str(told), "-k", "told_to_stop"], check=False
+        [sys.executable, "-c", IGNORING, *pytest_, str(told), "-k", "a_stopped_up"], check=False
     )
     assert "2 passed" in done.stdout, done.stdout
 
