@@ -26,7 +26,6 @@ from lab.facts.node import (
 )
 from lab.facts.ovn import Databases, Switching
 from lab.facts.questions import OF_KERNEL, CommandAnswer, answers, command
-from lab.facts.state import state_of
 from lab.facts.translations import Ruleset, joined
 from lab.shells.shell import Completed
 from lab.topology.intent import Resolver
@@ -140,10 +139,8 @@ class Runs(Protocol):
         """Run a command to its end."""
 
 
-def observe(
-    machine: Runs, deadline: Deadline, *, namespace: bool = False, whole: bool = False
-) -> NodeFacts:
-    """Observe a node with one command; ``whole``: with its complete state.
+def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
+    """Observe a node with one command.
 
     Raises
     ------
@@ -151,12 +148,11 @@ def observe(
         When it cannot be queried, or does not answer to the end.
 
     """
-    script = command("namespace" if namespace else "computer", whole=whole)
-    done = machine.run(script, deadline)
+    done = machine.run(command("namespace" if namespace else "computer"), deadline)
     return facts(done.stdout, done.stderr)
 
 
-def observe_pod(name: str, machine: Runs, deadline: Deadline, *, whole: bool = False) -> PodFacts:
+def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
     """Observe a pod in a network namespace of the lab's own, with one command.
 
     Raises
@@ -165,7 +161,7 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline, *, whole: bool = F
         When it cannot be queried, or does not answer to the end.
 
     """
-    done = machine.run(command("pod", whole=whole), deadline)
+    done = machine.run(command("pod"), deadline)
     pod = _pod(name, answers(done.stdout, done.stderr), "")
     if isinstance(pod, Unread):
         raise BrokenError(f"reading the state of pod '{name}'", pod.reason)
@@ -203,7 +199,6 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         databases=_databases(read),
         absent=tuple(read.absent.items()),
         unread=(*read.unread(OF_KERNEL), *(pod for pod in pods if isinstance(pod, Unread))),
-        state=state_of(by_query, items) if "space" in by_query else None,
     )
 
 
@@ -340,7 +335,6 @@ def _pod(name: str, by_query: Mapping[str, CommandAnswer], before: str) -> PodFa
         items,
         _listening(items) if f"{before}sockets" not in read.absent else None,
         _resolver(read.text("file /etc/resolv.conf")),
-        state_of(by_query, items) if "space" in by_query and not before else None,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from lab.facts.items import Items, LinkFacts
 from lab.facts.ovn import Databases, Switching
-from lab.facts.state import State
 from lab.facts.translations import NOTHING_TRANSLATED, Barrier, Translations
 from lab.topology.intent import Resolver
 
@@ -64,8 +63,6 @@ class PodFacts:
     """Protocol and port; None if not queried."""
     resolver: Resolver | None = None
     """None if not queried."""
-    state: State | None = None
-    """None if not everything was queried."""
 
     @property
     def links(self) -> tuple[LinkFacts, ...]:
@@ -155,8 +152,6 @@ class NodeFacts:
     """None if OVN's databases are not on it."""
     absent: tuple[tuple[str, str], ...] = ()
     """What could not be queried, and why."""
-    state: State | None = None
-    """Everything that is compared with the state that the lab made; None if it was not queried."""
     unread: tuple[Unread, ...] = ()
     """What of this should have been answered: what the kernel knows, and the pods."""
 

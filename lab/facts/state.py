@@ -15,7 +15,7 @@ from lab.facts.churn import STILL, Churn
 from lab.facts.difference import DEVIATION, Difference, name_in_state
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
 from lab.facts.items import CARRIER, KIND, OPEN, THERE, Item, Items, read_items, read_links
-from lab.facts.questions import CommandAnswer, answers
+from lab.facts.questions import answers
 from lab.facts.ruleset import Ruleset, changed_lines, compare_rulesets, read_ruleset
 from lab.topology.subject import (
     AddressSubject,
@@ -44,11 +44,6 @@ def read_state(stdout: str, stderr: str = "") -> State:
     Raises CutOffError if the script did not run to its end.
     """
     by_query = answers(stdout, stderr)
-    return state_of(by_query, read_items({name: answer.text for name, answer in by_query.items()}))
-
-
-def state_of(by_query: Mapping[str, CommandAnswer], items: Items) -> State:
-    """The state that the answers have, with their items."""
     texts = {name: answer.text for name, answer in by_query.items()}
     # a new namespace can have the number of one that is gone; a new link cannot
     ends = (
@@ -57,7 +52,7 @@ def state_of(by_query: Mapping[str, CommandAnswer], items: Items) -> State:
         if link["ifname"] == "eth0" and "link_index" in link
     )
     return State(
-        items,
+        read_items(texts),
         read_ruleset(texts.get("ruleset", "")),
         (*texts.get("space", "").split(), *ends),
         {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, UsageError
-from lab.facts.state import STATE_COMMAND
+from lab.facts.questions import STATE_COMMAND
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.agents import agent
 from lab.machines.agents.control import NodeControl, archive_digest, build_archive
