@@ -72,14 +72,14 @@ def test_a_hanging_query_is_recorded_and_the_others_are_collected(bring_up, monk
     running = bring_up(cluster("overlay"))
     seconds = f"{os.getpid()}4711"
     monkeypatch.setattr(netns_machine, "EVIDENCE_SECONDS", 2.0)
+    hang = ("sh", "-c", f'[ "$(hostname)" != worker1 ] || exec sleep {seconds}')
     monkeypatch.setattr(
-        netns_machine,
-        "LOOKS",
-        (("first.txt", ("echo", "first")), ("slow.txt", ("sleep", seconds))),
+        netns_machine, "LOOKS", (("first.txt", ("echo", "first")), ("slow.txt", hang))
     )
     found = pieces(running)
     assert found["worker1/first.txt"] == "$ echo first\nfirst\n"
     assert "not done within 2 s" in found["worker1/slow.txt"]
+    assert "not done" not in found["worker2/slow.txt"]
     Deadline(20).wait(
         "waiting for the look to end",
         lambda: (
