@@ -12,6 +12,9 @@ from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lab.explain.question import NotAsked
     from lab.facts.difference import Difference
     from lab.lifecycle.status import LabStatus
 
@@ -65,12 +68,19 @@ def _is_unread(finding: Difference) -> bool:
     return finding.kind == SILENT
 
 
+def _is_not_asked(finding: Difference) -> bool:
+    """Whether it says what the machine lacks the program for, and not what differs."""
+    from lab.facts.difference import NOT_ASKED
+
+    return finding.kind == NOT_ASKED
+
+
 def _exit_code(status: LabStatus, differences: tuple[Difference, ...] | None) -> int:
     if status.state != "up":
         return 3
     if any(_is_unread(difference) for difference in differences or ()):
         return 3
-    return 1 if differences else 0
+    return 1 if any(not _is_not_asked(difference) for difference in differences or ()) else 0
 
 
 def _json(status: LabStatus, differences: tuple[Difference, ...] | None) -> dict[str, object]:
@@ -79,8 +89,19 @@ def _json(status: LabStatus, differences: tuple[Difference, ...] | None) -> dict
     from lab.reports.explanation import finding_json
 
     return asdict(status) | {
-        "differences": [finding_json(status.name, difference) for difference in differences]
+        "differences": [
+            finding_json(status.name, difference)
+            for difference in differences
+            if not _is_not_asked(difference)
+        ],
+        "not_asked": [asdict(queries) for queries in _group_not_asked(differences)],
     }
+
+
+def _group_not_asked(differences: Iterable[Difference]) -> tuple[NotAsked, ...]:
+    from lab.explain.question import group_not_asked
+
+    return group_not_asked((finding.place, finding) for finding in differences)
 
 
 def _show(status: LabStatus, differences: tuple[Difference, ...] | None) -> None:
@@ -107,12 +128,20 @@ def _show(status: LabStatus, differences: tuple[Difference, ...] | None) -> None
     for run in status.runs[-3:]:
         counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
         echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
-    if differences == ():
-        echo("  compared   every machine is as intended")
+    if differences is not None:
+        _show_differences(status.name, differences)
+
+
+def _show_differences(lab: str, differences: tuple[Difference, ...]) -> None:
     from lab.reports.explanation import fix_words
 
-    for difference in differences or ():
+    wrong = [difference for difference in differences if not _is_not_asked(difference)]
+    if not wrong:
+        echo("  compared   every machine is as intended")
+    for queries in _group_not_asked(differences):
+        echo(f"  not looked at here: {queries.line}")
+    for difference in wrong:
         word = "unread    " if _is_unread(difference) else "difference"
         echo(f"  {word} {difference.line}")
-        echo(f"    see:     {difference.shown_by(status.name)}")
-        echo(f"    fix:     {fix_words(status.name, difference)}")
+        echo(f"    see:     {difference.shown_by(lab)}")
+        echo(f"    fix:     {fix_words(lab, difference)}")

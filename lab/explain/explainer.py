@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from lab._errors import LabError
 from lab.explain.check import LabLook, Look, checks, first_hop, kinds
-from lab.facts.difference import SILENT, Difference, in_cluster
+from lab.facts.difference import SILENT, Difference, in_cluster, make_not_asked
 from lab.facts.node import NodeFacts, PodFacts, Unread
+from lab.facts.questions import DISPENSABLE
 from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
 from lab.topology.footprint import LAB, By, Footprint, footprint
@@ -242,6 +243,14 @@ class Explainer:
     def everything(self) -> tuple[Difference, ...]:
         """What is wrong on every machine, and what of them could not be read."""
         return (*self.silent((*self._silent, *self._seen)), *self.elsewhere())
+
+    def list_not_asked(self) -> Iterator[Difference]:
+        """What the machines were not asked, as they lack the program."""
+        for name, facts in self._seen.items():
+            unread = {part.part for part in facts.unread}
+            for query, reason in facts.absent:
+                if query in DISPENSABLE - unread:
+                    yield make_not_asked(query, reason, name)
 
     def silent(self, names: Iterable[str]) -> tuple[Difference, ...]:
         """What could not be read of the machines, or of their parts."""

@@ -9,12 +9,13 @@ from itertools import count, pairwise
 from typing import Literal
 
 from lab._errors import LabError
+from lab._log import listed
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.explain.objects import of_objects, with_objects
 from lab.explain.topics import protocols_of, table_family
 from lab.facts.command_lines import is_command
-from lab.facts.difference import DEVIATION, OBJECT, SILENT, Difference
+from lab.facts.difference import DEVIATION, NOT_ASKED, OBJECT, SILENT, Difference
 from lab.facts.node import NodeFacts, rises
 from lab.facts.objects import CLUSTER
 from lab.facts.signatures import InLog, in_log
@@ -178,6 +179,37 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
+class NotAsked:
+    """Queries that machines were not asked, as they lack what it takes: no sign of a fault."""
+
+    queries: tuple[str, ...]
+    places: tuple[str, ...]
+    reason: str
+    """``"there is no 'tc'"``."""
+
+    @property
+    def line(self) -> str:
+        """``queues at worker1, win1: there is no 'tc'``."""
+        return f"{', '.join(self.queries)} at {listed(self.places)}: {self.reason}"
+
+
+def group_not_asked(differences: Iterable[tuple[str, Difference]]) -> tuple[NotAsked, ...]:
+    """What the differences of the kind ``NOT_ASKED``, each with its place, have in common."""
+    by_reason: dict[str, list[tuple[str, str]]] = {}
+    for place, difference in differences:
+        if difference.kind == NOT_ASKED:
+            by_reason.setdefault(difference.observed, []).append((difference.object, place))
+    return tuple(
+        NotAsked(
+            tuple(dict.fromkeys(query for query, _ in pairs)),
+            tuple(dict.fromkeys(place for _, place in pairs)),
+            reason,
+        )
+        for reason, pairs in by_reason.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The result of one cell, its path, and what is wrong."""
 
@@ -204,6 +236,7 @@ class Explanation:
     """What dropped packets on the path, or drops those beyond a rate, although every probe was as
     expected."""
     silences: tuple[Silence, ...] = ()
+    not_asked: tuple[NotAsked, ...] = ()
     unrecorded: tuple[str, ...] = ()
     """Places that could not be compared, because their state as made is not recorded: a machine
     that was rebooted, a pod that was created anew, a Windows machine."""
@@ -285,7 +318,10 @@ def explain(
     for stage in STAGES:
         case = stage(case)
     explanation = replace(
-        case.explanation(), silences=heard.silences(), unrecorded=heard.unrecorded()
+        case.explanation(),
+        silences=heard.silences(),
+        not_asked=heard.not_asked(),
+        unrecorded=heard.unrecorded(),
     )
     return explanation if worst.failed else _without_unread(explanation)
 
@@ -312,6 +348,7 @@ class _Heard:
     def __init__(self, lab: Witnesses) -> None:
         self._lab = lab
         self._silent: dict[tuple[Witness, str], list[str]] = {}
+        self._not_asked: dict[tuple[str, Difference], None] = {}
         self._unrecorded: dict[str, None] = {}
 
     def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
@@ -322,6 +359,12 @@ class _Heard:
                 self._unrecorded[place] = None
             elif isinstance(answer, LabError):
                 self._silent.setdefault(("difference", answer.cause), []).append(place)
+            else:
+                self._not_asked |= {
+                    (place, difference): None
+                    for difference in answer
+                    if difference.kind == NOT_ASKED
+                }
         return compare_places(lambda _: answers, places)
 
     def follow(self, cell: Cell) -> Bracket | None:
@@ -339,6 +382,9 @@ class _Heard:
             Silence(witness, tuple(dict.fromkeys(places)), reason)
             for (witness, reason), places in self._silent.items()
         )
+
+    def not_asked(self) -> tuple[NotAsked, ...]:
+        return group_not_asked(self._not_asked)
 
     def unrecorded(self) -> tuple[str, ...]:
         return tuple(self._unrecorded)
@@ -724,8 +770,11 @@ def places_of(paths: Iterable[Path]) -> list[str]:
 
 def compare_places(compare: Compare, places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
     """The differences of the state of those places that could be compared."""
-    answers = answered(compare, places).items()
-    return {place: answer for place, answer in answers if not isinstance(answer, LabError)}
+    return {
+        place: [difference for difference in answer if difference.kind != NOT_ASKED]
+        for place, answer in answered(compare, places).items()
+        if not isinstance(answer, LabError)
+    }
 
 
 def answered(

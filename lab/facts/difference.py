@@ -19,6 +19,7 @@ from lab.topology.subject import (
     ChainSubject,
     DeviceSubject,
     EntrySubject,
+    MachineSubject,
     NeighbourSubject,
     ProgramSubject,
     ProxySubject,
@@ -31,6 +32,9 @@ DEVIATION = "not-as-made"
 """The kind of any other difference from the state that the lab creates."""
 SILENT = "machine-silent"
 """The kind of what could not be read: nothing is known to be wrong there, nor to be right."""
+NOT_ASKED = "not-asked"
+"""The kind of what a machine has no program or no part of the kernel for, neither now nor when the
+lab was made: nothing is wrong there, and nothing was looked at."""
 OBJECT = "object-not-as-made"
 """The kind of a difference of an object of the cluster's API."""
 Concern = tuple[str, Subject]
@@ -44,7 +48,7 @@ class Difference:
     kind: str
     """A kind of the checks in :mod:`lab.explain.checks`, or one of the explainer:
     ``"lost-between"``, ``"lost-here"``, ``"machine-silent"``, ``"intent-ends"``,
-    ``"not-as-made"``, ``"object-not-as-made"``."""
+    ``"not-as-made"``, ``"not-asked"``, ``"object-not-as-made"``."""
     fault: str
     """Its name in the fault catalogue; empty if it has none."""
     node: str
@@ -109,6 +113,13 @@ def in_cluster(difference: Difference) -> Difference:
         of_cluster(difference.place, text) for text in (difference.shows, difference.mends)
     )
     return replace(difference, shows=shows, mends=mends)
+
+
+def make_not_asked(query: str, reason: str, node: str = "") -> Difference:
+    """That a query was not made, as the machine lacks what it takes."""
+    return Difference(
+        NOT_ASKED, "", node, query, "", reason, "", "", node, subject=MachineSubject(node)
+    )
 
 
 def name_in_state(subject: Subject, attribute: str = "") -> str:  # noqa: PLR0911  a table

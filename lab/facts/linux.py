@@ -25,7 +25,7 @@ from lab.facts.node import (
     Unread,
 )
 from lab.facts.ovn import Databases, Switching
-from lab.facts.questions import OF_KERNEL, CommandAnswer, answers, command
+from lab.facts.questions import DISPENSABLE, OF_KERNEL, CommandAnswer, answers, command
 from lab.facts.translations import Ruleset, joined
 from lab.shells.shell import Completed
 from lab.topology.intent import Resolver
@@ -232,11 +232,11 @@ class _Reading:
         self._lacking = {name for name, reply in replies.items() if not reply.installed}
 
     def unread(self, parts: Collection[str]) -> tuple[Unread, ...]:
-        """Those of the parts that have no answer, although the program is there."""
+        """Those of the parts that have no answer, although their program should be there."""
         return tuple(
             Unread(name, why)
             for name, why in self.absent.items()
-            if name in parts and name not in self._lacking
+            if name in parts and name not in self._lacking & DISPENSABLE
         )
 
     def fail(self, name: str, reason: str) -> None:

@@ -19,7 +19,7 @@ Place = Literal["computer", "namespace", "pod"]
 """A whole computer, a network namespace that is a node, or a pod's network namespace."""
 
 MARK = "@@@"
-_ABSENT, _END = "absent", "end"
+_ABSENT, _LACKING, _END = "absent", "lacking", "end"
 _EACH_SECONDS = 10
 """Limit in seconds for tools that query a program, which may hang; the kernel does not."""
 ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
@@ -52,6 +52,9 @@ ask() {{ # what, program, arguments
         printf '{MARK}= {_ABSENT} %s\\n' "$1"
     fi
 }}
+lack() {{ # what, part of the kernel
+    printf '\\n{MARK} %s\\n{MARK}= {_LACKING} %s\\n' "$1" "$2"
+}}
 """
 RAN = "[ $? -lt 126 ]"
 """Whether the last program ran to its end, whatever it found."""
@@ -79,9 +82,15 @@ ask cache ip route show cache
 ask rules ip rule
 ask nexthops ip nexthop
 ask vlans bridge vlan show
-ask xfrm-policies ip xfrm policy
-ask xfrm-states ip xfrm state
-ask xfrm-default ip xfrm policy getdefault
+ip xfrm state count > /dev/null 2>&1  # loads the module if there is one
+grep -q '^[0-9a-f]*  *6  *0 ' /proc/net/netlink  # the kernel's own socket of NETLINK_XFRM
+if [ $? = 1 ]; then
+    for what in policies states default; do lack "xfrm-$what" xfrm; done
+else
+    ask xfrm-policies ip xfrm policy
+    ask xfrm-states ip xfrm state
+    ask xfrm-default ip xfrm policy getdefault
+fi
 devices=$(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u) || exit
 for device in $devices; do
     for hook in root ingress egress; do
@@ -189,6 +198,9 @@ OF_KERNEL = frozenset(
     | {"iptables-legacy", "queues", "sockets", "settings"}
 )
 """Queries that the kernel answers always: where one fails, nothing is known of that part."""
+DISPENSABLE = frozenset({"iptables", "iptables-legacy", "queues"})
+"""Those of them whose program a machine need not have: no check expects anything of their answers.
+"""
 
 
 class CutOffError(BrokenError):
@@ -204,7 +216,7 @@ class CommandAnswer:
     trouble: str = ""
     """Why there is no answer; empty if there is one."""
     installed: bool = True
-    """False if the program is not there to be asked."""
+    """False if the program, or the part of the kernel, is not there to be asked."""
 
 
 def command(place: Place, *, whole: bool = False) -> tuple[str, ...]:
@@ -266,6 +278,9 @@ def _answer(body: list[str], complaints: list[str]) -> CommandAnswer:
     if end.startswith(_ABSENT):
         program = end.removeprefix(_ABSENT).strip()
         return CommandAnswer("", f"there is no '{program}'", installed=False)
+    if end.startswith(_LACKING):
+        part = end.removeprefix(_LACKING).strip()
+        return CommandAnswer("", f"the kernel has no {part}", installed=False)
     if end != "0":
         message = "; ".join(line.strip() for line in complaints if line.strip())
         return CommandAnswer("", f"exit code {end}" + (f": {message}" if message else ""))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lab._errors import BrokenError
 from lab.facts.churn import STILL, Churn
-from lab.facts.difference import DEVIATION, Difference, name_in_state
+from lab.facts.difference import DEVIATION, Difference, make_not_asked, name_in_state
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
 from lab.facts.items import CARRIER, KIND, OPEN, THERE, Item, Items, read_items, read_links
 from lab.facts.questions import answers
@@ -36,6 +36,8 @@ class State:
     """The computer's boot, the namespace, and the other end of ``eth0`` if it has one."""
     silent: Mapping[str, str] = field(default_factory=dict)
     """Queries without an answer, and why."""
+    lacking: frozenset[str] = frozenset()
+    """Those of them for which the machine has no program, or no part of the kernel."""
 
 
 def read_state(stdout: str, stderr: str = "") -> State:
@@ -60,6 +62,7 @@ def read_state(stdout: str, stderr: str = "") -> State:
             for name, answer in by_query.items()
             if answer.trouble and not name.startswith("filter ")
         },
+        frozenset(name for name, answer in by_query.items() if not answer.installed),
     )
 
 
@@ -75,20 +78,26 @@ def is_same_space(made: State, now: State) -> bool:
 def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Difference, ...]:
     """Every difference, causes before consequences: a link before its routes.
 
-    Raises BrokenError if a side has no answer to a query, even if the other has none either: two
-    states of which nothing is known are not equal.
+    Last what neither side could be asked, as the machine lacks the same thing, of the kind
+    ``NOT_ASKED``. Raises BrokenError if a side has no answer to another query, even if the other
+    has none either: two states of which nothing is known are not equal.
     """
+    both_lack = {name: made.silent[name] for name in made.lacking & now.lacking}
     for state, when in ((now, "now"), (made, "as the lab made it")):
         for name, trouble in state.silent.items():
-            raise BrokenError(f"comparing the whole state: reading '{name}' {when}", trouble)
+            if both_lack.get(name) != trouble:
+                raise BrokenError(f"comparing the whole state: reading '{name}' {when}", trouble)
     every = [*_same_addresses(_compare_items(made.items, now.items, churn))]
     every = [*_with_renamed(every, _renamed(made.items, now.items))]
     every = [*_with_neighbours(_without_connected(every, (made.items, now.items)))]
     every += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
-    return tuple(
-        difference
-        for difference in sorted(every, key=lambda difference: _ORDER.index(difference.section))
-        if not any(passing.covers(difference) for passing in churn.objects)
+    return (
+        *(
+            difference
+            for difference in sorted(every, key=lambda difference: _ORDER.index(difference.section))
+            if not any(passing.covers(difference) for passing in churn.objects)
+        ),
+        *(make_not_asked(name, trouble) for name, trouble in both_lack.items()),
     )
 
 

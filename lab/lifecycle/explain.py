@@ -155,7 +155,8 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Difference, ...]:
                 for machine in intent.everything()
             }
             view = LabView(opened, intent)
-            findings = Explainer(intent, view.look(machines)).everything()
+            explainer = Explainer(intent, view.look(machines))
+            findings = (*explainer.everything(), *explainer.list_not_asked())
             if intent.kubernetes is None:
                 return findings
             objects = view.compare([CLUSTER]).get(CLUSTER, ())

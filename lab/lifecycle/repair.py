@@ -12,7 +12,7 @@ from lab.explain.explainer import Explainer
 from lab.explain.objects import of_objects
 from lab.explain.question import finding_of
 from lab.facts.command_lines import IN_POD, is_command
-from lab.facts.difference import DEVIATION, OBJECT, Difference
+from lab.facts.difference import DEVIATION, NOT_ASKED, OBJECT, Difference
 from lab.facts.objects import CLUSTER
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
@@ -88,7 +88,8 @@ def _find_place_differences(
         if name == CLUSTER:
             findings += of_objects(None, answer, plane)[1]
         else:
-            findings += (finding_of(machine.name, place, difference) for difference in answer)
+            differences = (each for each in answer if each.kind != NOT_ASKED)
+            findings += (finding_of(machine.name, place, each) for each in differences)
     pods = (place,) if place != machine.name else ()
     answers = view.look({machine.name: pods})
     if error := next((answer for answer in answers.values() if isinstance(answer, LabError)), None):

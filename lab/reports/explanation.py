@@ -95,6 +95,8 @@ def _unknown(explanation: Explanation) -> Iterator[str]:
         places = listed([place or CLUSTER_NAME for place in silence.places])
         of = _UNKNOWN[silence.witness].format(places)
         yield f"  not known: {of}: {silence.reason}"
+    for queries in explanation.not_asked:
+        yield f"  not looked at here: {queries.line}"
     if explanation.unrecorded:
         places = listed([place or CLUSTER_NAME for place in explanation.unrecorded])
         yield f"  not compared, as 'lab up' has recorded no state: {places}"
@@ -239,6 +241,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
             }
             for silence in explanation.silences
         ],
+        "not_asked": [asdict(queries) for queries in explanation.not_asked],
         "unrecorded": [place or CLUSTER_NAME for place in explanation.unrecorded],
         "expected": asdict(explanation.expectation),
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,

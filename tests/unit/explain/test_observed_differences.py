@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import combinations
 
@@ -102,9 +103,16 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
 def test_an_unanswered_query_is_reported_with_the_reason() -> None:
     text = WORKER1.replace("@@@= 0\n\n@@@ forwarding", "@@@= absent ip\n\n@@@ forwarding")
     assert dict(facts(text, "").absent)["proxy"] == "there is no 'ip'"
-    assert not facts(text, "").unread
+    (unread,) = facts(text, "").unread
+    assert (unread.part, unread.reason) == ("proxy", "there is no 'ip'")
     bad = WORKER1.replace('[{"ifindex"', '[{"ifindex', 1)
     assert "cannot be read" in dict(facts(bad, "").absent)["address"]
+
+
+def test_a_program_that_no_check_needs_may_be_missing() -> None:
+    text = re.sub(r"(@@@ queues\n).*?@@@= 0\n", r"\1@@@= absent tc\n", WORKER1, flags=re.DOTALL)
+    assert dict(facts(text, "").absent)["queues"] == "there is no 'tc'"
+    assert not facts(text, "").unread
 
 
 @pytest.mark.parametrize("at", range(0, WORKER1.index("\n@@@ end"), 997))

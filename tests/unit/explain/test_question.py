@@ -19,7 +19,7 @@ from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
 from lab.explain.kernel import KernelWord
 from lab.explain.question import Compare, Explanation, Silence, Witnesses, explain, flow_of, known
-from lab.facts.difference import Difference
+from lab.facts.difference import Difference, make_not_asked
 from lab.facts.items import make_setting
 from lab.facts.node import Counter, NodeFacts
 from lab.lifecycle import api
@@ -380,6 +380,26 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
     monkeypatch.setattr(lifecycle, "explain_cell", lambda *_: explanation)
     words = ["explain", "overlay", "worker1-p1", "win1-p1"]
     assert command.main(words, standalone_mode=False) == BrokenError.exit_code
+
+
+def test_what_a_machine_has_no_program_for_is_a_note_and_no_silence() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
+    seen = whole(intent)
+
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
+        lacking = [make_not_asked(query, "there is no 'tc'") for query in ("queues", "vlans")]
+        return {place: lacking if place.startswith("worker1") else () for place in places}
+
+    witnesses = Witnesses(Network(cells).send, lambda _: seen, lambda _: (), compare)
+    found = explain(cells, (), intent, witnesses)
+    assert found.well
+    text = to_text("overlay", found)
+    assert "  nothing is wrong on its path" in text
+    note = "  not looked at here: queues, vlans at worker1-p1, worker1: there is no 'tc'\n"
+    assert note in text
+    (queries,) = to_json("overlay", found)["not_asked"]
+    assert queries["reason"] == "there is no 'tc'"
 
 
 def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from lab._errors import BrokenError
 from lab.facts.churn import churn
-from lab.facts.difference import Difference
-from lab.facts.questions import MARK, WITH_CALICO
+from lab.facts.difference import NOT_ASKED, Difference
+from lab.facts.questions import MARK, STATE_COMMAND, WITH_CALICO
 from lab.facts.state import State, compare_states, is_same_space, read_state
 from lab.topology.subject import device_of
 
@@ -552,13 +555,52 @@ def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None
         compare_states(*((silent, state()) if made else (state(), silent)))
 
 
-@pytest.mark.parametrize(
-    ("end", "said"), [("1", "exit code 1"), ("absent nft", "there is no 'nft'")]
-)
-def test_states_are_not_equal_because_neither_side_answers_a_query(end: str, said: str) -> None:
-    silent = read_state(f"\n{MARK} ruleset\n{MARK}= {end}\n\n{MARK} end\n")
-    with pytest.raises(BrokenError, match=f"reading 'ruleset' now: {said}"):
+def unanswered(query: str, end: str) -> State:
+    return read_state(f"\n{MARK} {query}\n{MARK}= {end}\n\n{MARK} end\n")
+
+
+@pytest.mark.parametrize("end", ["1", "127"])
+def test_states_are_not_equal_because_neither_side_answers_a_query(end: str) -> None:
+    silent = unanswered("ruleset", end)
+    with pytest.raises(BrokenError, match=f"reading 'ruleset' now: exit code {end}"):
         compare_states(silent, silent)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [("absent tc", "there is no 'tc'"), ("lacking xfrm", "the kernel has no xfrm")],
+)
+def test_what_neither_side_has_is_not_asked_and_no_error(end: str, reason: str) -> None:
+    silent = unanswered("queues", end)
+    (found,) = compare_states(silent, silent)
+    assert (found.kind, found.object) == (NOT_ASKED, "queues")
+    assert found.observed == reason
+
+
+@pytest.mark.parametrize(("grep_exit_code", "lacks"), [(0, False), (1, True), (2, False)])
+def test_a_kernel_without_the_socket_of_xfrm_has_no_xfrm(
+    tmp_path: Path, grep_exit_code: int, lacks: bool
+) -> None:
+    programs = dict.fromkeys(("ip", "bridge", "nft", "tc", "ss", "find"), 0)
+    for name, exit_code in {**programs, "grep": grep_exit_code}.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\nexit {exit_code}\n")
+        program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        STATE_COMMAND, check=False, env=environment, capture_output=True, text=True
+    )
+    read = read_state(done.stdout, done.stderr)
+    queries = {"xfrm-policies", "xfrm-states", "xfrm-default"}
+    assert read.lacking & queries == (queries if lacks else set())
+
+
+@pytest.mark.parametrize("other", ["0", "1", "absent ip", "lacking tc"])
+def test_what_only_one_side_lacks_cannot_be_read(other: str) -> None:
+    lacking, asked = unanswered("queues", "absent tc"), unanswered("queues", other)
+    for sides in ((lacking, asked), (asked, lacking)):
+        with pytest.raises(BrokenError, match="reading 'queues'"):
+            compare_states(*sides)
 
 
 @pytest.mark.parametrize("said", ["", f"\n{MARK} links\n[]\n{MARK}= 0\n"])
