@@ -217,6 +217,25 @@ def compile_machine(
     return tuple(draft.done() for draft in drafts.values())
 
 
+def compile_pod(
+    pod: Pod, machine: MachineIntent, devices: Mapping[str, int], first_index: int
+) -> tuple[NamespaceOperations, ...]:
+    """One more pod of a machine whose own devices exist, in the order in which to apply them.
+
+    ``devices``: interface indexes of the machine's devices by name. ``first_index``: as for
+    :func:`compile_machine`.
+
+    Raises UsageError as :func:`compile_intent`.
+    """
+    drafts = {name: Draft(name) for name in (machine.name, pod.name)}
+    draft = drafts[machine.name]
+    draft.indexes.update(devices)
+    _plug(pod, machine, drafts, count(first_index))
+    draft.operations += _by_device(pod.port)
+    _pod(pod, drafts[pod.name])
+    return tuple(draft.done() for draft in drafts.values())
+
+
 def _add_machine(
     machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], *, shared: bool
 ) -> None:

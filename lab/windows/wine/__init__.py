@@ -1,0 +1,1 @@
+"""Windows nodes without Windows: Kubernetes' own Windows programs on Wine, in system containers."""

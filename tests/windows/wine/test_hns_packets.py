@@ -1,0 +1,259 @@
+"""HNS' daemon carries packets: two nodes in network namespaces, one of them Linux with flannel."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hns_documents import (
+    NETWORK,
+    POD,
+    REMOTE,
+    SPACE,
+    add_endpoint,
+    load_balancer,
+    overlay_network,
+    pod_endpoint,
+    remote_endpoint,
+    remote_subnet,
+)
+
+pytestmark = [
+    pytest.mark.room,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces of nodes"),
+]
+ROOT = Path(__file__).parents[3]
+SECONDS = 30.0
+CLUSTER_IP = "10.96.0.10"
+SERVER = """
+import socketserver, sys
+class Call(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall(f"{sys.argv[1]} {self.client_address[0]}".encode())
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+Server(("0.0.0.0", int(sys.argv[2])), Call).serve_forever()
+"""
+CLIENT = """
+import socket, sys
+print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).makefile().read(), end="")
+"""
+QUESTION = """
+import socket, sys
+channel = socket.create_connection(("127.0.0.1", 18081), 20)
+body = sys.stdin.buffer.read()
+channel.sendall(f"{sys.argv[1]}\\n{sys.argv[2]}\\n{len(body)}\\n".encode() + body)
+channel.shutdown(socket.SHUT_WR)
+print(channel.makefile().read(), end="")
+"""
+
+
+class Node:
+    """A process with network and mount namespaces of its own, which end with it."""
+
+    def __init__(self, stack: ExitStack, directory: Path) -> None:
+        self._stack = stack
+        self.directory = directory
+        script = (
+            "mount -t tmpfs none /run/netns && mount -t sysfs none /sys && echo ready "
+            "&& exec sleep infinity"
+        )
+        process = subprocess.Popen(
+            ("unshare", "--mount", "--net", "sh", "-c", f"mkdir -p /run/netns; {script}"),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(end, process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        self.pid = process.pid
+        self.run("ip", "link", "set", "lo", "up")
+
+    def inside(self, *command: str) -> tuple[str, ...]:
+        """The command in this node."""
+        return ("nsenter", "--target", str(self.pid), "--mount", "--net", "--", *command)
+
+    def run(self, *command: str, text: str = "") -> str:
+        """Run a command in this node; its output."""
+        done = subprocess.run(
+            self.inside(*command),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def ip(self, *lines: str) -> None:
+        """Lines of ``ip -batch``."""
+        self.run("ip", "-batch", "-", text="".join(f"{line}\n" for line in lines))
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a command that runs until the test's end."""
+        process = subprocess.Popen(self.inside(*command), cwd=ROOT)
+        self._stack.callback(end, process)
+        return process
+
+    def serve(self, name: str, port: int, namespace: str = "") -> None:
+        """A server in the node or in one of its pods that says its name and who called."""
+        where = ("ip", "netns", "exec", namespace) if namespace else ()
+        self.start(*where, sys.executable, "-c", SERVER, name, str(port))
+        self.until(f"server {name}", lambda: self.call("127.0.0.1", port, namespace))
+
+    def call(self, address: str, port: int, namespace: str = "") -> str:
+        """What a server answers to the node or to one of its pods; empty if it does not."""
+        where = ("ip", "netns", "exec", namespace) if namespace else ()
+        command = (*where, sys.executable, "-c", CLIENT, address, str(port))
+        done = subprocess.run(
+            self.inside(*command), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        return done.stdout
+
+    def until(self, what: str, look: Any) -> None:
+        """Wait until it is true."""
+        deadline = time.monotonic() + SECONDS
+        while not look():
+            assert time.monotonic() < deadline, f"{what}: not in {SECONDS} s"
+            time.sleep(0.05)
+
+
+class WindowsNode(Node):
+    """A node with HNS' daemon."""
+
+    daemon: subprocess.Popen[bytes]
+
+    def power_on(self) -> None:
+        """Start the daemon and wait until it answers."""
+        words = ("-m", "lab.windows.wine.hns.daemon", str(self.directory), "20348", "cluster")
+        self.daemon = self.start(sys.executable, *words)
+
+        def answers() -> bool:
+            probe = (
+                sys.executable,
+                "-c",
+                "import socket; socket.create_connection(('127.0.0.1', 18081))",
+            )
+            command = self.inside(*probe)
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+        self.until("HNS' daemon", answers)
+
+    def ask(self, operation: str, named: str, document: Mapping[str, Any] | None = None) -> str:
+        """Ask HNS; its answer's document. It must succeed."""
+        body = "" if document is None else json.dumps(document)
+        answer = self.run(sys.executable, "-c", QUESTION, operation, named, text=body)
+        code, _, rest = answer.partition("\n")
+        assert code == "0", answer
+        return rest.partition("\n")[2]
+
+    def devices(self) -> set[str]:
+        """The devices that HNS made."""
+        links = json.loads(self.run("ip", "-json", "link"))
+        return {link["ifname"] for link in links} - {"lo", "cluster"}
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def two_nodes(directory: Path) -> Iterator[tuple[WindowsNode, Node]]:
+    """A Windows node, 192.0.2.2 with pods 10.244.1.0/24, and a Linux one, .3 with 10.244.3.0/24."""
+    with ExitStack() as stack:
+        linux = Node(stack, directory / "linux")
+        windows = WindowsNode(stack, directory / "windows")
+        linux.ip(
+            f"link add cluster type veth peer name cluster netns {windows.pid}",
+            "link set cluster up",
+            "address add 192.0.2.3/24 dev cluster",
+            "link add flannel.4096 address 0e:00:00:00:00:03 type vxlan id 4096 dstport 4789 "
+            "local 192.0.2.3 dev cluster nolearning",
+            "link set flannel.4096 mtu 1450 up",
+            "address add 10.244.3.0/32 dev flannel.4096",
+            "address add 10.244.3.7/32 dev lo",
+            "neighbour add 10.244.1.0 lladdr 00:15:5d:00:02:02 dev flannel.4096 nud permanent",
+            "route add 10.244.1.0/24 via 10.244.1.0 dev flannel.4096 onlink src 10.244.3.7",
+        )
+        linux.run(
+            "bridge", "fdb", "add", "00:15:5d:00:02:02", "dev", "flannel.4096", "dst", "192.0.2.2"
+        )
+        windows.ip("link set cluster up", "address add 192.0.2.2/24 dev cluster")
+        windows.power_on()
+        yield windows, linux
+
+
+def make_overlay(windows: WindowsNode) -> None:
+    windows.ask("create", f"networks {NETWORK}", overlay_network("10.244.1.0/24", "10.244.1.1"))
+    remote = remote_subnet("10.244.3.0/24", "192.0.2.3", "0E-00-00-00-00-03")
+    windows.ask("modify", f"networks {NETWORK}", remote)
+
+
+def make_pod(windows: WindowsNode, exceptions: list[str]) -> None:
+    windows.run("ip", "netns", "add", "cni-1")
+    windows.ask("bind", f"namespaces {SPACE}", {"Netns": "cni-1"})
+    windows.ask("create", f"endpoints {POD} {NETWORK}", pod_endpoint("10.244.1.2", exceptions))
+    windows.ask("modify", f"namespaces {SPACE}", add_endpoint(POD))
+
+
+EXCEPTIONS = ["10.244.0.0/16", "10.96.0.0/12"]
+
+
+def test_pods_talk_over_the_overlay_and_through_services(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        windows.serve("windows", 8080, "cni-1")
+        linux.serve("linux", 8080)
+        assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
+        assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.2"
+        remote = remote_endpoint("10.244.3.7", "192.0.2.3")
+        windows.ask("create", f"endpoints {REMOTE} {NETWORK}", remote)
+        to_linux = load_balancer([REMOTE], [CLUSTER_IP], 80, 8080)
+        windows.ask("create", "loadbalancers -", to_linux)
+        assert windows.call(CLUSTER_IP, 80, "cni-1") == "linux 10.244.1.2"
+        windows.ask("create", "loadbalancers -", load_balancer([POD], [], 30080, 8080))
+        assert linux.call("192.0.2.2", 30080).startswith("windows ")
+
+
+def test_a_policy_without_exceptions_translates_pods_into_the_cluster(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, [])
+        linux.serve("linux", 8080)
+        caller = windows.call("10.244.3.7", 8080, "cni-1")
+        assert caller.startswith("linux ")
+        assert caller != "linux 10.244.1.2"
+
+
+def test_a_killed_daemon_goes_on_and_what_is_deleted_is_gone(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        windows.serve("windows", 8080, "cni-1")
+        before = windows.devices()
+        assert len(before) == 3
+        windows.daemon.send_signal(signal.SIGKILL)
+        windows.daemon.wait()
+        assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
+        windows.power_on()
+        assert windows.devices() == before
+        assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
+        windows.ask("delete", f"endpoints {POD}")
+        assert windows.devices() == {"hns", "vxlan4096"}
+        windows.ask("delete", f"networks {NETWORK}")
+        assert windows.devices() == set()
+        calls = (windows.directory / "calls.jsonl").read_text().splitlines()
+        operations = [json.loads(call)["question"]["operation"] for call in calls]
+        assert operations[-2:] == ["delete", "delete"]
