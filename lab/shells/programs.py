@@ -38,6 +38,8 @@ PACKAGES = {
     "ntfsls": "ntfs-3g",
     "tar": "tar",
     "wimlib-imagex": "wimtools",
+    "x86_64-w64-mingw32-gcc": "gcc-mingw-w64-x86-64-win32",
+    "x86_64-w64-mingw32-windres": "binutils-mingw-w64-x86-64",
 }
 """Debian package by program."""
 _SYSTEM_PLACES = "/usr/local/sbin:/usr/sbin:/sbin"

@@ -220,9 +220,9 @@ def _read_cards(names: Sequence[str]) -> tuple[Card, ...]:
 def _remove(devices: Sequence[str]) -> None:
     """Remove devices of the node; one that is gone already is no error."""
     known = _indexes()
-    there = [device for device in devices if device in known]
-    if there:
-        operations = tuple(LinkRemove(device) for device in there)
+    present = [device for device in devices if device in known]
+    if present:
+        operations = tuple(LinkRemove(device) for device in present)
         made = NamespaceOperations(network.NODE, tuple(known.items()), operations)
         _run(lambda: apply_operations([made]))
 

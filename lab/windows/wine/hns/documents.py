@@ -24,8 +24,8 @@ def policies(document: Document, kind: str) -> Iterator[Document]:
 def subnet(network: Document) -> Document:
     """A network's first subnet; empty if it has none."""
     for ipam in network.get("Ipams") or ():
-        for found in ipam.get("Subnets") or ():
-            document: Document = found
+        for each in ipam.get("Subnets") or ():
+            document: Document = each
             return document
     return {}
 

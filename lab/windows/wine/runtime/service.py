@@ -1,0 +1,118 @@
+"""Serve the CRI to a node's Windows programs, and ``ctr`` to the lab's steps.
+
+``python3 -m lab.windows.wine.runtime.service SOCKET CTR`` runs on the node; it needs Debian's
+python3-grpcio. ``standins/containerd.c`` and ``ctr.c`` carry what Windows programs say to it.
+"""
+
+from __future__ import annotations
+
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+from lab.windows.wine.runtime import translate
+
+CRI_PORT, COMMAND_PORT = 10010, 10011
+"""Also in ``standins/containerd.c`` and ``ctr.c``."""
+_LARGEST = 16 << 20
+"""Bytes of a message, as containerd allows."""
+_CALLS = 64
+"""Calls at once; a watch of events holds one."""
+_DRIVES = {"d": "/run/hybridlab/bundle"}
+"""Where drives other than C are on the node."""
+_COMMAND_SECONDS = 600.0
+
+
+def serve(socket: str) -> None:
+    """Serve the CRI until the process ends."""
+    import grpc  # noqa: PLC0415  on nodes only
+
+    options = [
+        ("grpc.max_receive_message_length", _LARGEST),
+        ("grpc.max_send_message_length", _LARGEST),
+    ]
+    channel = grpc.insecure_channel(f"unix://{socket}", options)
+
+    def call(method: str, data: bytes, context: Any) -> Iterator[bytes]:
+        name = method.rpartition("/")[2]
+        asked = translate.request(name, data)
+        answers = channel.unary_stream(method)(asked, timeout=context.time_remaining())
+        context.add_callback(answers.cancel)
+        try:
+            for answer in answers:
+                yield translate.response(name, answer)
+        except grpc.RpcError as error:
+            context.abort(error.code(), error.details())
+
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            method = details.method
+
+            def handle(data: bytes, context: Any) -> Iterator[bytes]:
+                return call(method, data, context)
+
+            return grpc.unary_stream_rpc_method_handler(handle)
+
+    server = grpc.server(ThreadPoolExecutor(_CALLS), [Handler()], options=options)
+    server.add_insecure_port(f"127.0.0.1:{CRI_PORT}")
+    server.start()
+    server.wait_for_termination()
+
+
+def drive_path(word: str) -> str:
+    r"""A word of a command as Linux's ctr takes it: ``D:\images\pause.tar`` is a file of the node.
+
+    Pure.
+    """
+    drive = word[:1].lower()
+    if word[1:3] != ":\\":
+        return word
+    if drive in _DRIVES:
+        return f"{_DRIVES[drive]}/{word[3:]}".replace("\\", "/")
+    return translate.linux_path(word)
+
+
+class _Command(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        words = []
+        while word := self._word():
+            words.append(drive_path(word))
+        done = subprocess.run(  # noqa: S603  the words are those of the lab's steps
+            (*cast("_Commands", self.server).command, *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        self.wfile.write(f"{done.returncode}\n".encode() + done.stdout)
+
+    def _word(self) -> str:
+        out = bytearray()
+        while (byte := self.rfile.read(1)) not in {b"", b"\0"}:
+            out += byte
+        return out.decode()
+
+
+class _Commands(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, command: Sequence[str]) -> None:
+        super().__init__(("127.0.0.1", COMMAND_PORT), _Command)
+        self.command = command
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until killed."""
+    socket, ctr = arguments
+    commands = _Commands((ctr, "--address", socket))
+    threading.Thread(target=commands.serve_forever, daemon=True).start()
+    serve(socket)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

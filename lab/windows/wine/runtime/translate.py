@@ -1,0 +1,193 @@
+"""The CRI's messages between a Windows kubelet and Linux's containerd. Pure.
+
+Field numbers are those of the CRI (k8s.io/cri-api, pkg/apis/runtime/v1/api.proto). A path on drive
+C is a file of the node's prefix on this side, and of the image's prefix in a container; a command
+is a Windows program, which Wine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lab.windows.wine.runtime import wire
+from lab.windows.wine.runtime.wire import Message
+
+PREFIX = "/wine/drive_c"
+"""Drive C, on a node and in a container."""
+RUN = "windows-run"
+"""The program of every pod image that runs a Windows program on its Wine."""
+_HOSTS = "/windows/system32/drivers/etc/hosts"
+_NODE_MODE, _CONTAINER_MODE = 2, 1
+"""NamespaceMode: of the node, of the container alone."""
+
+
+def linux_path(path: str) -> str:
+    r"""A path on drive C (``C:\var\log``) as a path below the prefix; others unchanged.
+
+    Windows' own folders are in lower case there, as Wine makes them.
+    """
+    forward = path.replace("\\", "/")
+    if forward[1:2] == ":":
+        if forward[0].lower() != "c":
+            return path
+        forward = forward[2:]
+    elif not path.startswith("\\"):
+        return path
+    forward = "/" + forward.strip("/")
+    if forward.lower().startswith("/windows"):
+        forward = forward.lower()
+    return PREFIX + ("" if forward == "/" else forward)
+
+
+def windows_path(path: str) -> str:
+    r"""A path below the prefix as one on drive C; others unchanged."""
+    if path != PREFIX and not path.startswith(f"{PREFIX}/"):
+        return path
+    return "C:\\" + path.removeprefix(PREFIX).strip("/").replace("/", "\\")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxConfig:
+    """Field numbers of PodSandboxConfig."""
+
+    log_directory: int = 3
+    linux: int = 8
+    windows: int = 9
+
+
+_SANDBOX = SandboxConfig()
+_LINUX_SECURITY, _NAMESPACES = 2, 1
+"""LinuxPodSandboxConfig.security_context, and its namespace_options."""
+_WINDOWS_SECURITY, _HOST_PROCESS = 1, 3
+"""WindowsPodSandboxConfig.security_context, and its host_process."""
+
+
+def sandbox_config(config: Message) -> Message:
+    """PodSandboxConfig: log folder, and namespaces in Linux's words."""
+    host = any(
+        inner.number == _HOST_PROCESS and inner.value
+        for windows in _messages(config, _SANDBOX.windows)
+        for security in _messages(windows, _WINDOWS_SECURITY)
+        for inner in security
+    )
+    network = _NODE_MODE if host else 0
+    options = (wire.Field(1, network), wire.Field(2, _CONTAINER_MODE))
+    security = wire.with_message((), _NAMESPACES, options)
+    linux = wire.with_message((), _LINUX_SECURITY, security)
+    folder = wire.text(config, _SANDBOX.log_directory)
+    if folder:
+        config = wire.with_texts(config, _SANDBOX.log_directory, (linux_path(folder),))
+    config = wire.without(config, _SANDBOX.windows)
+    return wire.with_message(config, _SANDBOX.linux, linux)
+
+
+def _messages(message: Message, number: int) -> tuple[Message, ...]:
+    return tuple(
+        wire.decode(field.value)
+        for field in message
+        if field.number == number and isinstance(field.value, bytes)
+    )
+
+
+_COMMAND, _FOLDER, _MOUNTS, _LOG, _LINUX, _WINDOWS = 3, 5, 7, 11, 15, 16
+"""Field numbers of ContainerConfig."""
+_INSIDE, _OUTSIDE = 1, 2
+"""Field numbers of Mount: container_path and host_path."""
+
+
+def container_config(config: Message) -> Message:
+    """ContainerConfig: command, folder, mounts and log file in Linux's words."""
+    command = wire.texts(config, _COMMAND)
+    if command:
+        config = wire.with_texts(config, _COMMAND, (RUN, *command))
+    folder = wire.text(config, _FOLDER)
+    if folder:
+        config = wire.with_texts(config, _FOLDER, (linux_path(folder),))
+    log = wire.text(config, _LOG)
+    if log:
+        config = wire.with_texts(config, _LOG, (log.replace("\\", "/"),))
+    mounts = [_mount(mount) for mount in _messages(config, _MOUNTS)]
+    # Wine asks Linux for names, so the pod's hosts file is Linux's, too
+    hosts = [
+        wire.with_texts(mount, _INSIDE, ("/etc/hosts",))
+        for mount in mounts
+        if wire.text(mount, _INSIDE) == PREFIX + _HOSTS
+    ]
+    config = wire.without(config, _MOUNTS, _WINDOWS, _LINUX)
+    for mount in (*mounts, *hosts):
+        config = (*config, wire.Field(_MOUNTS, wire.encode(mount)))
+    options = wire.with_message((), 3, (wire.Field(2, _CONTAINER_MODE),))
+    return wire.with_message(config, _LINUX, wire.with_message((), 2, options))
+
+
+def _mount(mount: Message) -> Message:
+    inside = linux_path(wire.text(mount, _INSIDE))
+    outside = linux_path(wire.text(mount, _OUTSIDE))
+    return wire.with_texts(wire.with_texts(mount, _INSIDE, (inside,)), _OUTSIDE, (outside,))
+
+
+def _run_sandbox(request: Message) -> Message:
+    return wire.edited(request, 1, sandbox_config)
+
+
+def _create_container(request: Message) -> Message:
+    request = wire.edited(request, 2, container_config)
+    return wire.edited(request, 3, sandbox_config)
+
+
+def _execute(request: Message) -> Message:
+    return wire.with_texts(request, 2, (RUN, *wire.texts(request, 2)))
+
+
+def _on_drive(usage: Message) -> Message:
+    """FilesystemUsage: the mount point of its file system is drive C."""
+    return wire.with_message(usage, 2, wire.with_texts((), 1, ("C:\\",)))
+
+
+def _image_file_systems(response: Message) -> Message:
+    return wire.edited(wire.edited(response, 1, _on_drive), 2, _on_drive)
+
+
+def _stats(stats: Message) -> Message:
+    return wire.edited(stats, 4, _on_drive)
+
+
+def _container_status(response: Message) -> Message:
+    def windows(status: Message) -> Message:
+        log = wire.text(status, 15)
+        return wire.with_texts(status, 15, (windows_path(log),)) if log else status
+
+    return wire.edited(response, 1, windows)
+
+
+Translation = Callable[[Message], Message]
+REQUESTS: Mapping[str, Translation] = {
+    "RunPodSandbox": _run_sandbox,
+    "CreateContainer": _create_container,
+    "ExecSync": _execute,
+    "Exec": _execute,
+}
+"""By method: what is asked of containerd. Other methods pass through."""
+RESPONSES: Mapping[str, Translation] = {
+    "ImageFsInfo": _image_file_systems,
+    "ContainerStats": lambda response: wire.edited(response, 1, _stats),
+    "ListContainerStats": lambda response: wire.edited(response, 1, _stats),
+    "ContainerStatus": _container_status,
+}
+"""By method: what the kubelet is told."""
+
+
+def request(method: str, data: bytes) -> bytes:
+    """What containerd is asked instead of a kubelet's request."""
+    return _translated(REQUESTS, method, data)
+
+
+def response(method: str, data: bytes) -> bytes:
+    """What the kubelet is told instead of containerd's response."""
+    return _translated(RESPONSES, method, data)
+
+
+def _translated(table: Mapping[str, Translation], method: str, data: bytes) -> bytes:
+    translation = table.get(method)
+    return data if translation is None else wire.encode(translation(wire.decode(data)))

@@ -1,0 +1,152 @@
+"""The stand-ins: programs and DLLs for what a Wine lacks, compiled from ``standins/``.
+
+A wheel has them compiled (``hatch_build.py``). In a clone they are compiled when they are first
+needed, with mingw, into the cache.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.shells import programs
+from lab.state.failure import guarded_files
+
+SOURCES = Path(__file__).parent / "standins"
+SHIPPED = SOURCES / "compiled"
+"""In a wheel."""
+COMPILER, RESOURCES = "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-windres"
+_FLAGS = ("-O2", "-s", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type")
+_CONSOLE, _WIDE, _DLL = (), ("-municode",), ("-shared",)
+_SECONDS = 60.0
+_SHORT = 16
+LOADER = "bcryptprimitives.dll"
+LIST = "hybridlab-standins.txt"
+"""In system32: what :data:`LOADER` loads into every program."""
+SYSTEM32 = "windows/system32"
+POWERSHELL = f"{SYSTEM32}/WindowsPowerShell/v1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One program or DLL, and what it is made of."""
+
+    name: str
+    sources: tuple[str, ...]
+    kind: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+    resource: str = ""
+
+
+PROGRAMS = (
+    Compiled(LOADER, ("loader.c",), _DLL, ("advapi32",)),
+    Compiled("hybridlab-adapters.dll", ("adapters.c", "hooks.c"), _DLL),
+    Compiled("hybridlab-sockets.dll", ("sockets.c", "hooks.c"), _DLL, ("ws2_32",)),
+    Compiled("hybridlab-symlinks.dll", ("symlinks.c", "hooks.c"), _DLL),
+    Compiled("hybridlab-services.dll", ("services.c", "hooks.c"), _DLL, ("advapi32",)),
+    Compiled("pdh.dll", ("pdh.c",), _DLL),
+    Compiled("computenetwork.dll", ("hns.c",), _DLL, ("ws2_32", "ole32")),
+    Compiled("vmcompute.dll", ("hns.c",), _DLL, ("ws2_32", "ole32")),
+    Compiled("sc.exe", ("sc.c",), _WIDE),
+    Compiled("elevated.exe", ("elevated.c",), _WIDE, resource="elevated.rc"),
+    Compiled("powershell.exe", ("powershell.c",), _WIDE),
+    Compiled("keeper.exe", ("keeper.c",), _WIDE),
+    Compiled("containerd.exe", ("containerd.c",), _WIDE, ("ws2_32",)),
+    Compiled("ctr.exe", ("ctr.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("probe.exe", ("probe.c",), _CONSOLE, ("ws2_32", "iphlpapi")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """What is put into a prefix where a probe shows that this Wine lacks something."""
+
+    files: Mapping[str, str]
+    """The place on drive C of each program, by its name."""
+    native: tuple[str, ...] = ()
+    """Names for which Wine must take the file instead of its own program."""
+    injected: str = ""
+    """A DLL that the loader loads into every program."""
+    kept: tuple[str, str] | None = None
+    """A file of Wine's own that the stand-in calls, and its new place."""
+
+
+def _injected(name: str) -> StandIn:
+    return StandIn({name: SYSTEM32}, injected=name)
+
+
+_SC = StandIn(
+    {"sc.exe": SYSTEM32}, ("sc.exe",), kept=(f"{SYSTEM32}/sc.exe", f"{SYSTEM32}/scwine.exe")
+)
+STAND_INS: Mapping[str, StandIn] = {
+    "adapters": _injected("hybridlab-adapters.dll"),
+    "counters": StandIn({"pdh.dll": SYSTEM32}, ("pdh",)),
+    "elevation": StandIn({"elevated.exe": SYSTEM32}),
+    "hns": StandIn(
+        {"computenetwork.dll": SYSTEM32, "vmcompute.dll": SYSTEM32},
+        ("computenetwork", "vmcompute"),
+    ),
+    "powershell": StandIn({"powershell.exe": POWERSHELL}, ("powershell.exe",)),
+    "sc-config": _SC,
+    "sc-failure": _SC,
+    "service-environment": _injected("hybridlab-services.dll"),
+    "service-exit": _injected("hybridlab-services.dll"),
+    "sockets": _injected("hybridlab-sockets.dll"),
+    "symlinks": _injected("hybridlab-symlinks.dll"),
+}
+"""By the probe that shows the lack: ``probe.exe NAME``."""
+ALWAYS = ("elevated.exe", "keeper.exe")
+"""Programs of every prefix, in system32: a shell and the machine's being on need them."""
+
+
+def digest() -> str:
+    """Hash of all sources and of how they are compiled."""
+    parts = [repr((PROGRAMS, _FLAGS)).encode()]
+    parts += [path.read_bytes() for path in sorted(SOURCES.iterdir()) if path.is_file()]
+    return sha256(b"\0".join(parts)).hexdigest()[:_SHORT]
+
+
+def compiled(cache: Path) -> Path:
+    """The directory with every compiled program; compiles them into the cache if needed.
+
+    Raises PreflightError naming the package when there is no compiler. Raises BrokenError with the
+    compiler's last lines when it refuses a source.
+    """
+    if SHIPPED.is_dir():
+        return SHIPPED
+    final = cache / "wine" / f"standins-{digest()}"
+    if final.is_dir():
+        return final
+    draft = final.with_name(f".{final.name}.partial")
+    with guarded_files("compiling the stand-ins of Wine nodes"):
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        compile_into(draft)
+        try:
+            draft.rename(final)
+        except OSError:  # another command was faster
+            shutil.rmtree(draft)
+    return final
+
+
+def compile_into(folder: Path) -> None:
+    """Compile every program into a folder. Raises as :func:`compiled`."""
+    action = "compiling the stand-ins of Wine nodes"
+    programs.need(action, COMPILER, RESOURCES)
+    for program in PROGRAMS:
+        more: list[str] = []
+        if program.resource:
+            made = folder / f"{program.name}.o"
+            words = [RESOURCES, f"--include-dir={SOURCES}", str(SOURCES / program.resource)]
+            programs.run(action, [*words, "-O", "coff", "-o", str(made)], Deadline(_SECONDS))
+            more.append(str(made))
+        sources = (str(SOURCES / source) for source in program.sources)
+        libraries = (f"-l{library}" for library in program.libraries)
+        command = [COMPILER, *_FLAGS, *program.kind, "-o", str(folder / program.name)]
+        programs.run(action, [*command, *sources, *more, *libraries], Deadline(_SECONDS))
+    for made in folder.glob("*.o"):
+        made.unlink()
