@@ -329,6 +329,8 @@ class MachinesProvider(Provider):
     """
 
     pods: Pods = "kubernetes"
+    system_kind: type[System] = System
+    """What it asks of systems other than Linux."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -363,7 +365,8 @@ class MachinesProvider(Provider):
         from lab.machines.kubernetes import find_bundle  # noqa: PLC0415  few labs have one
 
         kept = self._bundle_digest(lab)
-        return find_bundle(lab, intent, self._cache, kept, self._host_traits())
+        host, kind = self._host_traits(), self.system_kind
+        return find_bundle(lab, intent, self._cache, kept, host, kind)
 
     def _cluster(self, lab: LabHandle, intent: Intent) -> MachinesCluster:
         from lab.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs have one
@@ -522,7 +525,9 @@ class MachinesProvider(Provider):
                 ends.setdefault(machine.name, set()).update(pairs)
         with self._guests(lab) as guests:
             monitors = {
-                name: system_of(intent.machine(name).os, System, f"watching '{name}'").drop_monitor(
+                name: system_of(
+                    intent.machine(name).os, self.system_kind, f"watching '{name}'"
+                ).drop_monitor(
                     *(name, partial(guests.shell, name), lab.directory),
                     lambda: guests.deadline(_MONITOR_SECONDS),
                 )

@@ -79,6 +79,12 @@ class Bundled:
     store: BundleStore
     manifest: Manifest
     cluster: Cluster
+    kind: type[System] = System
+    """What the provider asks of systems other than Linux."""
+
+    def system(self, name: Os, action: str) -> System:
+        """The system of nodes other than Linux; UsageError if none is installed."""
+        return system_of(name, self.kind, action)
 
     @property
     def digest(self) -> str:
@@ -95,12 +101,18 @@ class Bundled:
 
 
 def find_bundle(
-    lab: LabHandle, intent: Intent, cache: Path, kept: str, host: HostTraits = VIRTUAL_MACHINE
+    lab: LabHandle,
+    intent: Intent,
+    cache: Path,
+    kept: str,
+    host: HostTraits = VIRTUAL_MACHINE,
+    kind: type[System] = System,
 ) -> Bundled:
     """Find the bundle for a lab's cluster, and plan the cluster.
 
     ``kept``: digest of the bundle that the lab already uses; empty for the newest one. ``host``:
-    traits of the hosts that its Linux nodes run on.
+    traits of the hosts that its Linux nodes run on. ``kind``: what the provider asks of other
+    systems.
 
     Raises PreflightError when there is no bundle of that version, or it lacks something that the
     cluster needs; names everything. Raises UsageError when the bundle that the lab uses is gone.
@@ -108,7 +120,7 @@ def find_bundle(
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = BundleStore(cache)
     manifest = store.get(kept) if kept else _find_newest(store, intent)
-    made = Bundled(store, manifest, plan_cluster(lab.name, intent, manifest, host))
+    made = Bundled(store, manifest, plan_cluster(lab.name, intent, manifest, host), kind)
     _refuse(lab, intent, made)
     return made
 
@@ -129,7 +141,7 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
     problems: list[str] = []
     for node in made.cluster.nodes:
         if node.os != "linux":
-            system = system_of(node.os, System, f"making the cluster of lab '{lab.name}'")
+            system = made.system(node.os, f"making the cluster of lab '{lab.name}'")
             problems += system.join_refusals(made.cluster, intent, node, made.manifest)
     if problems:
         raise PreflightError(
@@ -390,7 +402,7 @@ class MachinesCluster:
         facts = guests.observe(self.intent, places, deadline)
         for node in self._foreign_nodes():
             if node.name in facts:
-                system = system_of(node.os, System, f"observing node '{node.name}'")
+                system = self.bundled.system(node.os, f"observing node '{node.name}'")
                 try:
                     facts[node.name] = system.observe(guests.shell(node.name), deadline)
                 except LabError as error:
@@ -452,7 +464,7 @@ class MachinesCluster:
         system = (
             None
             if node.os == "linux"
-            else system_of(node.os, System, f"gathering evidence of node '{node.name}'")
+            else self.bundled.system(node.os, f"gathering evidence of node '{node.name}'")
         )
         return EvidenceNode(node.name, guests.shell(node.name), system)
 
@@ -494,7 +506,7 @@ class MachinesCluster:
 
     def _join_all(self, name: Os) -> None:
         """Join the nodes of one system, all at once."""
-        system = system_of(name, System, f"joining the nodes of lab '{self.lab.name}'")
+        system = self.bundled.system(name, f"joining the nodes of lab '{self.lab.name}'")
         nodes = {node.name: node for node in self._foreign_nodes() if node.os == name}
         with self.opened() as guests:
             site = self._site(guests)

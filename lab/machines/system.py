@@ -149,6 +149,11 @@ def systems() -> tuple[System, ...]:
     return tuple(objects("systems", System))
 
 
+def has_system(name: Os, kind: type[System]) -> bool:
+    """Whether a system of nodes of this name is installed that can do what ``kind`` asks for."""
+    return any(system.name == name and isinstance(system, kind) for system in systems())
+
+
 def system_of(name: Os, kind: type[S], action: str) -> S:
     """The system of nodes of this name that can do what ``kind`` asks for.
 

@@ -41,8 +41,9 @@ from lab.machines.libvirt.bring_up import LibvirtBringUp
 from lab.machines.libvirt.guests import LibvirtGuests
 from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.placement import LibvirtLayout, load_layout
+from lab.machines.libvirt.system import GuestSystem
 from lab.machines.libvirt.vxlan_underlay import VxlanUnderlay
-from lab.machines.system import System, system_of
+from lab.machines.system import system_of
 from lab.plan.step import Step
 from lab.providers.provider import (
     CAPTURE,
@@ -80,6 +81,7 @@ class LibvirtProvider(MachinesProvider):
 
     name = "libvirt"
     abilities = frozenset({MACHINES, CLUSTER, CAPTURE, KERNEL_TRACE})
+    system_kind = GuestSystem
 
     def __init__(self, inventory: Inventory) -> None:
         super().__init__(inventory)
@@ -357,7 +359,7 @@ _ANSWER_SECONDS = 60.0
 def foreign_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
     """What a machine of another system says, or the reason why it does not. Never raises."""
     try:
-        system = system_of("windows", System, f"gathering evidence of machine '{name}'")
+        system = system_of("windows", GuestSystem, f"gathering evidence of machine '{name}'")
         for file, make in system.machine_evidence(guests.shell(name)):
             own = Deadline(min(_ANSWER_SECONDS, deadline.left()))
             yield Evidence(f"{name}/{system.name}/{file}", make(own).encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,10 +24,13 @@ from lab.machines.nspawn.container import Container
 from lab.machines.nspawn.guests import ContainerGuests
 from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.prepared import prepared
+from lab.machines.nspawn.system import ContainerSystem, root_image
+from lab.machines.system import system_of
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.netns.holders import HolderEntry
 from lab.providers.provider import LabHandle
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent
 
 _FORM = "1"
@@ -52,7 +56,8 @@ class NspawnBringUp:
     def steps(self) -> tuple[Step, ...]:
         """``images``, ``networks``, ``machines``, then the steps on running machines."""
         token = self.lab.token
-        recipes = {name: self.image_store.digest(name) for name in self._images_wanted()}
+        roots = {root_image(machine) for machine in self.intent.machines}
+        recipes = {name: self.image_store.digest(name) for name in sorted(roots)}
         bundle = self.bundled.digest if self.bundled else ""
         hardware = [machine.hardware for machine in self.intent.machines]
         cards = [machine.interfaces for machine in self.intent.machines]
@@ -76,15 +81,35 @@ class NspawnBringUp:
             happened = f"{error.happened}; {lacking.seen}"
             raise BrokenError(error.doing, happened, lacking.hint) from error
 
-    def _images_wanted(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(machine.hardware.image for machine in self.intent.machines))
+    def _systems(self) -> Mapping[str, ContainerSystem]:
+        """The systems other than Linux, by the images of their machines."""
+        action = f"bringing up lab '{self.lab.name}'"
+        return {
+            machine.hardware.image: system_of(machine.os, ContainerSystem, action)
+            for machine in self.intent.machines
+            if machine.os != "linux"
+        }
 
     def _images(self) -> None:
         """Build or find the lab's images, choose its management range, and save its layout."""
-        roots = {name: self.image_store.root(name, say) for name in self._images_wanted()}
-        ready = None
+        roots: dict[str, Path] = {}
+        for machine in self.intent.machines:
+            image = machine.hardware.image
+            if image not in roots:
+                roots[image] = self.image_store.root(root_image(machine), say)
+        systems = self._systems()
+        layers = {
+            image: system.layer(self.cache, roots[image], image, say)
+            for image, system in systems.items()
+        }
+        ready, others = None, dict[Os, Path]()
         if self.bundled:
-            ready = prepared(self.cache, self.bundled.store, self.bundled.manifest, say)
+            bundle = self.bundled.store, self.bundled.manifest
+            ready = prepared(self.cache, *bundle, say)
+            for image, system in systems.items():
+                if system.name not in others:
+                    below = roots[image], layers[image]
+                    others[system.name] = system.prepare_bundle(self.cache, bundle, below, say)
         before = layout.load(self.lab)
         names = tuple(machine.name for machine in self.intent.machines)
         management = (
@@ -93,7 +118,14 @@ class NspawnBringUp:
             else networks.free_range(self.inventory.management.cidr, self.lab.token)
         )
         decided = NspawnLayout(
-            roots, management, names, self.bundled.digest if self.bundled else "", ready
+            roots,
+            management,
+            names,
+            self.bundled.digest if self.bundled else "",
+            ready,
+            {machine.name: machine.os for machine in self.intent.machines if machine.os != "linux"},
+            layers,
+            others,
         )
         layout.save(self.lab, decided)
         self.__dict__.pop("_layout", None)
@@ -165,8 +197,13 @@ class NspawnBringUp:
         def look() -> str:
             within = Deadline(min(_LOOK_SECONDS * guests.patience, deadline.left()))
             try:
-                shell = guests.shell(name)
-                return shell.run(("systemctl", "is-system-running"), within).stdout.strip()
+                shell = guests.linux_shell(name)
+                state = shell.run(("systemctl", "is-system-running"), within).stdout.strip()
+                os = self._layout.systems.get(name)
+                if state in _UP and os:
+                    system = system_of(os, ContainerSystem, f"booting '{name}'")
+                    return system.boot_lacks(shell, within) or state
+                return state
             except BrokenError as error:  # it is off briefly during a reboot
                 log = containers.log(entry, name)
                 if containers.has_ended(log):

@@ -36,6 +36,8 @@ BOUND = {
 """A node's directories outside its overlay: an overlay cannot be the upper layer of another, as
 containers need, and databases are faster without one."""
 _BUNDLE_PLACE = "/run/hybridlab/bundle"
+LINUX_BUNDLE = "/run/hybridlab/linux-bundle"
+"""On a node of another system: the bundle for Linux, beside its own."""
 _FORM = "3"
 """Increment when a machine is built differently from the same inputs."""
 _STOP_SECONDS = 10
@@ -98,18 +100,31 @@ class Container:
         """True if it gets Kubernetes."""
         return self.layout.prepared is not None and self.machine.kubelet is not None
 
+    @property
+    def prepared(self) -> Path:
+        """The node's prepared bundle: that of its system."""
+        assert self.layout.prepared is not None, "it is a node"
+        return self.layout.prepared_for.get(self.machine.os, self.layout.prepared)
+
+    @property
+    def lower(self) -> str:
+        """The directories below its own disk, topmost first, as overlayfs takes them."""
+        image = self.machine.hardware.image
+        layer = self.layout.layers.get(image)
+        return ":".join(str(path) for path in (layer, self.layout.roots[image]) if path)
+
     def digest(self) -> str:
         """Hash of everything whose change requires rebuilding the machine."""
         host = keyring.host_key(self.lab, self.name).public
         cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
         parts = (
             _FORM,
-            str(self.layout.roots[self.machine.hardware.image]),
+            self.lower,
             self.machine.hardware,
             cards,
             host,
             keyring.client_public(self.lab),
-            str(self.layout.prepared) if self.is_node else "",
+            str(self.prepared) if self.is_node else "",
             self.layout.address(self.name),
         )
         return sha256(repr(parts).encode()).hexdigest()
@@ -190,7 +205,9 @@ echo "{ENDED} $code"
         if self.layout.prepared and self.is_node:
             own = disk(self.lab, self.name)
             yield from (f"--bind={own / at}:{place}" for at, place in BOUND.items())
-            yield f"--bind-ro={self.layout.prepared / prepared.BUNDLE}:{_BUNDLE_PLACE}"
+            yield f"--bind-ro={self.prepared / prepared.BUNDLE}:{_BUNDLE_PLACE}"
+            if self.machine.os != "linux":
+                yield f"--bind-ro={self.layout.prepared / prepared.BUNDLE}:{LINUX_BUNDLE}"
         yield FIRST
 
     def _management(self) -> str:

@@ -24,6 +24,8 @@ from lab.machines.nspawn import cgroups, container, prepared
 from lab.machines.nspawn.cgroups import Hierarchies
 from lab.machines.nspawn.container import RUN, Container
 from lab.machines.nspawn.layout import MACHINES, disk
+from lab.machines.nspawn.system import ContainerSystem
+from lab.machines.system import system_of
 from lab.providers.netns import isolation
 from lab.providers.netns.holders import HolderEntry, start_time
 from lab.providers.provider import LabHandle
@@ -69,11 +71,10 @@ def write_disk(instance: Container) -> None:
     files = container.first_process(
         limits.memory_mib, min(limits.vcpus, os.cpu_count() or limits.vcpus)
     )
-    for name, content in files.items():
-        path = upper / name.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-        path.chmod(0o755 if content.startswith("#!") else 0o444)
+    _write(upper, {name: content.encode() for name, content in files.items()}, 0o444)
+    if instance.machine.os != "linux":
+        system = system_of(instance.machine.os, ContainerSystem, f"making '{instance.name}'")
+        _write(upper, system.files(instance.machine), 0o644)
     if (
         not instance.is_node
     ):  # nothing there uses D-Bus, which takes one of the few inotify instances
@@ -84,9 +85,17 @@ def write_disk(instance: Container) -> None:
         for at in container.BOUND:
             if at != "containerd":
                 (own / at).mkdir()
-        assert instance.layout.prepared is not None, "it is a node"
-        prepared.link_store(instance.layout.prepared, own / "containerd")
+        prepared.link_store(instance.prepared, own / "containerd")
     (own / _MADE_FROM).write_text(instance.digest(), encoding="ascii")
+
+
+def _write(root: Path, files: Mapping[str, bytes], mode: int) -> None:
+    """Write files below a root; those that begin with ``#!`` are executable."""
+    for name, content in files.items():
+        path = root / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o755 if content.startswith(b"#!") else mode)
 
 
 def made_from(instance: Container) -> bool:
@@ -113,16 +122,13 @@ def switch_on(
     """
     switch_off(hierarchies, instance.lab, instance.name)
     groups = cgroups.make(hierarchies, instance.lab.token, instance.name, instance.machine.hardware)
-    own, root = (
-        disk(instance.lab, instance.name),
-        instance.layout.roots[instance.machine.hardware.image],
-    )
+    own = disk(instance.lab, instance.name)
     text = instance.script(groups, bridges)
 
     def inside() -> None:
         instance.root.mkdir(parents=True, exist_ok=True)
         if not os.path.ismount(instance.root):
-            options = f"lowerdir={root},upperdir={own / 'upper'},workdir={own / 'work'}"
+            options = f"lowerdir={instance.lower},upperdir={own / 'upper'},workdir={own / 'work'}"
             isolation.mount("overlay", str(instance.root), "overlay", 0, options)
         path = RUN / f"{instance.name}.sh"
         path.write_text(text, encoding="utf-8")

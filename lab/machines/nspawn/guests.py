@@ -18,11 +18,13 @@ from lab.machines.nspawn.cgroups import OUTSIDE, Hierarchies
 from lab.machines.nspawn.container import DROPPED
 from lab.machines.nspawn.containers import Leader, leaders
 from lab.machines.nspawn.layout import NspawnLayout
+from lab.machines.nspawn.system import ContainerSystem
+from lab.machines.system import system_of
 from lab.providers.netns.guard import call_guarded
 from lab.providers.netns.holders import HolderProcess
 from lab.providers.provider import LabHandle
 from lab.shells.local import LocalShell
-from lab.shells.shell import Reach
+from lab.shells.shell import Reach, Shell
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _JOIN = """while [ "$1" != -- ]; do
@@ -65,12 +67,14 @@ class ContainerGuests(Guests):
     at_once = PROBES_A_PROCESSOR * (os.cpu_count() or 1)
 
     def __init__(self, lab: LabHandle, layout: NspawnLayout, holder: HolderProcess | None) -> None:
-        super().__init__(lab, layout.machines, cluster=bool(layout.bundle))
+        linux = [name for name in layout.machines if name not in layout.systems]
+        super().__init__(lab, linux, cluster=bool(layout.bundle))
         self._layout = layout
         self._holder = holder
         self._leaders: dict[str, Leader] = {}
         self._looking = Lock()
-        self._shells: dict[str, LocalShell] = {}
+        self._linux_shells: dict[str, LocalShell] = {}
+        self._shells: dict[str, Shell] = {}
         self._hierarchies: Hierarchies | None = None
 
     @cached_property
@@ -114,16 +118,27 @@ class ContainerGuests(Guests):
             host_key=keyring.host_key(self._lab, machine).public,
         )
 
-    def shell(self, machine: str) -> LocalShell:
-        """A shell on the machine; always the same one."""
+    def shell(self, machine: str) -> Shell:
+        """A shell on the machine, of its system; always the same one."""
+        linux = self.linux_shell(machine)
+        name = self._layout.systems.get(machine)
+        if name is None:
+            return linux
         if machine not in self._shells:
-            self._shells[machine] = LocalShell(
+            system = system_of(name, ContainerSystem, f"opening a shell on '{machine}'")
+            self._shells[machine] = system.open_shell(machine, linux)
+        return self._shells[machine]
+
+    def linux_shell(self, machine: str) -> LocalShell:
+        """A shell on the Linux that the machine boots; always the same one."""
+        if machine not in self._linux_shells:
+            self._linux_shells[machine] = LocalShell(
                 become=False,
                 inside=lambda: self._inside(machine),
                 machine=f"machine '{machine}'",
                 call=call_guarded,
             )
-        return self._shells[machine]
+        return self._linux_shells[machine]
 
     def _inside(self, machine: str) -> tuple[str, ...]:
         """The prefix that runs a command in the machine, whose systemd changes with a reboot."""

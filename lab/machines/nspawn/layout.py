@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from lab.providers.provider import LabHandle
+from lab.scenario.terms import Os
 from lab.state.files import read_private, write_private
 
 FILE = "layout.json"
@@ -32,6 +33,12 @@ class NspawnLayout:
     """Digest of its cluster's bundle; empty if pods are namespaces."""
     prepared: Path | None = None
     """Directory with the unpacked bundle and containerd's store; None without a cluster."""
+    systems: Mapping[str, Os] = field(default_factory=dict)
+    """The system of each machine that does not run Linux alone."""
+    layers: Mapping[str, Path] = field(default_factory=dict)
+    """What lies over the root file system, by image name; only for such machines."""
+    prepared_for: Mapping[Os, Path] = field(default_factory=dict)
+    """As ``prepared``, for such machines, by system."""
 
     @property
     def controller(self) -> str:

@@ -139,17 +139,31 @@ def _prepare(
             medium.unpack(store, manifest, "linux", draft / BUNDLE)
             images = sorted((draft / BUNDLE / "images").iterdir())
             say(f"importing {quantity(len(images), 'container image')}, once for this bundle")
-            with _containerd(draft) as socket:
-                for image in images:
-                    _import(draft, socket, image)
-            lines = (f"{size} {path}\n" for path, size in sorted(_sizes(draft)))
-            (draft / _LISTING).write_text("".join(lines), encoding="utf-8")
-            os.sync()  # a power failure must not leave empty files under their final names
-            draft.rename(final)
+            fill_store(draft, draft / BUNDLE, images)
+            finish(draft, final)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
     say(f"bundle prepared for system containers in {time.monotonic() - began:.0f} s")
+
+
+def fill_store(draft: Path, bundle: Path, images: Iterable[Path]) -> None:
+    """Import images into the store of a directory that is being prepared.
+
+    ``bundle``: the unpacked bundle for Linux, whose containerd does it. Raises BrokenError when it
+    rejects an image.
+    """
+    with _containerd(draft, bundle / "bin") as (socket, ctr):
+        for image in images:
+            _import(ctr, socket, image)
+
+
+def finish(draft: Path, final: Path) -> None:
+    """Record a prepared directory's files, and give it its name."""
+    lines = (f"{size} {path}\n" for path, size in sorted(_sizes(draft)))
+    (draft / _LISTING).write_text("".join(lines), encoding="utf-8")
+    os.sync()  # a power failure must not leave empty files under their final names
+    draft.rename(final)
 
 
 def _check_room(draft: Path, manifest: Manifest) -> None:
@@ -172,8 +186,8 @@ _OWN_MOUNTS = ("unshare", "--mount", "--propagation=slave", "--")
 
 
 @contextmanager
-def _containerd(draft: Path) -> Iterator[str]:
-    """Run containerd on the draft's store, in a new mount namespace; yields its socket."""
+def _containerd(draft: Path, programs: Path) -> Iterator[tuple[str, Path]]:
+    """Run containerd on the draft's store, in a new mount namespace; yields its socket, and ctr."""
     socket, log = str(draft / "containerd.sock"), draft / "containerd.log"
     config = draft / "containerd.toml"
     config.write_text(
@@ -182,19 +196,19 @@ def _containerd(draft: Path) -> Iterator[str]:
         "'io.containerd.cri.v1.images', 'io.containerd.nri.v1.nri']\n",
         encoding="ascii",
     )
-    program = draft / BUNDLE / "bin/containerd"
+    ctr = programs / "ctr"
     words = (f"--root={draft / STORE}", f"--state={draft / 'state'}", f"--address={socket}")
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603  the bundle's own program
-            (*_OWN_MOUNTS, program, f"--config={config}", *words),
+            (*_OWN_MOUNTS, programs / "containerd", f"--config={config}", *words),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             start_new_session=True,
         )
     try:
-        _wait_for(draft, socket, process, log)
-        yield socket
+        _wait_for(ctr, socket, process, log)
+        yield socket, ctr
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -207,12 +221,12 @@ def _containerd(draft: Path) -> Iterator[str]:
         path.unlink(missing_ok=True)
 
 
-def _wait_for(draft: Path, socket: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for(ctr: Path, socket: str, process: subprocess.Popen[bytes], log: Path) -> None:
     def look() -> str:
         if process.poll() is not None:
             tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
             raise BrokenError("starting containerd", " / ".join(tail) or "it ended at once")
-        done = _ctr(draft, socket, ("version",), Deadline(_START_SECONDS))
+        done = _ctr(ctr, socket, ("version",), Deadline(_START_SECONDS))
         return "" if done.returncode == 0 else done.stderr.strip()
 
     Deadline(_START_SECONDS).wait(
@@ -220,9 +234,9 @@ def _wait_for(draft: Path, socket: str, process: subprocess.Popen[bytes], log: P
     )
 
 
-def _import(draft: Path, socket: str, archive: Path) -> None:
+def _import(ctr: Path, socket: str, archive: Path) -> None:
     words = ("--namespace", _NAMESPACE, "images", "import", "--local", str(archive))
-    done = _ctr(draft, socket, words, Deadline(_IMPORT_SECONDS))
+    done = _ctr(ctr, socket, words, Deadline(_IMPORT_SECONDS))
     if done.returncode:
         raise BrokenError(
             f"importing image '{archive.name}'",
@@ -232,9 +246,9 @@ def _import(draft: Path, socket: str, archive: Path) -> None:
 
 
 def _ctr(
-    draft: Path, socket: str, words: tuple[str, ...], deadline: Deadline
+    ctr: Path, socket: str, words: tuple[str, ...], deadline: Deadline
 ) -> subprocess.CompletedProcess[str]:
-    command = (str(draft / BUNDLE / "bin/ctr"), "--address", socket, *words)
+    command = (str(ctr), "--address", socket, *words)
     return subprocess.run(  # noqa: S603  the bundle's own program
         command, capture_output=True, text=True, check=False, timeout=deadline.left()
     )

@@ -8,7 +8,7 @@ after the holder has ended, the machines can be started again with their old con
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,6 +33,8 @@ from lab.machines.nspawn.container import port
 from lab.machines.nspawn.guests import ContainerGuests
 from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.networks import configure
+from lab.machines.nspawn.system import ContainerSystem, root_image
+from lab.machines.system import has_system
 from lab.plan.step import Step
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
@@ -91,6 +93,7 @@ class NspawnProvider(MachinesProvider):
 
     name = "nspawn"
     abilities = frozenset({MACHINES, CLUSTER, CAPTURE, KERNEL_TRACE, FAILOVER})
+    system_kind = ContainerSystem
 
     @cached_property
     def _image_store(self) -> ImageStore:
@@ -108,8 +111,8 @@ class NspawnProvider(MachinesProvider):
         machines = intent.machines
         nodes = [machine for machine in machines if machine.kubelet and intent.kubernetes]
         planes = [node for node in nodes if node.kubelet and node.kubelet.role == "control-plane"]
-        images = dict.fromkeys(machine.hardware.image for machine in machines)
-        unbuilt = sum(not self._image_store.has_root(name) for name in images)
+        roots = {root_image(machine) for machine in machines}
+        unbuilt = sum(not self._image_store.has_root(name) for name in roots)
         seconds = ROOT_SECONDS * unbuilt + MACHINE_SECONDS * len(machines)
         if nodes:
             seconds += CLUSTER_SECONDS + NODE_SECONDS * len(nodes)
@@ -120,13 +123,17 @@ class NspawnProvider(MachinesProvider):
 
     def unfit(self, intent: Intent) -> str:
         """Why such a lab cannot run in system containers; empty if it can."""
-        windows = [machine.name for machine in intent.machines if machine.os == "windows"]
-        if windows:
-            return (
-                f"Windows nodes {', '.join(windows)} cannot be system containers; "
-                "'--only linux' (make: ONLY=linux) leaves them out"
-            )
+        for machine in intent.machines:
+            if machine.os != "linux" and not has_system(machine.os, ContainerSystem):
+                return (
+                    f"nothing installed has {machine.os} nodes as system containers ({machine.name}); "
+                    "'--only linux' (make: ONLY=linux) leaves them out"
+                )
         return super().unfit(intent)
+
+    def _packages(self, image: str) -> Collection[str] | None:
+        """None for images of other systems, whose Linux the lab's daemons do not run on."""
+        return super()._packages(image) if self._image_store.recipe(image).os == "linux" else None
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """Limited by processors, memory and inotify instances."""
@@ -270,12 +277,12 @@ class NspawnProvider(MachinesProvider):
         """Follow the machine's journal until Ctrl-C; the exit code."""
         self._require_machine(lab, intent, name)
         words = ("journalctl", "--no-pager", "--boot", "--follow", "--lines=50")
-        return self._guests(lab).shell(name).attach(words)
+        return self._guests(lab).linux_shell(name).attach(words)
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
         """The machine's journal since it was last switched on."""
         self._require_machine(lab, intent, name)
-        shell = self._guests(lab).shell(name)
+        shell = self._guests(lab).linux_shell(name)
         words = ("journalctl", "--no-pager", "--boot")
         return shell.run(words, Deadline(_LOG_SECONDS)).stdout
 

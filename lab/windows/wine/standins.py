@@ -56,7 +56,9 @@ PROGRAMS = (
     Compiled("powershell.exe", ("powershell.c",), _WIDE),
     Compiled("keeper.exe", ("keeper.c",), _WIDE),
     Compiled("containerd.exe", ("containerd.c",), _WIDE, ("ws2_32",)),
-    Compiled("ctr.exe", ("ctr.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("ctr.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("hybridlab-ip.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("hybridlab-task.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("probe.exe", ("probe.c",), _CONSOLE, ("ws2_32", "iphlpapi")),
 )
 
@@ -99,8 +101,8 @@ STAND_INS: Mapping[str, StandIn] = {
     "symlinks": _injected("hybridlab-symlinks.dll"),
 }
 """By the probe that shows the lack: ``probe.exe NAME``."""
-ALWAYS = ("elevated.exe", "keeper.exe")
-"""Programs of every prefix, in system32: a shell and the machine's being on need them."""
+ALWAYS = ("elevated.exe", "keeper.exe", "hybridlab-ip.exe", "hybridlab-task.exe")
+"""Programs of every prefix, in system32."""
 
 
 def digest() -> str:

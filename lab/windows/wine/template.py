@@ -33,6 +33,8 @@ DRIVE = f"{PREFIX}/drive_c"
 POWERSHELL = "powershell/powershell-windows"
 """PowerShell's release archive for Windows, unpacked, in the cache."""
 _PROGRAM = "Program Files/PowerShell/7"
+MODULES = Path(__file__).parent / "modules"
+"""What stands in for Windows' PowerShell modules, one file each; found by PowerShell itself."""
 _FORM = "1"
 """Increment when a template is made differently from the same inputs."""
 _WAIT = 900.0
@@ -81,7 +83,8 @@ _ISOLATED = ("unshare", "--mount", "--uts", "--net", "--ipc", "--pid", "--fork",
 
 def place(cache: Path, root: Path, year: Year) -> Path:
     """The path of a template, whether it exists or not. ``root``: the image's file system."""
-    parts = (_FORM, root.parent.name, standins.digest(), registry.settings(year, ()))
+    modules = (path.read_text(encoding="utf-8") for path in sorted(MODULES.glob("*.psm1")))
+    parts = (_FORM, root.parent.name, standins.digest(), registry.settings(year, ()), *modules)
     digest = sha256("\n".join(parts).encode()).hexdigest()[:_SHORT]
     return cache / "wine" / f"template-{digest}"
 
@@ -149,6 +152,11 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
     lacking = probe(draft, root)
     install(drive, compiled, lacking)
     shutil.copytree(powershell, drive / _PROGRAM)
+    for module in MODULES.glob("*.psm1"):
+        folder = drive / _PROGRAM / "Modules" / module.stem
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shutil.copy(module, folder)
     native = {name for probed in lacking for name in standins.STAND_INS[probed].native}
     if any(standins.STAND_INS[probed].injected for probed in lacking):
         native.add(standins.LOADER.removesuffix(".dll"))

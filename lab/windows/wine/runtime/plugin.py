@@ -59,8 +59,8 @@ def _tell_hns(guid: str, netns: str) -> None:
         channel.makefile().read()
 
 
-def main() -> int:
-    """Do what CNI_COMMAND says; returns the exit code."""
+def main(name: str) -> int:
+    """Do what CNI_COMMAND says with the Windows plugin of a name; returns the exit code."""
     command, netns = os.environ["CNI_COMMAND"], os.environ.get("CNI_NETNS", "")
     configuration = sys.stdin.read()
     if command == "VERSION":
@@ -76,7 +76,7 @@ def main() -> int:
     if command == "ADD":
         _tell_hns(guid, netns)
     done = subprocess.run(  # noqa: S603  the node's own
-        ("windows-run", f"{PLUGINS}\\{Path(sys.argv[0]).name}.exe"),  # noqa: S607  the same
+        ("windows-run", f"{PLUGINS}\\{name}.exe"),  # noqa: S607  the same
         input=configuration,
         capture_output=True,
         text=True,
@@ -95,4 +95,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Serve the CRI to a node's Windows programs, and ``ctr`` to the lab's steps.
+"""Serve the CRI to a node's Windows programs, and ``ctr`` and ``ip`` to the lab's steps.
 
 ``python3 -m lab.windows.wine.runtime.service SOCKET CTR`` runs on the node; it needs Debian's
 python3-grpcio. ``standins/containerd.c`` and ``ctr.c`` carry what Windows programs say to it.
@@ -10,7 +10,7 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ _CALLS = 64
 _DRIVES = {"d": "/run/hybridlab/bundle"}
 """Where drives other than C are on the node."""
 _COMMAND_SECONDS = 600.0
+_TASKS = (sys.executable, "-m", "lab.windows.wine.runtime.tasks")
 
 
 def serve(socket: str) -> None:
@@ -82,7 +83,7 @@ class _Command(socketserver.StreamRequestHandler):
         while word := self._word():
             words.append(drive_path(word))
         done = subprocess.run(  # noqa: S603  the words are those of the lab's steps
-            (*cast("_Commands", self.server).command, *words),
+            (*cast("_Commands", self.server).programs[words[0]], *words[1:]),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=_COMMAND_SECONDS,
@@ -101,15 +102,17 @@ class _Commands(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, programs: Mapping[str, Sequence[str]]) -> None:
         super().__init__(("127.0.0.1", COMMAND_PORT), _Command)
-        self.command = command
+        self.programs = programs
 
 
 def main(arguments: Sequence[str]) -> None:
     """Serve until killed."""
     socket, ctr = arguments
-    commands = _Commands((ctr, "--address", socket))
+    commands = _Commands(
+        {"ctr": (ctr, "--address", socket), "hybridlab-ip": ("ip",), "hybridlab-task": _TASKS}
+    )
     threading.Thread(target=commands.serve_forever, daemon=True).start()
     serve(socket)
 

@@ -1,0 +1,68 @@
+"""What a system container asks of a system other than Linux."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.bundle.store import BundleStore
+from lab.machines.system import System, system_of
+from lab.shells.shell import Shell
+from lab.topology.intent import MachineIntent
+
+Say = Callable[[str], None]
+
+
+class ContainerSystem(System):
+    """A system whose programs run in a container that boots Linux."""
+
+    @abstractmethod
+    def root_image(self, image: str) -> str:
+        """Name of the Linux image whose root file system a machine with ``image`` boots."""
+
+    @abstractmethod
+    def layer(self, cache: Path, root: Path, image: str, say: Say) -> Path:
+        """The files that lie over that root file system; made once, in the cache.
+
+        Raises PreflightError or BrokenError when they cannot be made.
+        """
+
+    @abstractmethod
+    def prepare_bundle(
+        self, cache: Path, bundle: tuple[BundleStore, Manifest], below: tuple[Path, Path], say: Say
+    ) -> Path:
+        """As :func:`lab.machines.nspawn.prepared.prepared`, for the nodes of this system.
+
+        ``below``: root file system and layer of one of its images. The directory has ``bundle``,
+        its medium, and ``containerd``, the image store.
+        """
+
+    @abstractmethod
+    def files(self, machine: MachineIntent) -> Mapping[str, bytes]:
+        """Files of a node's own disk, by path; those that begin with ``#!`` are executable."""
+
+    @abstractmethod
+    def open_shell(self, name: str, linux: Shell) -> Shell:
+        """A shell of the system on a machine. ``linux``: one on the Linux below."""
+
+    @abstractmethod
+    def boot_lacks(self, linux: Shell, deadline: Deadline) -> str:
+        """What a machine whose Linux has booted still lacks; empty if nothing.
+
+        Raises LabError when it cannot be asked.
+        """
+
+
+def root_image(machine: MachineIntent) -> str:
+    """Name of the image whose root file system a machine boots.
+
+    Raises UsageError when no system is installed for it.
+    """
+    image = machine.hardware.image
+    if machine.os == "linux":
+        return image
+    action = f"choosing the root file system of '{machine.name}'"
+    return system_of(machine.os, ContainerSystem, action).root_image(image)

@@ -1,0 +1,28 @@
+# CimCmdlets on a Wine node, whose PowerShell has no CIM: the classes that the lab's steps ask for.
+
+Set-StrictMode -Version 3.0
+
+function Get-CimInstance {
+    [CmdletBinding()]
+    param([Parameter(Mandatory, Position = 0)] [string]$ClassName, [string]$Filter, [string]$Namespace)
+    if ($ClassName -eq 'Win32_Process') {
+        Get-Process | ForEach-Object -Process {
+            $line = try { [string]$_.CommandLine } catch { '' }
+            [pscustomobject]@{ Name = "$($_.ProcessName).exe"; ProcessId = $_.Id; CommandLine = $line }
+        }
+    } elseif ($ClassName -eq 'Win32_OperatingSystem') {
+        $read = Get-ItemProperty -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
+        $now = Get-Date
+        [pscustomobject]@{
+            Caption = "Microsoft $($read.ProductName)"
+            BuildNumber = [string]$read.CurrentBuildNumber
+            Version = "10.0.$($read.CurrentBuildNumber)"
+            LocalDateTime = $now
+            LastBootUpTime = $now.AddMilliseconds(-[Environment]::TickCount64)
+        }
+    } elseif ($ClassName -ne 'SoftwareLicensingProduct') {
+        throw "Invalid class '$ClassName': a Wine node has Win32_Process, Win32_OperatingSystem and SoftwareLicensingProduct"
+    }
+}
+
+Export-ModuleMember -Function Get-CimInstance

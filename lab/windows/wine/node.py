@@ -1,0 +1,252 @@
+"""The files of a Wine node's own disk: what its Linux starts, and how programs get onto Wine. Pure.
+
+Its units, in the order in which they start: the card's address (``hybridlab-network``), folders
+that both worlds share (``hybridlab-folders``), Linux's containerd, HNS' daemon, the translating
+runtime, and ``hybridlab-windows``, which is Windows being on: its keeper starts the services.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lab.machines.images.terms import RELEASES, Year
+from lab.topology.intent import MachineIntent
+from lab.windows.wine.runtime.translate import PREFIX, RUN
+from lab.windows.wine.template import ENVIRONMENT
+
+SHELL = "/usr/local/bin/windows-shell"
+PACKAGE = "/usr/lib/hybridlab"
+BUNDLE, LINUX_BUNDLE = "/run/hybridlab/bundle", "/run/hybridlab/linux-bundle"
+SOCKET = "/run/containerd/containerd.sock"
+WINDOWS_UNIT = "hybridlab-windows.service"
+_BIN = "/usr/local/bin"
+_PLUGINS = ("flannel", "sdnoverlay", "sdnbridge", "win-bridge", "win-overlay", "nat", "azure-vnet")
+"""Types of CNI configurations that the lab writes on Windows nodes."""
+_HNS = "/var/lib/hybridlab/hns"
+_UNITS = "/etc/systemd/system"
+SANDBOX = "sandbox-image"
+"""File of drive D with the name of the image of pods' sandboxes."""
+
+
+def files(machine: MachineIntent, year: Year) -> Mapping[str, bytes]:
+    """Every file by path."""
+    texts = {
+        f"{_BIN}/{RUN}": run_script(),
+        SHELL: _SHELL,
+        f"{_BIN}/hybridlab-network": _network(machine),
+        f"{_BIN}/hybridlab-folders": _FOLDERS,
+        "/etc/hybridlab/containerd.toml": _CONTAINERD,
+        f"{_UNITS}/multi-user.target.d/hybridlab.conf": _wanted(),
+        **dict(_units(machine, year)),
+        **{f"/opt/cni/bin/{name}": _plugin(name) for name in _PLUGINS},
+    }
+    return {path: text.encode() for path, text in texts.items()} | dict(_package())
+
+
+def _package() -> Iterator[tuple[str, bytes]]:
+    """The lab's own package, whose HNS and runtime run on the node."""
+    root = Path(__file__).parents[2]
+    for path in root.rglob("*.py"):
+        yield f"{PACKAGE}/lab/{path.relative_to(root)}", path.read_bytes()
+
+
+def run_script() -> str:
+    """The program that runs a Windows program, on a node and in pods' images."""
+    settings = "".join(f"export {name}='{value}'\n" for name, value in ENVIRONMENT.items())
+    return f"""#!/bin/sh
+# Runs a Windows program on Wine. A path without a drive is on drive C.
+{settings}program=$1
+shift
+case $program in
+%CONTAINER_SANDBOX_MOUNT_POINT%*) program="C:${{program#%CONTAINER_SANDBOX_MOUNT_POINT%}}" ;;
+/*) program="C:$program" ;;
+esac
+[ "$PWD" != / ] || cd {PREFIX}
+exec wine "$program" "$@"
+"""
+
+
+_SHELL = f'''#!/usr/bin/python3
+"""Runs a Windows program elevated and with a console, whatever this process has for a terminal."""
+import fcntl
+import os
+import pty
+import subprocess
+import sys
+import termios
+import threading
+
+command = ["{_BIN}/{RUN}", "C:\\\\windows\\\\system32\\\\elevated.exe", *sys.argv[1:]]
+if os.isatty(0):
+    os.execv(command[0], command)
+main, own = pty.openpty()
+
+
+def drain():
+    try:
+        while os.read(main, 4096):
+            pass
+    except OSError:
+        pass
+
+
+threading.Thread(target=drain, daemon=True).start()
+process = subprocess.Popen(
+    command,
+    stdin=own,
+    start_new_session=True,
+    preexec_fn=lambda: fcntl.ioctl(own, termios.TIOCSCTTY, 0),
+)
+sys.exit(process.wait())
+'''
+
+_FOLDERS = f"""#!/bin/sh
+# Folders that are the same for Windows and for Linux, whose programs are in both.
+set -e
+cd {PREFIX}
+mkdir -p etc/kubernetes etc/cni/net.d var/lib/kubelet var/log/pods hybridlab/log hybridlab/state
+mkdir -p /etc/kubernetes /etc/cni/net.d
+mount --bind etc/kubernetes /etc/kubernetes
+mount --bind etc/cni/net.d /etc/cni/net.d
+mount --bind /var/lib/kubelet var/lib/kubelet
+mount --bind /var/log/pods var/log/pods
+ln -sfn {BUNDLE} /wine/dosdevices/d:
+rm -f /wine/dosdevices/com*
+for program in containerd containerd-shim-runc-v2 ctr runc; do
+    ln -sf {LINUX_BUNDLE}/bin/$program {_BIN}/$program
+done
+mkdir -p /etc/containerd
+sed "s|@SANDBOX@|$(cat {BUNDLE}/{SANDBOX})|" /etc/hybridlab/containerd.toml >/etc/containerd/config.toml
+[ -e /etc/resolv.conf ] || : >/etc/resolv.conf
+"""
+
+
+def _network(machine: MachineIntent) -> str:
+    """The cards' addresses and the default route; all else is Windows' own, by the lab's steps."""
+    lines = ["#!/bin/sh", "set -e", "ip link set lo up"]
+    for card in machine.interfaces:
+        lines.append(f"ip link set {card.name} up")
+        lines += [f"ip address replace {address} dev {card.name}" for address in card.addresses]
+    lines += [
+        f"ip route replace default via {route.via} dev {route.device}"
+        for route in machine.routes
+        if route.destination == "default" and route.via
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_CONTAINERD = f"""version = 3
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = '@SANDBOX@'
+
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = true
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+privileged_without_host_devices = true
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = '{_BIN}/runc'
+"""
+"""Linux's containerd. Without systemd's control groups: a Windows kubelet names none."""
+
+
+def _plugin(name: str) -> str:
+    module = "lab.windows.wine.runtime.plugin"
+    return f"#!/bin/sh\nPYTHONPATH={PACKAGE} exec python3 -m {module} {name}\n"
+
+
+def _wanted() -> str:
+    return "[Unit]\n" + "".join(f"Wants={name}\n" for name in NAMES)
+
+
+NAMES = (
+    "hybridlab-network.service",
+    "hybridlab-folders.service",
+    "containerd.service",
+    "hybridlab-hns.service",
+    "hybridlab-runtime.service",
+    WINDOWS_UNIT,
+)
+
+
+def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
+    cards = " ".join(card.name for card in machine.interfaces)
+    build = RELEASES[year].build
+    python = f"/usr/bin/env PYTHONPATH={PACKAGE} python3 -m lab.windows.wine"
+    environment = "".join(f"Environment={name}={value}\n" for name, value in ENVIRONMENT.items())
+    once = "Type=oneshot\nRemainAfterExit=yes\n"
+    always = "Restart=always\nRestartSec=1\n"
+    services = (
+        (
+            "network",
+            "Addresses of the node's cards",
+            "",
+            f"{once}ExecStart={_BIN}/hybridlab-network\n",
+        ),
+        (
+            "folders",
+            "Folders of Windows and Linux",
+            "",
+            f"{once}ExecStart={_BIN}/hybridlab-folders\n",
+        ),
+        (
+            "hns",
+            "Host Networking Service of Windows, emulated",
+            "hybridlab-network",
+            f"{always}ExecStart={python}.hns.daemon {_HNS} {build} {cards}\n",
+        ),
+        (
+            "runtime",
+            "CRI of Windows over Linux's containerd",
+            "containerd",
+            f"{always}ExecStart={python}.runtime.service {SOCKET} {_BIN}/ctr\n",
+        ),
+        (
+            "windows",
+            "Windows, on Wine",
+            "hybridlab-hns hybridlab-runtime",
+            f"{always}{environment}WorkingDirectory={PREFIX}\n{_WINDOWS}",
+        ),
+    )
+    for name, title, before, body in services:
+        order = "".join(
+            f"After={unit}.service\n" for unit in ("hybridlab-folders", *before.split())
+        )
+        order = order if name not in {"network", "folders"} else ""
+        unit = f"[Unit]\nDescription={title}\n{order}\n[Service]\n{body}"
+        yield f"{_UNITS}/hybridlab-{name}.service", unit
+    yield f"{_UNITS}/containerd.service", f"{_CONTAINERD_UNIT}{always}"
+    yield (
+        f"{_UNITS}/hybridlab-task@.service",
+        f"""[Unit]
+Description=Scheduled task %i of Windows
+After={WINDOWS_UNIT}
+
+[Service]
+ExecStart={python}.runtime.tasks run %i
+
+[Install]
+WantedBy=multi-user.target
+""",
+    )
+
+
+_WINDOWS = """ExecStart=/usr/bin/wine C:\\\\windows\\\\system32\\\\keeper.exe
+ExecStop=/usr/bin/wineserver --kill
+TimeoutStopSec=10
+"""
+_CONTAINERD_UNIT = f"""[Unit]
+Description=containerd
+After=hybridlab-folders.service
+
+[Service]
+ExecStart={_BIN}/containerd
+Type=notify
+Delegate=yes
+KillMode=process
+TasksMax=infinity
+"""

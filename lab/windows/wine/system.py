@@ -1,0 +1,159 @@
+"""Windows nodes on Wine, as system containers ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from lab._deadline import Deadline
+from lab.facts.node import NodeFacts
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.bundle.store import BundleStore
+from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.machines.images.terms import Year
+from lab.machines.nspawn.system import ContainerSystem, Say
+from lab.machines.system import DropMonitor, Ends, EvidencePiece, NodeJoining
+from lab.providers.capture import KernelSaid
+from lab.scenario.terms import Os
+from lab.shells.shell import Shell
+from lab.topology.intent import Intent, MachineIntent
+
+if TYPE_CHECKING:
+    from lab.windows.shell import WindowsShell
+    from lab.windows.wine.shell import WineShell
+
+IMAGE = "debian-13-wine"
+"""The Linux image of every Wine node."""
+SAYS = "Kubernetes' Windows programs on Wine; HNS is emulated"
+
+
+class WineSystem(ContainerSystem):
+    """Kubernetes' Windows programs on Wine. Each method imports what it uses: few labs have one."""
+
+    name: Os = "windows"
+
+    def join_refusals(
+        self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
+    ) -> Collection[str]:
+        """As on Windows; its images are made of Linux's."""
+        from lab.windows.nodes.join_checks import join_refusals  # noqa: PLC0415
+        from lab.windows.wine.bundle import wine_manifest  # noqa: PLC0415
+
+        return join_refusals(cluster, intent, node, wine_manifest(manifest, {}))
+
+    def join(self, joining: NodeJoining) -> None:
+        """Run the steps of a Windows node's bring-up."""
+        from lab.windows.nodes.bring_up import Runner, WindowsBringUp  # noqa: PLC0415
+        from lab.windows.nodes.join_plan import JoinPlan  # noqa: PLC0415
+        from lab.windows.wine.bundle import wine_manifest  # noqa: PLC0415
+
+        shell = cast("WineShell", joining.shell)
+        manifest = wine_manifest(joining.manifest, shell.stand_ins())
+        bring_up = WindowsBringUp(
+            JoinPlan(joining.cluster, joining.intent, joining.node, manifest),
+            Runner(shell, joining.patience),
+            joining.credentials,
+            joining.api,
+        )
+        for run in bring_up.steps().values():
+            run()
+
+    def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:
+        """Observe a node by the step ``observe``."""
+        from lab.windows.evidence import observe_node  # noqa: PLC0415
+
+        return observe_node(cast("WindowsShell", shell), deadline)
+
+    def node_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
+        """A node's facts, logs and configuration, through PowerShell."""
+        from lab.windows.evidence import node_evidence  # noqa: PLC0415
+
+        return node_evidence(cast("WindowsShell", shell))
+
+    def machine_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
+        """What Linux says of the units, and HNS' calls."""
+        linux = cast("WineShell", shell).linux
+
+        def units(deadline: Deadline) -> str:
+            return linux.run(("journalctl", "--no-pager", "--boot"), deadline).stdout
+
+        def calls(deadline: Deadline) -> str:
+            return linux.get("/var/lib/hybridlab/hns/calls.jsonl", deadline).decode()
+
+        yield "journal.txt", units
+        yield "hns-calls.jsonl", calls
+
+    def drop_monitor(
+        self,
+        machine: str,
+        shell: Callable[[], Shell],
+        directory: Path,
+        deadline: Callable[[], Deadline],
+    ) -> DropMonitor:
+        """Nothing counts what it drops."""
+        del shell, directory, deadline
+        return _NoMonitor(machine)
+
+    def root_image(self, image: str) -> str:
+        """The same for every release of Windows."""
+        del image
+        return IMAGE
+
+    def layer(self, cache: Path, root: Path, image: str, say: Say) -> Path:
+        """The template's tree for the release in the image's name."""
+        from lab.windows.wine.template import template  # noqa: PLC0415
+
+        return template(cache, root, _year(image), say)
+
+    def prepare_bundle(
+        self, cache: Path, bundle: tuple[BundleStore, Manifest], below: tuple[Path, Path], say: Say
+    ) -> Path:
+        """Drive D, and an image store with the image of Windows pods."""
+        from lab.windows.wine.bundle import prepare  # noqa: PLC0415
+
+        root, layer = below
+        return prepare(cache, *bundle, root, layer.parent, say)
+
+    def files(self, machine: MachineIntent) -> Mapping[str, bytes]:
+        """Units and programs of the node's Linux."""
+        from lab.windows.wine.node import files  # noqa: PLC0415
+
+        return files(machine, _year(machine.hardware.image))
+
+    def open_shell(self, name: str, linux: Shell) -> Shell:
+        """PowerShell on Wine."""
+        from lab.windows.wine.shell import WineShell  # noqa: PLC0415
+
+        return WineShell(name, linux)
+
+    def boot_lacks(self, linux: Shell, deadline: Deadline) -> str:
+        """Which of the node's units does not run."""
+        from lab.windows.wine.node import NAMES  # noqa: PLC0415
+
+        done = linux.run(("systemctl", "is-active", *NAMES), deadline)
+        states = dict(zip(NAMES, done.stdout.split(), strict=False))
+        return ", ".join(
+            f"{name} is {state}" for name, state in states.items() if state != "active"
+        )
+
+
+def _year(image: str) -> Year:
+    from lab.windows.nodes.join_checks import year_of  # noqa: PLC0415
+
+    return year_of(image) or "2022"
+
+
+class _NoMonitor:
+    def __init__(self, machine: str) -> None:
+        self._machine = machine
+
+    def begin(self, protocol: str, ends: Collection[Ends]) -> None:
+        """Nothing to begin."""
+
+    def end(self) -> KernelSaid:
+        """Say that nobody counted."""
+        return KernelSaid(self._machine, trouble="a Wine node counts no drops")
+
+
+WINE = WineSystem()
