@@ -86,6 +86,12 @@ class Bundled:
         """The system of nodes other than Linux; UsageError if none is installed."""
         return system_of(name, self.kind, action)
 
+    def manifest_of(self, name: Os) -> Manifest:
+        """The bundle as the nodes of a system have it."""
+        if name == "linux":
+            return self.manifest
+        return self.system(name, "reading the bundle").bundled(self.manifest)
+
     @property
     def digest(self) -> str:
         """The bundle's digest."""
@@ -137,12 +143,14 @@ def _find_newest(store: BundleStore, intent: Intent) -> Manifest:
 
 
 def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
-    rules.require(made.manifest, made.cluster)
+    manifest = made.manifest
     problems: list[str] = []
     for node in made.cluster.nodes:
         if node.os != "linux":
             system = made.system(node.os, f"making the cluster of lab '{lab.name}'")
-            problems += system.join_refusals(made.cluster, intent, node, made.manifest)
+            manifest = made.manifest_of(node.os)
+            problems += system.join_refusals(made.cluster, intent, node, manifest)
+    rules.require(manifest, made.cluster)
     if problems:
         raise PreflightError(
             f"making the cluster of lab '{lab.name}' from bundle '{made.digest[:12]}'",
@@ -551,4 +559,4 @@ class MachinesCluster:
 
     def _images(self) -> Mapping[Os, str]:
         systems = {node.os for node in self.bundled.cluster.nodes if node.pod_cidr}
-        return {system: self.bundled.manifest.image(AGNHOST, system).name for system in systems}
+        return {name: self.bundled.manifest_of(name).image(AGNHOST, name).name for name in systems}

@@ -104,6 +104,10 @@ class System(ABC):
 
     name: Os
 
+    def bundled(self, manifest: Manifest) -> Manifest:
+        """The bundle as its nodes have it: with what is made of other parts. Pure."""
+        return manifest
+
     @abstractmethod
     def join_refusals(
         self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest

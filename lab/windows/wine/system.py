@@ -33,14 +33,19 @@ class WineSystem(ContainerSystem):
 
     name: Os = "windows"
 
+    def bundled(self, manifest: Manifest) -> Manifest:
+        """Its images are made of Linux's."""
+        from lab.windows.wine.bundle import wine_manifest  # noqa: PLC0415
+
+        return wine_manifest(manifest, {})
+
     def join_refusals(
         self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
     ) -> Collection[str]:
-        """As on Windows; its images are made of Linux's."""
+        """As on Windows."""
         from lab.windows.nodes.join_checks import join_refusals  # noqa: PLC0415
-        from lab.windows.wine.bundle import wine_manifest  # noqa: PLC0415
 
-        return join_refusals(cluster, intent, node, wine_manifest(manifest, {}))
+        return join_refusals(cluster, intent, node, manifest)
 
     def join(self, joining: NodeJoining) -> None:
         """Run the steps of a Windows node's bring-up."""
