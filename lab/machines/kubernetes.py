@@ -106,7 +106,7 @@ class Bundled:
             medium.check(self.store, self.manifest, system)
 
 
-def find_bundle(
+def find_bundle(  # noqa: PLR0913, PLR0917  what a cluster is planned from
     lab: LabHandle,
     intent: Intent,
     cache: Path,

@@ -197,13 +197,7 @@ class NspawnBringUp:
         def look() -> str:
             within = Deadline(min(_LOOK_SECONDS * guests.patience, deadline.left()))
             try:
-                shell = guests.linux_shell(name)
-                state = shell.run(("systemctl", "is-system-running"), within).stdout.strip()
-                os = self._layout.systems.get(name)
-                if state in _UP and os:
-                    system = system_of(os, ContainerSystem, f"booting '{name}'")
-                    return system.boot_lacks(shell, within) or state
-                return state
+                return self._state(guests, name, within)
             except BrokenError as error:  # it is off briefly during a reboot
                 log = containers.log(entry, name)
                 if containers.has_ended(log):
@@ -219,6 +213,16 @@ class NspawnBringUp:
         except DeadlineError as error:
             log = containers.log(entry, name).rpartition(containers.SWITCHED_ON)[2]
             raise containers.failure(name, log) if log.strip() else error from error
+
+    def _state(self, guests: ContainerGuests, name: str, deadline: Deadline) -> str:
+        """Systemd's state of a machine, or what its system still lacks."""
+        shell = guests.linux_shell(name)
+        state = shell.run(("systemctl", "is-system-running"), deadline).stdout.strip()
+        of_machine = self._layout.systems.get(name)
+        if of_machine is None or state not in _UP:
+            return state
+        system = system_of(of_machine, ContainerSystem, f"booting '{name}'")
+        return system.boot_lacks(shell, deadline) or state
 
     def _guests(self) -> ContainerGuests:
         return ContainerGuests(self.lab, self._layout, holder.find(self.lab))

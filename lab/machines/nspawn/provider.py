@@ -126,7 +126,8 @@ class NspawnProvider(MachinesProvider):
         for machine in intent.machines:
             if machine.os != "linux" and not has_system(machine.os, ContainerSystem):
                 return (
-                    f"nothing installed has {machine.os} nodes as system containers ({machine.name}); "
+                    f"nothing installed has {machine.os} nodes as system containers "
+                    f"('{machine.name}'); "
                     "'--only linux' (make: ONLY=linux) leaves them out"
                 )
         return super().unfit(intent)

@@ -23,6 +23,7 @@ from lab.windows.nodes.join_checks import AGNHOST, NEEDED, PAUSE
 from lab.windows.wine import registry, standins
 from lab.windows.wine.image import write_image
 from lab.windows.wine.node import SANDBOX
+from lab.windows.wine.template import TREE
 
 _FORM = "1"
 """Increment when a bundle is prepared differently from the same inputs."""
@@ -113,6 +114,7 @@ def _prepare(  # noqa: PLR0913, PLR0917  each is an input of it
     archive = draft / "agnhost.tar"
     server = draft / prepared.BUNDLE / medium.program_path("agnhost.exe")
     (draft / prepared.BUNDLE / SANDBOX).write_text(pause + "\n", encoding="ascii")
-    write_image(archive, agnhost, root, template, server, say)
+    say(f"writing image '{agnhost}' of Windows pods")
+    write_image(archive, agnhost, root, template / TREE, server)
     prepared.fill_store(draft, linux, [linux / medium.image_path(pause), archive])
     archive.unlink()

@@ -7,13 +7,13 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lab.windows.wine.node import run_script
 from lab.windows.wine.runtime.translate import RUN
-from lab.windows.wine.template import DRIVE, ENVIRONMENT, TREE
+from lab.windows.wine.template import DRIVE, ENVIRONMENT
 
 PROGRAM = "agnhost.exe"
 _LEFT_OUT = (
@@ -39,17 +39,14 @@ _EMPTY = ("dev", "proc", "run", "sys", "tmp", "var/tmp", "usr/sbin", "usr/share"
 _BLOCK = 1 << 20
 
 
-def write_image(
-    archive: Path, name: str, root: Path, template: Path, program: Path, say: Callable[[str], None]
-) -> None:
+def write_image(archive: Path, name: str, root: Path, tree: Path, program: Path) -> None:
     """Write the archive of an image.
 
-    ``root``: the Linux file system; ``template``: the directory of the template, whose tree lies
-    over it; ``program``: agnhost.exe.
+    ``root``: the Linux file system; ``tree``: the template's, which lies over it; ``program``:
+    agnhost.exe.
 
     Raises OSError when it cannot be written.
     """
-    say(f"writing image '{name}' of Windows pods")
     layer = archive.with_suffix(".layer")
     with (
         layer.open("wb") as file,
@@ -57,7 +54,7 @@ def write_image(
     ):
         _add_tree(tar, root, {})
         same = {path.name: f"{_BUILTIN}/{path.name}" for path in (root / _BUILTIN).iterdir()}
-        _add_tree(tar, template / TREE, {key: root / value for key, value in same.items()})
+        _add_tree(tar, tree, {key: root / value for key, value in same.items()})
         for path in _EMPTY:
             member = tarfile.TarInfo(path)
             member.type, member.mode = tarfile.DIRTYPE, 0o1777 if path.endswith("tmp") else 0o755

@@ -117,7 +117,8 @@ for program in containerd containerd-shim-runc-v2 ctr runc; do
     ln -sf {LINUX_BUNDLE}/bin/$program {_BIN}/$program
 done
 mkdir -p /etc/containerd
-sed "s|@SANDBOX@|$(cat {BUNDLE}/{SANDBOX})|" /etc/hybridlab/containerd.toml >/etc/containerd/config.toml
+sandbox=$(cat {BUNDLE}/{SANDBOX})
+sed "s|@SANDBOX@|$sandbox|" /etc/hybridlab/containerd.toml >/etc/containerd/config.toml
 [ -e /etc/resolv.conf ] || : >/etc/resolv.conf
 """
 

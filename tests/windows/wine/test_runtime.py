@@ -1,0 +1,185 @@
+"""The CRI's messages, translated between a Windows kubelet and Linux's containerd."""
+
+import json
+
+import pytest
+
+from lab.windows.wine.runtime import translate, wire
+from lab.windows.wine.runtime.plugin import environment, linux_result, namespace_guid
+from lab.windows.wine.runtime.service import drive_path
+from lab.windows.wine.runtime.tasks import split_arguments
+from lab.windows.wine.runtime.wire import Field, Message
+
+
+def message(**texts: str) -> Message:
+    """Text fields by number: ``message(f3="x")``."""
+    return tuple(Field(int(name[1:]), value.encode()) for name, value in texts.items())
+
+
+def test_a_message_survives_unchanged() -> None:
+    fields: Message = (
+        Field(1, b"text"),
+        Field(2, 300),
+        Field(2, 0),
+        Field(9, b"\x01" * 8, 8),
+        Field(10, b"\x02" * 4, 4),
+        Field(200, b""),
+    )
+    assert wire.decode(wire.encode(fields)) == fields
+
+
+@pytest.mark.parametrize("data", [b"\x0a\x05ab", b"\x08\xff", b"\x0b"])
+def test_a_broken_message_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"cut short|unknown kind"):
+        wire.decode(data)
+
+
+@pytest.mark.parametrize(
+    ("windows", "linux"),
+    [
+        ("C:\\var\\log\\pods", "/wine/drive_c/var/log/pods"),
+        ("c:/var/lib/kubelet", "/wine/drive_c/var/lib/kubelet"),
+        (
+            "C:\\Windows\\System32\\drivers\\etc\\hosts",
+            "/wine/drive_c/windows/system32/drivers/etc/hosts",
+        ),
+        ("\\var\\run\\secrets", "/wine/drive_c/var/run/secrets"),
+        ("C:\\", "/wine/drive_c"),
+        ("D:\\images", "D:\\images"),
+        ("/etc/hosts", "/etc/hosts"),
+    ],
+)
+def test_paths_on_drive_c_are_below_the_prefix(windows: str, linux: str) -> None:
+    assert translate.linux_path(windows) == linux
+
+
+def test_a_path_below_the_prefix_is_on_drive_c() -> None:
+    assert translate.windows_path("/wine/drive_c/var/log/a.log") == "C:\\var\\log\\a.log"
+    assert translate.windows_path("/var/log/a.log") == "/var/log/a.log"
+
+
+def inner(data: Message, *numbers: int) -> Message:
+    """The message at a path of field numbers."""
+    for number in numbers:
+        (data,) = (
+            wire.decode(field.value)
+            for field in data
+            if field.number == number and isinstance(field.value, bytes)
+        )
+    return data
+
+
+def test_a_sandbox_gets_linuxs_namespaces() -> None:
+    config = (*message(f3="C:\\var\\log\\pods\\a"), Field(9, b""))
+    asked = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
+    made = inner(wire.decode(asked), 1)
+    assert wire.text(made, 3) == "/wine/drive_c/var/log/pods/a"
+    assert {field.number for field in made} == {3, 8}
+    assert inner(made, 8, 2, 1) == (Field(1, 0), Field(2, 1))
+
+
+def test_a_host_process_pod_is_in_the_nodes_network() -> None:
+    windows = wire.with_message((), 1, (Field(3, 1),))
+    config = wire.with_message((), 9, windows)
+    asked = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
+    assert inner(wire.decode(asked), 1, 8, 2, 1)[0] == Field(1, 2)
+
+
+def test_a_container_runs_its_command_on_wine() -> None:
+    hosts = message(
+        f1="C:\\Windows\\System32\\drivers\\etc\\hosts", f2="C:\\var\\lib\\kubelet\\hosts"
+    )
+    config: Message = (
+        *message(f5="C:\\app", f11="web\\0.log"),
+        Field(3, b"/agnhost"),
+        Field(3, b"netexec"),
+        Field(7, wire.encode(hosts)),
+        Field(16, b""),
+        Field(99, b"what a later CRI has"),
+    )
+    asked = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
+    made = inner(wire.decode(asked), 2)
+    assert wire.texts(made, 3) == (translate.RUN, "/agnhost", "netexec")
+    assert wire.text(made, 5) == "/wine/drive_c/app"
+    assert wire.text(made, 11) == "web/0.log"
+    assert wire.text(made, 99) == "what a later CRI has"
+    mounts = [
+        wire.decode(field.value)
+        for field in made
+        if field.number == 7 and isinstance(field.value, bytes)
+    ]
+    assert [wire.text(mount, 1) for mount in mounts] == [
+        "/wine/drive_c/windows/system32/drivers/etc/hosts",
+        "/etc/hosts",
+    ]
+    assert {wire.text(mount, 2) for mount in mounts} == {"/wine/drive_c/var/lib/kubelet/hosts"}
+
+
+def test_an_images_own_program_is_left_to_the_image() -> None:
+    config = message(f2="image")
+    asked = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
+    assert wire.texts(inner(wire.decode(asked), 2), 3) == ()
+
+
+def test_file_systems_are_on_drive_c() -> None:
+    usage = (Field(1, 5), *wire.with_message((), 2, message(f1="/var/lib/containerd")))
+    answer = translate.response("ImageFsInfo", wire.encode((Field(1, wire.encode(usage)),)))
+    assert wire.text(inner(wire.decode(answer), 1, 2), 1) == "C:\\"
+
+
+def test_a_log_file_is_where_windows_looks_for_it() -> None:
+    status = message(f1="id", f15="/wine/drive_c/var/log/pods/a/web/0.log")
+    answer = translate.response("ContainerStatus", wire.encode((Field(1, wire.encode(status)),)))
+    assert wire.text(inner(wire.decode(answer), 1), 15) == "C:\\var\\log\\pods\\a\\web\\0.log"
+
+
+def test_other_methods_pass_through() -> None:
+    assert translate.request("Version", b"\x0a\x02v1") == b"\x0a\x02v1"
+    assert translate.response("ListImages", b"\xff") == b"\xff"
+
+
+def test_the_windows_plugin_gets_a_guid_for_the_namespace() -> None:
+    guid = namespace_guid("0123abcd")
+    assert guid == namespace_guid("0123abcd") != namespace_guid("0123abce")
+    given = {"CNI_COMMAND": "ADD", "CNI_NETNS": "/var/run/netns/cni-1", "HOME": "/root"}
+    assert environment(given, guid) == {
+        "CNI_COMMAND": "ADD",
+        "CNI_NETNS": guid,
+        "CNI_PATH": "C:\\opt\\cni\\bin",
+    }
+
+
+def test_containerd_gets_the_plugins_addresses_on_eth0() -> None:
+    result = json.loads(
+        '{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.244.1.2/24","gateway":"10.244.1.1"}],'
+        '"interfaces":[{"name":"abc1_flannel.4096","mac":"0E-2A-0a-f4-01-02"}],"dns":{}}'
+    )
+    made = linux_result(result, "/var/run/netns/cni-1")
+    assert made["interfaces"] == [{"name": "eth0", "sandbox": "/var/run/netns/cni-1"}]
+    assert made["ips"] == [
+        {"address": "10.244.1.2/24", "gateway": "10.244.1.1", "version": "4", "interface": 0}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("D:\\images\\pause.tar", "/run/hybridlab/bundle/images/pause.tar"),
+        ("C:\\k\\a.tar", "/wine/drive_c/k/a.tar"),
+        ("k8s.io", "k8s.io"),
+    ],
+)
+def test_words_of_ctr_are_paths_of_linux(word: str, path: str) -> None:
+    assert drive_path(word) == path
+
+
+def test_a_tasks_arguments_are_split_outside_quotes() -> None:
+    line = '-NoProfile -File C:\\a.ps1 -Settings "C:\\with blank\\a.json" ""'
+    assert split_arguments(line) == [
+        "-NoProfile",
+        "-File",
+        "C:\\a.ps1",
+        "-Settings",
+        "C:\\with blank\\a.json",
+        "",
+    ]
