@@ -21,7 +21,7 @@ from lab.machines.kubernetes import Bundled
 from lab.machines.nspawn import cgroups, containers, holder, layout, networks, preflight
 from lab.machines.nspawn.cgroups import Hierarchies
 from lab.machines.nspawn.container import Container
-from lab.machines.nspawn.guests import ContainerGuests
+from lab.machines.nspawn.guests import UP, ContainerGuests
 from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.prepared import prepared
 from lab.machines.nspawn.system import ContainerSystem, root_image
@@ -38,7 +38,6 @@ _FORM = "1"
 _BOOT_SECONDS = 90.0
 _LOOK_SECONDS = 15.0
 """For one check whether a machine has booted; on a busy host one hung for 90 s."""
-_UP = frozenset({"running", "degraded"})
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ class NspawnBringUp:
         def look() -> str:
             within = Deadline(min(_LOOK_SECONDS * guests.patience, deadline.left()))
             try:
-                return self._state(guests, name, within)
+                return guests.boot_state(name, within)
             except BrokenError as error:  # it is off briefly during a reboot
                 log = containers.log(entry, name)
                 if containers.has_ended(log):
@@ -208,21 +207,11 @@ class NspawnBringUp:
 
         try:
             deadline.wait(
-                f"booting machine '{name}'", look, until=lambda state: state in _UP, every=0.05
+                f"booting machine '{name}'", look, until=lambda state: state in UP, every=0.05
             )
         except DeadlineError as error:
             log = containers.log(entry, name).rpartition(containers.SWITCHED_ON)[2]
             raise containers.failure(name, log) if log.strip() else error from error
-
-    def _state(self, guests: ContainerGuests, name: str, deadline: Deadline) -> str:
-        """Systemd's state of a machine, or what its system still lacks."""
-        shell = guests.linux_shell(name)
-        state = shell.run(("systemctl", "is-system-running"), deadline).stdout.strip()
-        of_machine = self._layout.systems.get(name)
-        if of_machine is None or state not in _UP:
-            return state
-        system = system_of(of_machine, ContainerSystem, f"booting '{name}'")
-        return system.boot_lacks(shell, deadline) or state
 
     def _guests(self) -> ContainerGuests:
         return ContainerGuests(self.lab, self._layout, holder.find(self.lab))

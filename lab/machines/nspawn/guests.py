@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
+from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.machines import keyring
 from lab.machines.guests import EMULATION, Guests
@@ -53,6 +54,8 @@ def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
     )
 
 
+UP = frozenset({"running", "degraded"})
+"""systemd's states of a machine that has booted."""
 PROBES_A_PROCESSOR = 16
 """All machines share the host's processors: with 256 probes in flight on two processors, pods on
 four nodes left 15 of 1,280 unanswered for a second, all of them UDP."""
@@ -139,6 +142,19 @@ class ContainerGuests(Guests):
                 call=call_guarded,
             )
         return self._linux_shells[machine]
+
+    def boot_state(self, machine: str, deadline: Deadline) -> str:
+        """State of the machine's systemd; once it is :data:`UP`, what its system still lacks.
+
+        Raises BrokenError when it does not answer.
+        """
+        shell = self.linux_shell(machine)
+        state = shell.run(("systemctl", "is-system-running"), deadline).stdout.strip()
+        name = self._layout.systems.get(machine)
+        if name is None or state not in UP:
+            return state
+        system = system_of(name, ContainerSystem, f"booting '{machine}'")
+        return system.boot_lacks(shell, deadline) or state
 
     def _inside(self, machine: str) -> tuple[str, ...]:
         """The prefix that runs a command in the machine, whose systemd changes with a reboot."""

@@ -105,10 +105,11 @@ _FOLDERS = f"""#!/bin/sh
 # Folders that are the same for Windows and for Linux, whose programs are in both.
 set -e
 cd {PREFIX}
-mkdir -p etc/kubernetes etc/cni/net.d var/lib/kubelet var/log/pods hybridlab/log hybridlab/state
-mkdir -p /etc/kubernetes /etc/cni/net.d
-mount --bind etc/kubernetes /etc/kubernetes
-mount --bind etc/cni/net.d /etc/cni/net.d
+mkdir -p var/lib/kubelet var/log/pods hybridlab/log hybridlab/state
+for folder in etc/kubernetes etc/cni/net.d run/flannel var/lib/cni; do
+    mkdir -p $folder /$folder
+    mount --bind $folder /$folder
+done
 mount --bind /var/lib/kubelet var/lib/kubelet
 mount --bind /var/log/pods var/log/pods
 ln -sfn {BUNDLE} /wine/dosdevices/d:

@@ -53,7 +53,14 @@ def settings(year: Year, native: Iterable[str]) -> str:
             "LastId": 0,
         },
         rf"{control}\Session Manager\Memory Management\PrefetchParameters": {"BootId": 1},
-        rf"{services}\hns": {"DisplayName": "Host Network Service", "Start": 3, "Type": 16},
+        rf"{services}\hns": {
+            "DisplayName": "Host Network Service",
+            "ErrorControl": 1,
+            "ImagePath": r"C:\windows\system32\svchost.exe -k NetSvcs",
+            "ObjectName": "LocalSystem",
+            "Start": 3,
+            "Type": 16,
+        },
     }
     keys |= {rf"{services}\{name}": {"Start": _DISABLED} for name in UNUSED}
     lines = ["REGEDIT4"]

@@ -45,6 +45,7 @@ class Compiled:
 PROGRAMS = (
     Compiled(LOADER, ("loader.c",), _DLL, ("advapi32",)),
     Compiled("hybridlab-adapters.dll", ("adapters.c", "hooks.c"), _DLL),
+    Compiled("hybridlab-pipes.dll", ("pipes.c", "hooks.c"), _DLL),
     Compiled("hybridlab-sockets.dll", ("sockets.c", "hooks.c"), _DLL, ("ws2_32",)),
     Compiled("hybridlab-symlinks.dll", ("symlinks.c", "hooks.c"), _DLL),
     Compiled("hybridlab-services.dll", ("services.c", "hooks.c"), _DLL, ("advapi32",)),
@@ -57,6 +58,7 @@ PROGRAMS = (
     Compiled("keeper.exe", ("keeper.c",), _WIDE),
     Compiled("containerd.exe", ("containerd.c",), _WIDE, ("ws2_32",)),
     Compiled("ctr.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("hybridlab-processes.exe", ("processes.c",), _WIDE),
     Compiled("hybridlab-ip.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("hybridlab-task.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("probe.exe", ("probe.c",), _CONSOLE, ("ws2_32", "iphlpapi")),
@@ -92,6 +94,7 @@ STAND_INS: Mapping[str, StandIn] = {
         {"computenetwork.dll": SYSTEM32, "vmcompute.dll": SYSTEM32},
         ("computenetwork", "vmcompute"),
     ),
+    "pipes": _injected("hybridlab-pipes.dll"),
     "powershell": StandIn({"powershell.exe": POWERSHELL}, ("powershell.exe",)),
     "sc-config": _SC,
     "sc-failure": _SC,
@@ -101,7 +104,13 @@ STAND_INS: Mapping[str, StandIn] = {
     "symlinks": _injected("hybridlab-symlinks.dll"),
 }
 """By the probe that shows the lack: ``probe.exe NAME``."""
-ALWAYS = ("elevated.exe", "keeper.exe", "hybridlab-ip.exe", "hybridlab-task.exe")
+ALWAYS = (
+    "elevated.exe",
+    "keeper.exe",
+    "hybridlab-ip.exe",
+    "hybridlab-processes.exe",
+    "hybridlab-task.exe",
+)
 """Programs of every prefix, in system32."""
 
 

@@ -92,16 +92,16 @@ def test_a_record_without_an_address_for_each_machine_is_none(tmp_path):
 def test_a_question_that_is_never_answered_is_asked_again(monkeypatch):
     asked = []
 
-    def run(words: object, deadline: Deadline) -> Any:
-        asked.append(words)
+    def boot_state(machine: str, deadline: Deadline) -> str:
+        asked.append(machine)
         if len(asked) == 1:
             time.sleep(deadline.left())
             raise DeadlineError("asking", "no answer")
-        return SimpleNamespace(stdout="running\n")
+        return "running"
 
     monkeypatch.setattr(bring_up, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(containers, "log", lambda *_: "switched on\n")
-    guests: Any = SimpleNamespace(patience=1, shell=lambda _: SimpleNamespace(run=run))
+    guests: Any = SimpleNamespace(patience=1, boot_state=boot_state)
     made = bring_up.NspawnBringUp
     made._wait(SimpleNamespace(), guests, None, "worker", Deadline(2))  # type: ignore[arg-type]
     assert len(asked) == 2
@@ -110,11 +110,11 @@ def test_a_question_that_is_never_answered_is_asked_again(monkeypatch):
 def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch):
     text = "switched on\nExecutable format error\nsystemd-nspawn ended with 1\n"
 
-    def shell(_: str) -> Any:
+    def boot_state(*_: object) -> Any:
         raise BrokenError("entering machine 'worker'", "it is switched off")
 
     monkeypatch.setattr(containers, "log", lambda *_: text)
-    guests: Any = SimpleNamespace(patience=1, shell=shell)
+    guests: Any = SimpleNamespace(patience=1, boot_state=boot_state)
     made = bring_up.NspawnBringUp
     with pytest.raises(BrokenError, match="Executable format error") as failed:
         made._wait(SimpleNamespace(), guests, None, "worker", Deadline(60))  # type: ignore[arg-type]

@@ -6,9 +6,10 @@ function Get-CimInstance {
     [CmdletBinding()]
     param([Parameter(Mandatory, Position = 0)] [string]$ClassName, [string]$Filter, [string]$Namespace)
     if ($ClassName -eq 'Win32_Process') {
-        Get-Process | ForEach-Object -Process {
-            $line = try { [string]$_.CommandLine } catch { '' }
-            [pscustomobject]@{ Name = "$($_.ProcessName).exe"; ProcessId = $_.Id; CommandLine = $line }
+        # not Get-Process: PowerShell's CommandLine asks this function
+        & "$env:SystemRoot\System32\hybridlab-processes.exe" | ForEach-Object -Process {
+            $number, $name, $line = "$_" -split "`t", 3
+            [pscustomobject]@{ Name = $name; ProcessId = [int]$number; CommandLine = $line }
         }
     } elseif ($ClassName -eq 'Win32_OperatingSystem') {
         $read = Get-ItemProperty -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'

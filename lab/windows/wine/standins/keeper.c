@@ -6,9 +6,9 @@
    actions; ends services.exe with the last ordinary program.
    Probes: sc-failure; service-order has none of its own.
 
-   Runs as long as the machine is on. Each second it starts the services whose start is automatic and
-   that have not been started since, if what they depend on runs; and starts a failed service again
-   once its pause is over. */
+   Runs as long as the machine is on. Each second it starts the services whose start was automatic
+   when the machine was switched on and that have not been started since, if what they depend on runs;
+   and starts a failed service again once its pause is over. */
 #include <windows.h>
 
 #include <stdio.h>
@@ -25,12 +25,13 @@ typedef struct {
 
 typedef struct {
     WCHAR name[NAME];
-    BOOL started;        /* has run since the machine is on */
+    BOOL started;        /* has run since the machine is on, or was made since */
     ULONGLONG failed_at; /* GetTickCount64; 0: it has not failed */
 } service;
 
 static service services[SERVICES];
 static int known;
+static BOOL is_on; /* after the first look */
 
 static service *find(const WCHAR *name)
 {
@@ -42,6 +43,7 @@ static service *find(const WCHAR *name)
     if (known == SERVICES)
         return NULL;
     wcsncpy(services[known].name, name, NAME - 1);
+    services[known].started = is_on;
     return &services[known++];
 }
 
@@ -151,5 +153,6 @@ int wmain(void)
             RegCloseKey(list);
         }
         CloseServiceHandle(manager);
+        is_on = TRUE;
     }
 }

@@ -71,7 +71,7 @@ static int symlinks(void)
 
     CreateDirectoryW(FOLDER, NULL);
     CreateDirectoryW(folder, NULL);
-    CreateSymbolicLinkW(link, L"folder", 3); /* to a folder; unprivileged */
+    LOOK_UP("kernelbase.dll", CreateSymbolicLinkW)(link, L"folder", 3); /* to a folder; unprivileged */
     if (!(GetFileAttributesW(link) & FILE_ATTRIBUTE_REPARSE_POINT) ||
         GetFileAttributesW(link) == INVALID_FILE_ATTRIBUTES)
         code = lacks("CreateSymbolicLinkW makes no link", GetFileAttributesW(link));
@@ -94,6 +94,16 @@ static int symlinks(void)
     RemoveDirectoryW(folder);
     RemoveDirectoryW(FOLDER);
     return code;
+}
+
+static int pipes(void)
+{
+    static const WCHAR name[] = L"\\\\.\\pipe\\hybridlab-probe";
+    HANDLE pipe = CreateNamedPipeW(name, PIPE_ACCESS_DUPLEX, PIPE_TYPE_BYTE, 1, 512, 512, 0, NULL);
+    DWORD attributes = GetFileAttributesW(name), code = GetLastError();
+
+    CloseHandle(pipe);
+    return attributes == INVALID_FILE_ATTRIBUTES ? lacks("a named pipe has no attributes", code) : 0;
 }
 
 static int counters(void)
@@ -154,7 +164,7 @@ static DWORD run(const WCHAR *words)
 static int powershell(void)
 {
     DWORD code = run(L"C:\\windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe -NoProfile "
-                     L"-NonInteractive -Command \"exit 7\"");
+                     L"-NonInteractive \"exit 7\"");
 
     return code == 7 ? 0 : lacks("powershell.exe runs nothing", code);
 }
@@ -293,6 +303,7 @@ static const struct {
     {"counters", counters},
     {"elevation", elevation},
     {"hns", hns},
+    {"pipes", pipes},
     {"powershell", powershell},
     {"sc-config", sc_config},
     {"sc-failure", sc_failure},

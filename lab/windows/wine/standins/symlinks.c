@@ -8,7 +8,7 @@
    Probe: symlinks.
 
    A link is a link of Linux, relative to its folder, so that containers that mount the folder follow
-   it too. The functions by which Windows programs see links are replaced in kernel32. FindFirstFileW
+   it too; one that was made with an absolute target begins with "./", and is read as absolute. The functions by which Windows programs see links are replaced in kernel32. FindFirstFileW
    is not: listings show a link as what it leads to, and leave out one that leads nowhere. */
 #include "hooks.h"
 
@@ -33,6 +33,7 @@ enum {
 enum { LONGEST = 4096, HANDLES = 128, ATTRIBUTE_TAG_CLASS = 9 };
 
 static char *(CDECL *wine_get_unix_file_name)(const WCHAR *); /* of Wine's kernel32 */
+static WCHAR *(CDECL *wine_get_dos_file_name)(const char *);  /* the same */
 
 static BOOL(WINAPI *windows_DeleteFileW)(const WCHAR *);
 static BOOL(WINAPI *windows_RemoveDirectoryW)(const WCHAR *);
@@ -108,7 +109,7 @@ static BOOL is_link(const WCHAR *path)
     return link;
 }
 
-/* The relative path from a link's folder to a target, both absolute Linux paths. */
+/* The path from a link's folder to a target, both absolute Linux paths; marked as absolute. */
 static void relative(const char *link, const char *target, char result[LONGEST])
 {
     size_t common = 0, at;
@@ -116,7 +117,7 @@ static void relative(const char *link, const char *target, char result[LONGEST])
     for (at = 0; link[at] && link[at] == target[at]; at++)
         if (link[at] == '/')
             common = at + 1;
-    result[0] = 0;
+    strcpy(result, "./");
     for (at = common; link[at]; at++)
         if (link[at] == '/')
             strncat(result, "../", LONGEST - strlen(result) - 1);
@@ -253,15 +254,42 @@ static BOOL WINAPI our_GetFileAttributesExW(const WCHAR *path, GET_FILEEX_INFO_L
     return TRUE;
 }
 
+/* The target of a link as Windows names it, from the text of the link of Linux. */
+static void windows_target(const char *link, const char *text, WCHAR target[LONGEST])
+{
+    char path[2 * LONGEST], *end;
+    WCHAR *name, *at;
+
+    if (strncmp(text, "./", 2)) {
+        MultiByteToWideChar(CP_UTF8, 0, text, -1, target, LONGEST);
+        for (at = target; *at; at++)
+            if (*at == '/')
+                *at = '\\';
+        return;
+    }
+    strcpy(path, link);
+    end = strrchr(path, '/');
+    for (text += 2; !strncmp(text, "../", 3) && end > path; text += 3) {
+        *end = 0;
+        end = strrchr(path, '/');
+    }
+    strcpy(end + 1, text);
+    target[0] = 0;
+    name = wine_get_dos_file_name(path);
+    if (name)
+        wcsncpy(target, name, LONGEST - 1);
+    HeapFree(GetProcessHeap(), 0, name);
+}
+
 /* Handles that were opened on a link itself, with the link's target. */
 static struct {
     HANDLE handle; /* NULL: free */
-    char target[LONGEST];
+    WCHAR target[LONGEST];
 } opened[HANDLES];
 static CRITICAL_SECTION lock;
 
 /* Copy the target of a link's handle; FALSE for other handles. */
-static BOOL target_of(HANDLE handle, char target[LONGEST])
+static BOOL target_of(HANDLE handle, WCHAR target[LONGEST])
 {
     BOOL known = FALSE;
     int number;
@@ -269,7 +297,7 @@ static BOOL target_of(HANDLE handle, char target[LONGEST])
     EnterCriticalSection(&lock);
     for (number = 0; !known && number < HANDLES; number++)
         if (opened[number].handle == handle) {
-            strcpy(target, opened[number].target);
+            wcscpy(target, opened[number].target);
             known = TRUE;
         }
     LeaveCriticalSection(&lock);
@@ -279,14 +307,17 @@ static BOOL target_of(HANDLE handle, char target[LONGEST])
 static HANDLE WINAPI our_CreateFileW(const WCHAR *path, DWORD access, DWORD share, void *security,
                                      DWORD disposition, DWORD flags, HANDLE template)
 {
-    char target[LONGEST], *mapped = NULL;
+    char text[LONGEST], *mapped = NULL;
+    WCHAR target[LONGEST];
     HANDLE handle;
     BOOL link = FALSE;
     int number;
 
     if (flags & FILE_FLAG_OPEN_REPARSE_POINT) {
         mapped = linux_path(path);
-        link = read_link(mapped, target);
+        link = read_link(mapped, text);
+        if (link)
+            windows_target(mapped, text, target);
         release(mapped);
     }
     handle = windows_CreateFileW(path, access, share, security, disposition, flags, template);
@@ -299,7 +330,7 @@ static HANDLE WINAPI our_CreateFileW(const WCHAR *path, DWORD access, DWORD shar
     for (number = 0; number < HANDLES && opened[number].handle; number++)
         continue;
     if (number < HANDLES) {
-        strcpy(opened[number].target, target);
+        wcscpy(opened[number].target, target);
         opened[number].handle = handle;
     }
     LeaveCriticalSection(&lock);
@@ -320,7 +351,7 @@ static BOOL WINAPI our_CloseHandle(HANDLE handle)
 
 static BOOL WINAPI our_GetFileInformationByHandle(HANDLE handle, BY_HANDLE_FILE_INFORMATION *data)
 {
-    char target[LONGEST];
+    WCHAR target[LONGEST];
     BOOL known = windows_GetFileInformationByHandle(handle, data);
 
     if (known && target_of(handle, target))
@@ -331,7 +362,7 @@ static BOOL WINAPI our_GetFileInformationByHandle(HANDLE handle, BY_HANDLE_FILE_
 static BOOL WINAPI our_GetFileInformationByHandleEx(HANDLE handle, FILE_INFO_BY_HANDLE_CLASS class,
                                                     void *data, DWORD size)
 {
-    char target[LONGEST];
+    WCHAR target[LONGEST];
     BY_HANDLE_FILE_INFORMATION plain;
     FILE_ATTRIBUTE_TAG_INFO *tag = data;
 
@@ -356,20 +387,16 @@ typedef struct {
 static BOOL WINAPI our_DeviceIoControl(HANDLE handle, DWORD code, void *in, DWORD in_size, void *out,
                                        DWORD out_size, DWORD *returned, OVERLAPPED *overlapped)
 {
-    char target[LONGEST];
-    WCHAR text[LONGEST];
+    static const WCHAR device[] = L"\\??\\"; /* begins an absolute substitute name */
+    WCHAR target[LONGEST];
     link_buffer *buffer = out;
-    DWORD needed, bytes;
-    int length, at;
+    DWORD needed, prefix, bytes;
 
     if (code != FSCTL_GET_REPARSE_POINT || !target_of(handle, target))
         return windows_DeviceIoControl(handle, code, in, in_size, out, out_size, returned, overlapped);
-    length = MultiByteToWideChar(CP_UTF8, 0, target, -1, text, LONGEST) - 1;
-    for (at = 0; at < length; at++)
-        if (text[at] == '/')
-            text[at] = '\\';
-    bytes = (DWORD)length * sizeof(WCHAR);
-    needed = (DWORD)offsetof(link_buffer, names) + 2 * bytes;
+    prefix = target[0] && target[1] == ':' ? sizeof device - sizeof(WCHAR) : 0;
+    bytes = (DWORD)(wcslen(target) * sizeof(WCHAR));
+    needed = (DWORD)offsetof(link_buffer, names) + prefix + 2 * bytes;
     if (needed > out_size) {
         SetLastError(ERROR_INSUFFICIENT_BUFFER);
         return FALSE;
@@ -377,18 +404,27 @@ static BOOL WINAPI our_DeviceIoControl(HANDLE handle, DWORD code, void *in, DWOR
     memset(buffer, 0, needed);
     buffer->tag = IO_REPARSE_TAG_SYMLINK;
     buffer->length = (WORD)(needed - 8); /* what follows tag, length and reserved */
-    buffer->substitute_length = buffer->print_offset = buffer->print_length = (WORD)bytes;
-    buffer->relative = 1; /* SYMLINK_FLAG_RELATIVE */
-    memcpy(buffer->names, text, bytes);
-    memcpy((BYTE *)buffer->names + bytes, text, bytes);
+    buffer->substitute_length = buffer->print_offset = (WORD)(prefix + bytes);
+    buffer->print_length = (WORD)bytes;
+    buffer->relative = !prefix; /* SYMLINK_FLAG_RELATIVE */
+    memcpy(buffer->names, device, prefix);
+    memcpy((BYTE *)buffer->names + prefix, target, bytes);
+    memcpy((BYTE *)buffer->names + prefix + bytes, target, bytes);
     if (returned)
         *returned = needed;
     return TRUE;
 }
 
-#define REPLACE(name)                                                                       \
-    windows_##name = (void *)GetProcAddress(GetModuleHandleA("kernelbase.dll"), #name);      \
-    replace_import(kernel, "kernelbase.dll", #name, (void *)our_##name)
+/* Both kernel32's function and kernelbase's, which PowerShell calls as api-ms-win-core-file-l2. */
+static void *replaced(HMODULE kernel, const char *name, void *ours)
+{
+    void *before = replace_import(kernel, "kernelbase.dll", name, ours);
+    void *base = replace_export(GetModuleHandleA("kernelbase.dll"), name, ours);
+
+    return before ? before : base;
+}
+
+#define REPLACE(name) windows_##name = replaced(kernel, #name, (void *)our_##name)
 
 BOOL WINAPI DllMain(HINSTANCE instance, DWORD reason, void *reserved)
 {
@@ -398,7 +434,8 @@ BOOL WINAPI DllMain(HINSTANCE instance, DWORD reason, void *reserved)
     if (reason != DLL_PROCESS_ATTACH)
         return TRUE;
     wine_get_unix_file_name = (void *)GetProcAddress(kernel, "wine_get_unix_file_name");
-    if (!wine_get_unix_file_name)
+    wine_get_dos_file_name = (void *)GetProcAddress(kernel, "wine_get_dos_file_name");
+    if (!wine_get_unix_file_name || !wine_get_dos_file_name)
         return TRUE;
     InitializeCriticalSection(&lock);
     REPLACE(CreateSymbolicLinkW);
