@@ -27,7 +27,6 @@ _LEFT_OUT = (
     "usr/lib/systemd",
     "usr/lib/x86_64-linux-gnu/wine/i386-windows",
     "usr/lib/x86_64-linux-gnu/systemd",
-    "usr/share",
     "usr/sbin",
     "var",
     f"{DRIVE}/Program Files/PowerShell",
@@ -35,7 +34,7 @@ _LEFT_OUT = (
 )
 """What a pod does not need."""
 _BUILTIN = "usr/lib/x86_64-linux-gnu/wine/x86_64-windows"
-_EMPTY = ("dev", "proc", "run", "sys", "tmp", "var/tmp", "usr/sbin", "usr/share")
+_EMPTY = ("dev", "proc", "run", "sys", "tmp", "var/tmp", "usr/sbin")
 _BLOCK = 1 << 20
 
 
@@ -61,7 +60,7 @@ def write_image(archive: Path, name: str, root: Path, tree: Path, program: Path)
             tar.addfile(member)
         tar.add(program, f"{DRIVE}/{PROGRAM}", filter=_owned)
         script = run_script().encode()
-        member = tarfile.TarInfo(f"usr/local/bin/{RUN}")
+        member = tarfile.TarInfo(RUN.lstrip("/"))
         member.size, member.mode = len(script), 0o755
         tar.addfile(member, io.BytesIO(script))
     digest, size = _digest(layer), layer.stat().st_size
@@ -110,7 +109,7 @@ def _digest(path: Path) -> str:
 def _pack(archive: Path, name: str, layer: Path, digest: str, size: int) -> None:
     """An OCI archive of one layer."""
     settings = [f"{key}={value}" for key, value in ENVIRONMENT.items() if key != "HOME"]
-    entry = [f"/usr/local/bin/{RUN}", f"C:\\{PROGRAM}"]
+    entry = [RUN, f"C:\\{PROGRAM}"]
     configuration = _json(
         {
             "architecture": "amd64",

@@ -32,7 +32,7 @@ SANDBOX = "sandbox-image"
 def files(machine: MachineIntent, year: Year) -> Mapping[str, bytes]:
     """Every file by path."""
     texts = {
-        f"{_BIN}/{RUN}": run_script(),
+        RUN: run_script(),
         SHELL: _SHELL,
         f"{_BIN}/hybridlab-network": _network(machine),
         f"{_BIN}/hybridlab-folders": _FOLDERS,
@@ -55,13 +55,15 @@ def run_script() -> str:
     """The program that runs a Windows program, on a node and in pods' images."""
     settings = "".join(f"export {name}='{value}'\n" for name, value in ENVIRONMENT.items())
     return f"""#!/bin/sh
-# Runs a Windows program on Wine. A path without a drive is on drive C.
+# Runs a Windows program on Wine. A path without a drive is on drive C; .exe may be left out.
 {settings}program=$1
 shift
 case $program in
 %CONTAINER_SANDBOX_MOUNT_POINT%*) program="C:${{program#%CONTAINER_SANDBOX_MOUNT_POINT%}}" ;;
 /*) program="C:$program" ;;
 esac
+file=$(printf %s "${{program#C:}}" | tr '\\\\' /)
+[ -e "{PREFIX}$file" ] || [ ! -e "{PREFIX}$file.exe" ] || program="$program.exe"
 [ "$PWD" != / ] || cd {PREFIX}
 exec wine "$program" "$@"
 """
@@ -77,7 +79,7 @@ import sys
 import termios
 import threading
 
-command = ["{_BIN}/{RUN}", "C:\\\\windows\\\\system32\\\\elevated.exe", *sys.argv[1:]]
+command = ["{RUN}", "C:\\\\windows\\\\system32\\\\elevated.exe", *sys.argv[1:]]
 if os.isatty(0):
     os.execv(command[0], command)
 main, own = pty.openpty()
@@ -118,6 +120,7 @@ for program in containerd containerd-shim-runc-v2 ctr runc; do
     ln -sf {LINUX_BUNDLE}/bin/$program {_BIN}/$program
 done
 mkdir -p /etc/containerd
+ln -sf {LINUX_BUNDLE}/cni/loopback /opt/cni/bin/loopback # containerd calls it for each pod
 sandbox=$(cat {BUNDLE}/{SANDBOX})
 sed "s|@SANDBOX@|$sandbox|" /etc/hybridlab/containerd.toml >/etc/containerd/config.toml
 [ -e /etc/resolv.conf ] || : >/etc/resolv.conf

@@ -48,6 +48,7 @@ PROGRAMS = (
     Compiled("hybridlab-pipes.dll", ("pipes.c", "hooks.c"), _DLL),
     Compiled("hybridlab-sockets.dll", ("sockets.c", "hooks.c"), _DLL, ("ws2_32",)),
     Compiled("hybridlab-symlinks.dll", ("symlinks.c", "hooks.c"), _DLL),
+    Compiled("hybridlab-udp.dll", ("udp.c", "hooks.c"), _DLL, ("ws2_32",)),
     Compiled("hybridlab-services.dll", ("services.c", "hooks.c"), _DLL, ("advapi32",)),
     Compiled("pdh.dll", ("pdh.c",), _DLL),
     Compiled("computenetwork.dll", ("hns.c",), _DLL, ("ws2_32", "ole32")),
@@ -102,6 +103,7 @@ STAND_INS: Mapping[str, StandIn] = {
     "service-exit": _injected("hybridlab-services.dll"),
     "sockets": _injected("hybridlab-sockets.dll"),
     "symlinks": _injected("hybridlab-symlinks.dll"),
+    "udp": _injected("hybridlab-udp.dll"),
 }
 """By the probe that shows the lack: ``probe.exe NAME``."""
 ALWAYS = (

@@ -161,6 +161,11 @@ def test_containerd_gets_the_plugins_addresses_on_eth0() -> None:
     ]
 
 
+def test_an_answer_of_cni_0_2_0_is_left_as_it_is() -> None:
+    result = {"cniVersion": "0.2.0", "ip4": {"ip": "10.244.1.8/24", "gateway": "10.244.1.1"}}
+    assert linux_result(result, "/var/run/netns/cni-1") == result
+
+
 @pytest.mark.parametrize(
     ("word", "path"),
     [

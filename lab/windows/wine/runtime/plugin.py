@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lab.windows.wine.runtime.translate import RUN
+
 HNS_PORT = 18081
 PLUGINS = "C:\\opt\\cni\\bin"
 _SECONDS = 60.0
@@ -37,7 +39,12 @@ def environment(given: Mapping[str, str], guid: str) -> dict[str, str]:
 
 
 def linux_result(result: Mapping[str, Any], netns: str) -> dict[str, Any]:
-    """The result as Linux's containerd wants it: with the interface in the namespace. Pure."""
+    """The result as Linux's containerd wants it: with the interface in the namespace. Pure.
+
+    CNI's version 0.2.0, which sdnoverlay answers, has no interfaces: that is left as it is.
+    """
+    if "ips" not in result:
+        return dict(result)
     addresses = []
     for address in result.get("ips") or ():
         kept = {key: address[key] for key in ("address", "gateway") if address.get(key)}
@@ -76,7 +83,7 @@ def main(name: str) -> int:
     if command == "ADD":
         _tell_hns(guid, netns)
     done = subprocess.run(  # noqa: S603  the node's own
-        ("windows-run", f"{PLUGINS}\\{name}.exe"),  # noqa: S607  the same
+        (RUN, f"{PLUGINS}\\{name}.exe"),
         input=configuration,
         capture_output=True,
         text=True,

@@ -15,8 +15,8 @@ from lab.windows.wine.runtime.wire import Message
 
 PREFIX = "/wine/drive_c"
 """Drive C, on a node and in a container."""
-RUN = "windows-run"
-"""The program of every pod image that runs a Windows program on its Wine."""
+RUN = "/usr/local/bin/windows-run"
+"""Runs a Windows program on Wine, on a node and in every pod image."""
 _HOSTS = "/windows/system32/drivers/etc/hosts"
 _NODE_MODE, _CONTAINER_MODE = 2, 1
 """NamespaceMode: of the node, of the container alone."""

@@ -60,6 +60,16 @@ static int unix_sockets(void)
     return code;
 }
 
+static int udp(void)
+{
+    SOCKET channel = LOOK_UP("ws2_32.dll", socket)(AF_INET, SOCK_DGRAM, IPPROTO_UDP);
+    DWORD no = 0, size;
+    int code = LOOK_UP("ws2_32.dll", WSAIoctl)(channel, 0x9800000F /* SIO_UDP_NETRESET */, &no, sizeof no,
+                                               NULL, 0, &size, NULL, NULL);
+
+    return code ? lacks("WSAIoctl refuses SIO_UDP_NETRESET", (unsigned long)WSAGetLastError()) : 0;
+}
+
 static int symlinks(void)
 {
     static const WCHAR link[] = FOLDER L"\\link", moved[] = FOLDER L"\\moved";
@@ -311,6 +321,7 @@ static const struct {
     {"service-exit", service_exit},
     {"sockets", unix_sockets},
     {"symlinks", symlinks},
+    {"udp", udp},
 };
 
 int main(int count, char **words)
