@@ -34,7 +34,7 @@ from lab.machines.nspawn.guests import ContainerGuests
 from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.networks import configure
 from lab.machines.nspawn.system import ContainerSystem, root_image
-from lab.machines.system import has_system
+from lab.machines.system import has_system, system_of
 from lab.plan.step import Step
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
@@ -102,9 +102,15 @@ class NspawnProvider(MachinesProvider):
         return ImageStore(self._cache, self._inventory)
 
     def banner(self, intent: Intent | None) -> str:
-        """One sentence: which provider."""
-        del intent
-        return f"{self.name}: system containers on this machine, with its kernel"
+        """One sentence: which provider, and what nodes of other systems are."""
+        others = {machine.os for machine in intent.machines} if intent else set()
+        claims = (
+            f"; {system_of(name, ContainerSystem, 'naming the provider').claim}"
+            for name in sorted(others)
+            if has_system(name, ContainerSystem)
+        )
+        machines = f"{self.name}: system containers on this machine, with its kernel"
+        return machines + "".join(claims)
 
     def cost(self, intent: Intent) -> Cost:
         """Predicted cost of bringing the lab up from scratch."""

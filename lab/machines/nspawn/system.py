@@ -19,6 +19,9 @@ Say = Callable[[str], None]
 class ContainerSystem(System):
     """A system whose programs run in a container that boots Linux."""
 
+    claim: str
+    """One clause that says what such nodes are; every command shows it."""
+
     @abstractmethod
     def root_image(self, image: str) -> str:
         """Name of the Linux image whose root file system a machine with ``image`` boots."""

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 IMAGE = "debian-13-wine"
 """The Linux image of every Wine node."""
-SAYS = "Kubernetes' Windows programs on Wine; HNS is emulated"
 
 
 class WineSystem(ContainerSystem):
     """Kubernetes' Windows programs on Wine. Each method imports what it uses: few labs have one."""
 
     name: Os = "windows"
+    claim = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
 
     def bundled(self, manifest: Manifest) -> Manifest:
         """Its images are made of Linux's."""
