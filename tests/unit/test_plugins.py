@@ -80,7 +80,7 @@ def test_example_distribution_has_a_plug_in_of_every_kind(example):
         "command": "cells",
         "image": "Debian 12 as its makers publish it",
         "provider": "example",
-        "system": ["example", "windows"],
+        "system": ["example", "windows", "windows"],
     }
 
 

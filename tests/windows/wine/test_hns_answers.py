@@ -56,14 +56,14 @@ def test_a_card_that_windows_refuses_is_refused(card: str, code: int) -> None:
 
 def test_objects_are_found_by_name_and_by_network_as_hcsshim_asks() -> None:
     state = overlay_with_a_pod()
-    for kind, wanted, found in (
+    for kind, wanted, guids in (
         ("networks", {"Name": "flannel.4096"}, [NETWORK]),
         ("networks", {"Name": "cbr0"}, []),
         ("endpoints", {"VirtualNetwork": NETWORK.upper()}, [POD]),
         ("namespaces", {"ID": SPACE}, [SPACE]),
     ):
         _, answer = asked(state, "enumerate", kind, {"Filter": json.dumps(wanted)})
-        assert json.loads(answer.document) == found, kind
+        assert json.loads(answer.document) == guids, kind
 
 
 def test_version_1_reads_what_version_2_wrote() -> None:
@@ -135,9 +135,9 @@ def test_policies_are_added_updated_and_removed() -> None:
 
     both = after(state, ("modify", f"networks {NETWORK}", new))
     assert prefixes(both) == ["10.244.3.0/24", "10.244.4.0/24"]
-    one = after(both, ("modify", f"networks {NETWORK}", {**old, "RequestType": "Remove"}))
-    assert prefixes(one) == ["10.244.4.0/24"]
-    updated = after(one, ("modify", f"networks {NETWORK}", {**old, "RequestType": "Update"}))
+    last = after(both, ("modify", f"networks {NETWORK}", {**old, "RequestType": "Remove"}))
+    assert prefixes(last) == ["10.244.4.0/24"]
+    updated = after(last, ("modify", f"networks {NETWORK}", {**old, "RequestType": "Update"}))
     assert prefixes(updated) == ["10.244.3.0/24"]
 
 

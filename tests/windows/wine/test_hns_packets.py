@@ -118,11 +118,11 @@ class Node:
         )
         return done.stdout
 
-    def until(self, what: str, look: Any) -> None:
+    def until(self, condition: str, look: Any) -> None:
         """Wait until it is true."""
         deadline = time.monotonic() + SECONDS
         while not look():
-            assert time.monotonic() < deadline, f"{what}: not in {SECONDS} s"
+            assert time.monotonic() < deadline, f"{condition}: not in {SECONDS} s"
             time.sleep(0.05)
 
 

@@ -71,8 +71,8 @@ def inner(data: Message, *numbers: int) -> Message:
 
 def test_a_sandbox_gets_linuxs_namespaces() -> None:
     config = (*message(f3="C:\\var\\log\\pods\\a"), Field(9, b""))
-    asked = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
-    made = inner(wire.decode(asked), 1)
+    sent = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
+    made = inner(wire.decode(sent), 1)
     assert wire.text(made, 3) == "/wine/drive_c/var/log/pods/a"
     assert {field.number for field in made} == {3, 8}
     assert inner(made, 8, 2, 1) == (Field(1, 0), Field(2, 1))
@@ -81,8 +81,8 @@ def test_a_sandbox_gets_linuxs_namespaces() -> None:
 def test_a_host_process_pod_is_in_the_nodes_network() -> None:
     windows = wire.with_message((), 1, (Field(3, 1),))
     config = wire.with_message((), 9, windows)
-    asked = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
-    assert inner(wire.decode(asked), 1, 8, 2, 1)[0] == Field(1, 2)
+    sent = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
+    assert inner(wire.decode(sent), 1, 8, 2, 1)[0] == Field(1, 2)
 
 
 def test_a_container_runs_its_command_on_wine() -> None:
@@ -97,8 +97,8 @@ def test_a_container_runs_its_command_on_wine() -> None:
         Field(16, b""),
         Field(99, b"what a later CRI has"),
     )
-    asked = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
-    made = inner(wire.decode(asked), 2)
+    sent = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
+    made = inner(wire.decode(sent), 2)
     assert wire.texts(made, 3) == (translate.RUN, "/agnhost", "netexec")
     assert wire.text(made, 5) == "/wine/drive_c/app"
     assert wire.text(made, 11) == "web/0.log"
@@ -117,8 +117,8 @@ def test_a_container_runs_its_command_on_wine() -> None:
 
 def test_an_images_own_program_is_left_to_the_image() -> None:
     config = message(f2="image")
-    asked = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
-    assert wire.texts(inner(wire.decode(asked), 2), 3) == ()
+    sent = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
+    assert wire.texts(inner(wire.decode(sent), 2), 3) == ()
 
 
 def test_file_systems_are_on_drive_c() -> None:

@@ -40,8 +40,8 @@ def serve(socket: str) -> None:
 
     def call(method: str, data: bytes, context: Any) -> Iterator[bytes]:
         name = method.rpartition("/")[2]
-        asked = translate.request(name, data)
-        answers = channel.unary_stream(method)(asked, timeout=context.time_remaining())
+        sent = translate.request(name, data)
+        answers = channel.unary_stream(method)(sent, timeout=context.time_remaining())
         context.add_callback(answers.cancel)
         try:
             for answer in answers:
