@@ -99,6 +99,7 @@ STAND_INS: Mapping[str, StandIn] = {
     "powershell": StandIn({"powershell.exe": POWERSHELL}, ("powershell.exe",)),
     "sc-config": _SC,
     "sc-failure": _SC,
+    "service-dependencies": _injected("hybridlab-services.dll"),
     "service-environment": _injected("hybridlab-services.dll"),
     "service-exit": _injected("hybridlab-services.dll"),
     "sockets": _injected("hybridlab-sockets.dll"),

@@ -211,6 +211,25 @@ static DWORD await_state(SC_HANDLE service, DWORD state)
     return status.dwCurrentState;
 }
 
+static int service_dependencies(void)
+{
+    SC_HANDLE service = make_service(), opened;
+    static BYTE buffer[8192];
+    QUERY_SERVICE_CONFIGW *config = (void *)buffer;
+    DWORD needed;
+    int code = 0;
+
+    ChangeServiceConfigW(service, SERVICE_NO_CHANGE, SERVICE_NO_CHANGE, SERVICE_NO_CHANGE, NULL, NULL,
+                         NULL, L"hybridlab-other\0", NULL, NULL, NULL);
+    opened = OpenServiceW(OpenSCManagerW(NULL, NULL, SC_MANAGER_CONNECT), SERVICE, SERVICE_QUERY_CONFIG);
+    if (!QueryServiceConfigW(opened, config, sizeof buffer, &needed) || !config->lpDependencies ||
+        wcscmp(config->lpDependencies, L"hybridlab-other"))
+        code = lacks("QueryServiceConfigW does not say what a service depends on", GetLastError());
+    CloseServiceHandle(opened);
+    DeleteService(service);
+    return code;
+}
+
 static int service_environment(void)
 {
     SC_HANDLE service = make_service();
@@ -317,6 +336,7 @@ static const struct {
     {"powershell", powershell},
     {"sc-config", sc_config},
     {"sc-failure", sc_failure},
+    {"service-dependencies", service_dependencies},
     {"service-environment", service_environment},
     {"service-exit", service_exit},
     {"sockets", unix_sockets},

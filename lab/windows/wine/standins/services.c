@@ -1,15 +1,18 @@
-/* hybridlab-services.dll: how a service's program starts and ends.
+/* hybridlab-services.dll: how a service's program starts and ends, and what a service depends on.
 
    Windows: starts a service's program with the variables of its registry value Environment, and a
    service whose program has ended is STOPPED, with error 1067 if it did not say so itself.
+   QueryServiceConfigW says what a service depends on.
    Wine 10.0: does not read Environment ("KUBE_NETWORK ... not initialized"). A service whose program
    reports STOP_PENDING and ends stays STOP_PENDING: "timeout waiting for kubelet service to stop".
-   Probes: service-environment, service-exit.
+   QueryServiceConfigW says no dependency, though the registry has them (DependOnService).
+   Probes: service-dependencies, service-environment, service-exit.
 
    A program whose command line is a service's gets that service's variables before it reads any. A
    program that is a service reports STOPPED on its way out. */
 #include "hooks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,6 +123,89 @@ static void WINAPI our_ExitProcess(UINT code)
     windows_ExitProcess(code);
 }
 
+/* The names of opened services, by handle. */
+enum { HANDLES = 64, NAME = 256 };
+static struct {
+    SC_HANDLE handle; /* NULL: free */
+    WCHAR name[NAME];
+} opened[HANDLES];
+
+static SC_HANDLE(WINAPI *windows_OpenServiceW)(SC_HANDLE, const WCHAR *, DWORD);
+static BOOL(WINAPI *windows_CloseServiceHandle)(SC_HANDLE);
+static BOOL(WINAPI *windows_QueryServiceConfigW)(SC_HANDLE, QUERY_SERVICE_CONFIGW *, DWORD, DWORD *);
+
+static SC_HANDLE WINAPI our_OpenServiceW(SC_HANDLE manager, const WCHAR *name, DWORD access)
+{
+    SC_HANDLE service = windows_OpenServiceW(manager, name, access);
+    int number;
+
+    EnterCriticalSection(&lock);
+    for (number = 0; number < HANDLES && opened[number].handle; number++)
+        continue;
+    if (service && number < HANDLES) {
+        opened[number].handle = service;
+        wcsncpy(opened[number].name, name, NAME - 1);
+    }
+    LeaveCriticalSection(&lock);
+    return service;
+}
+
+static BOOL WINAPI our_CloseServiceHandle(SC_HANDLE service)
+{
+    int number;
+
+    EnterCriticalSection(&lock);
+    for (number = 0; service && number < HANDLES; number++)
+        if (opened[number].handle == service)
+            opened[number].handle = NULL;
+    LeaveCriticalSection(&lock);
+    return windows_CloseServiceHandle(service);
+}
+
+/* What an opened service depends on, as a list that ends with an empty name; NULL for nothing. */
+static WCHAR *read_dependencies(SC_HANDLE service)
+{
+    WCHAR path[NAME + 64] = L"", *names = NULL;
+    int number;
+    HKEY key;
+
+    EnterCriticalSection(&lock);
+    for (number = 0; number < HANDLES; number++)
+        if (opened[number].handle == service)
+            _snwprintf(path, ARRAYSIZE(path) - 1, SERVICES L"\\%ls", opened[number].name);
+    LeaveCriticalSection(&lock);
+    if (*path && !RegOpenKeyW(HKEY_LOCAL_MACHINE, path, &key)) {
+        names = read_value(key, L"DependOnService");
+        RegCloseKey(key);
+    }
+    return names;
+}
+
+static BOOL WINAPI our_QueryServiceConfigW(SC_HANDLE service, QUERY_SERVICE_CONFIGW *config, DWORD size,
+                                           DWORD *needed)
+{
+    WCHAR *names = read_dependencies(service), *name;
+    DWORD own = 0, bytes;
+    BOOL done = FALSE;
+
+    if (!names)
+        return windows_QueryServiceConfigW(service, config, size, needed);
+    for (name = names; *name; name += wcslen(name) + 1)
+        continue;
+    bytes = (DWORD)((name - names + 1) * sizeof *names);
+    windows_QueryServiceConfigW(service, NULL, 0, &own);
+    own = (own + 7) & ~7u;
+    *needed = own + bytes;
+    if (size < *needed) {
+        SetLastError(ERROR_INSUFFICIENT_BUFFER);
+    } else if ((done = windows_QueryServiceConfigW(service, config, own, &own))) {
+        config->lpDependencies = (WCHAR *)((BYTE *)config + *needed - bytes);
+        memcpy(config->lpDependencies, names, bytes);
+    }
+    free(names);
+    return done;
+}
+
 #define REPLACE(name)                                                                    \
     windows_##name = (void *)GetProcAddress(LoadLibraryA("sechost.dll"), #name);          \
     replace_import(advapi, "sechost.dll", #name, (void *)our_##name)
@@ -136,6 +222,9 @@ BOOL WINAPI DllMain(HINSTANCE instance, DWORD reason, void *reserved)
     advapi = LoadLibraryA("advapi32.dll");
     REPLACE(SetServiceStatus);
     REPLACE(RegisterServiceCtrlHandlerExW);
+    REPLACE(OpenServiceW);
+    REPLACE(CloseServiceHandle);
+    REPLACE(QueryServiceConfigW);
     windows_ExitProcess = (void *)GetProcAddress(GetModuleHandleA("kernel32.dll"), "ExitProcess");
     replace_import(GetModuleHandleA(NULL), "kernel32.dll", "ExitProcess", (void *)our_ExitProcess);
     return TRUE;
