@@ -1,7 +1,6 @@
 """The stand-ins: programs and DLLs for what a Wine lacks, compiled from ``standins/``.
 
-A wheel has them compiled (``hatch_build.py``). In a clone they are compiled when they are first
-needed, with mingw, into the cache.
+They are compiled when they are first needed, with mingw, into the cache.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from lab.shells import programs
 from lab.state.failure import guarded_files
 
 SOURCES = Path(__file__).parent / "standins"
-SHIPPED = SOURCES / "compiled"
-"""In a wheel."""
 COMPILER, RESOURCES = "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-windres"
 _FLAGS = ("-O2", "-s", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type")
 _CONSOLE, _WIDE, _DLL = (), ("-municode",), ("-shared",)
@@ -130,8 +127,6 @@ def compiled(cache: Path) -> Path:
     Raises PreflightError naming the package when there is no compiler. Raises BrokenError with the
     compiler's last lines when it refuses a source.
     """
-    if SHIPPED.is_dir():
-        return SHIPPED
     final = cache / "wine" / f"standins-{digest()}"
     if final.is_dir():
         return final
