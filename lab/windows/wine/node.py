@@ -56,8 +56,10 @@ def run_script() -> str:
     settings = "".join(f"export {name}='{value}'\n" for name, value in ENVIRONMENT.items())
     return f"""#!/bin/sh
 # Runs a Windows program on Wine. A path without a drive is on drive C; .exe may be left out.
+# Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace.
 {settings}program=$1
 shift
+case $program in curl | curl.exe) exec curl "$@" ;; esac
 case $program in
 %CONTAINER_SANDBOX_MOUNT_POINT%*) program="C:${{program#%CONTAINER_SANDBOX_MOUNT_POINT%}}" ;;
 /*) program="C:$program" ;;

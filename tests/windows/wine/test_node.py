@@ -1,0 +1,45 @@
+"""The programs of a Wine node's own disk."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.windows.wine.node import run_script
+from lab.windows.wine.runtime.translate import PREFIX
+from lab.windows.wine.template import ENVIRONMENT
+
+
+@pytest.fixture
+def windows_run(tmp_path: Path) -> Path:
+    """The script, with a drive C that has agnhost.exe; wine and curl print their words."""
+    drive, programs = tmp_path / "drive", tmp_path / "bin"
+    drive.mkdir()
+    programs.mkdir()
+    (drive / "agnhost.exe").touch()
+    for name in ("wine", "curl"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (programs / name).chmod(0o755)
+    script = run_script().replace(PREFIX, str(drive))
+    script = script.replace(f"PATH='{ENVIRONMENT['PATH']}'", f"PATH='{programs}:/usr/bin:/bin'")
+    (tmp_path / "windows-run").write_text(script)
+    return tmp_path / "windows-run"
+
+
+@pytest.mark.parametrize(
+    ("words", "started"),
+    [
+        (("/agnhost", "netexec"), "wine C:/agnhost.exe netexec"),
+        (("C:\\agnhost", "pause"), "wine C:\\agnhost.exe pause"),
+        (("%CONTAINER_SANDBOX_MOUNT_POINT%/agnhost", "pause"), "wine C:/agnhost.exe pause"),
+        (("cmd", "/c", "ver"), "wine cmd /c ver"),
+        (("curl", "--silent"), "curl --silent"),
+    ],
+)
+def test_a_program_is_found_as_windows_finds_it(
+    windows_run: Path, words: tuple[str, ...], started: str
+) -> None:
+    done = subprocess.run(
+        ("sh", str(windows_run), *words), capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout.strip() == started
