@@ -18,7 +18,8 @@ def windows_run(tmp_path: Path) -> Path:
     programs.mkdir()
     (drive / "agnhost.exe").touch()
     for name in ("wine", "curl"):
-        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        words = "printf ' %s' \"$@\""
+        (programs / name).write_text(f"#!/bin/sh\nprintf {name}\n{words}\n")
         (programs / name).chmod(0o755)
     script = run_script().replace(PREFIX, str(drive))
     script = script.replace(f"PATH='{ENVIRONMENT['PATH']}'", f"PATH='{programs}:/usr/bin:/bin'")
