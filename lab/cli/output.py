@@ -125,8 +125,9 @@ def write_file(path: Path, content: bytes, action: str) -> None:
     """Write a file that the user has named; see :func:`lab.state.files.open_output`.
 
     Raises UsageError if it cannot be written, or an existing file or link there belongs to another
-    user.
+    user; PreflightError if a resource of the machine is used up.
     """
+    from lab.state.failure import exhausted
     from lab.state.files import open_output
 
     try:
@@ -134,4 +135,5 @@ def write_file(path: Path, content: bytes, action: str) -> None:
             file.write(content)
     except OSError as error:
         words = f"'{path}' cannot be written: {os_words(error)}"
-        raise UsageError(action, words, "name another file with -o") from error
+        hint = "name another file with -o"
+        raise exhausted(error, action) or UsageError(action, words, hint) from error

@@ -459,7 +459,8 @@ def _rules(texts: Mapping[str, str]) -> Iterator[Item]:
 
 
 def _nexthops(texts: Mapping[str, str]) -> Iterator[Item]:
-    for line in texts.get("nexthops", "").splitlines():
+    for raw in texts.get("nexthops", "").splitlines():
+        line = raw.rstrip()
         number = line.split()[1] if line.startswith("id ") else ""
         if number:
             yield Item("nexthop", NexthopSubject(number), line, f"ip nexthop replace {line}",

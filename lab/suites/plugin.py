@@ -151,8 +151,10 @@ def _open(config: pytest.Config, name: str) -> int | None:
 def _require_writable(junit: str, action: str) -> None:
     """Check the file before anything is probed, and create its directory if it is missing.
 
-    Raises UsageError when it cannot be written, or another user's link leads to it.
+    Raises UsageError when it cannot be written, or another user's link leads to it; PreflightError
+    when a resource of the machine is used up.
     """
+    from lab.state.failure import exhausted  # noqa: PLC0415  only where a lab is asked for
     from lab.state.files import require_output  # noqa: PLC0415  only where a lab is asked for
 
     path = Path(os.path.expandvars(junit)).expanduser().absolute()
@@ -163,7 +165,7 @@ def _require_writable(junit: str, action: str) -> None:
         require_output(first, action)
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
+        raise exhausted(error, action) or UsageError(
             action,
             f"'{junit}' cannot be written: {os_words(error)}",
             "another file for --junitxml; nothing was probed",

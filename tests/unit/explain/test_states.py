@@ -555,6 +555,11 @@ def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None
         compare_states(*((silent, state()) if made else (state(), silent)))
 
 
+def test_a_nexthop_is_shown_without_the_space_that_ip_prints_after_it() -> None:
+    (found,) = differences(nexthops="id 20 group 10,3/11,2 \n")
+    assert found.observed == "id 20 group 10,3/11,2"
+
+
 def unanswered(query: str, end: str) -> State:
     return read_state(f"\n{MARK} {query}\n{MARK}= {end}\n\n{MARK} end\n")
 

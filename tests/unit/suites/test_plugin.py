@@ -1,3 +1,4 @@
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from lab.matrix.judge import expect
 from lab.matrix.sampling import Part
 from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrupted
 from lab.reports.wording import closing_line
+from lab.state import files
 from lab.state.failure import FullError
 from lab.suites import plugin, session
 
@@ -375,6 +377,18 @@ def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
     )
     result.stdout.fnmatch_lines([f"run stored in {pytester.path / run.run}"])
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_a_limit_that_is_reached_is_no_fault_of_the_junit_file(outer, pytester, monkeypatch):
+    def refuse(path, _action):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    monkeypatch.setattr(files, "require_output", refuse)
+    labs = PaperLabs(pytester.path)
+    result = outer(*SUITE, "--junitxml=out.xml", labs=labs)
+    assert result.ret == PreflightError.exit_code
+    result.stderr.fnmatch_lines(["*this process may not open more files"])
+    assert not labs.lab.recorded
 
 
 # SECURITY.md: What root writes is not given away.
