@@ -217,6 +217,9 @@ _BY_WORDS: tuple[tuple[str, ProbeStatus], ...] = (
     ("timed out", "timeout"),
     ("deadline exceeded", "timeout"),
     ("did not properly respond", "timeout"),
+    # a packet filter at the source dropped it: EPERM on Linux, as Wine passes it on
+    ("operation not permitted", "timeout"),
+    ("access denied", "timeout"),
 )
 """Phrases in error messages of curl, and of Go on both systems; the first match counts."""
 

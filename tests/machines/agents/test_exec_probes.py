@@ -124,6 +124,8 @@ def test_udp_is_dialled_by_the_pods_own_netexec():
         ("reading from udp connection failed. err:'read udp 10.0.0.1: i/o timeout'", "timeout"),
         ("read udp 10.0.0.1:5: wsarecv: An existing connection was forcibly closed", "refused"),
         ("read udp 10.0.0.1:5: recvfrom: connection refused", "refused"),
+        ("write udp 10.0.0.1:5->10.0.0.2:80: wsasend: Access denied.", "timeout"),
+        ("write udp 10.0.0.1:5->10.0.0.2:80: sendto: operation not permitted", "timeout"),
         (
             "wsasendto: A socket operation was attempted to an unreachable host",
             "no-route",
