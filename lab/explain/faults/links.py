@@ -107,7 +107,8 @@ def _packet_loss(percent: float, intent: Intent, node: str, _: str) -> FaultChan
     """Drop packets at random in the node's firewall, because not every kernel has ``netem``."""
     machine = intent.machine(node)
     of, lost = (100, percent) if percent.is_integer() else (100 * _TENTHS, percent * _TENTHS)
-    chance = f"numgen random mod {of} < {lost:.0f} counter drop"
+    drawn = f"< {lost:.0f}" if lost < of else f"<= {of - 1}"  # nft refuses a number beyond these
+    chance = f"numgen random mod {of} {drawn} counter drop"
     if machine.chassis:
         return _lost_behind_a_switch(node, wire(machine), chance)
     rule = f'iifname "{card(machine).name}" {chance}'

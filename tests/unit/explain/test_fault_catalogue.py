@@ -244,7 +244,7 @@ def test_a_shell_stops_at_the_line_that_fails() -> None:
 FIGURES = [
     ("packet-loss 5%", "mod 100 < 5 counter drop", "5 % of the packets"),
     ("packet-loss 2.5 %", "mod 1000 < 25 counter drop", "2.5 % of the packets"),
-    ("packet-loss 100%", "mod 100 < 100 counter drop", "100 % of the packets"),
+    ("packet-loss 100%", "mod 100 <= 99 counter drop", "100 % of the packets"),
     ("slow-link 100mbit", "tbf rate 100mbit burst 125kb", "at 100 mbit a second"),
     ("slow-link 256kbit", "tbf rate 256kbit burst 16kb", "at 256 kbit a second"),
     ("slow-link 20ms", "root netem delay 20ms", "20 ms late"),
