@@ -243,7 +243,8 @@ def _unpacking(action: str) -> Iterator[None]:
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         happened = f"the archive is damaged or cut short ({error})"
         raise PreflightError(action, happened, INSTEAD) from error
-    except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # RuntimeError: encrypted, or odd
+    except (zlib.error, lzma.LZMAError, RuntimeError, UnicodeError) as error:
+        # RuntimeError: encrypted, or odd; UnicodeError: a name that is not text
         raise PreflightError(action, f"it cannot be unpacked ({error})", INSTEAD) from error
 
 

@@ -282,6 +282,20 @@ def test_a_damaged_archive_is_never_a_defect(tmp_path, kind):
     assert refusals > 100
 
 
+def test_a_name_in_an_archive_that_is_not_utf_8_is_no_defect(tmp_path):
+    path = tmp_path / "archive"
+    whole = packed_zip(zipfile.ZIP_STORED)
+    directory = whole.rindex(b"PK\x01\x02")
+    damaged = bytearray(whole.replace(MEMBER.encode(), b"\xff" + MEMBER.encode()[1:]))
+    damaged[directory + 9] |= 0x08  # its names are UTF-8
+    path.write_bytes(damaged)
+    with (
+        pytest.raises(PreflightError, match="it cannot be unpacked"),
+        _member(path, MEMBER, "https://upstream.example/a"),
+    ):
+        pass
+
+
 def test_an_error_of_the_disk_is_not_called_a_damaged_archive(tmp_path, monkeypatch):
     path = tmp_path / "archive"
     path.write_bytes(ARCHIVES["gz"])
