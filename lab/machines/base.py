@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ from lab.machines.cluster.linux.daemons import (
 from lab.machines.evidence import RECENTLY
 from lab.machines.guests import Guests, Opened
 from lab.machines.images.golden import cache_directory
+from lab.machines.recorded_states import read_records, write_records
 from lab.machines.system import System, system_of
 from lab.plan.canonical import digest
 from lab.plan.step import Step
@@ -52,7 +52,6 @@ from lab.providers.provider import (
 )
 from lab.shells.parallel import on_each
 from lab.shells.shell import Reach
-from lab.state.files import write_private
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
 
@@ -118,10 +117,6 @@ def on_machines(
     return (*steps, states)
 
 
-_STATES = "states.json"
-"""In the lab's directory: the state of every machine and pod as it was once the lab was up, and the
-digest of what made it.
-"""
 _ASKED = digest(STATE_COMMAND, OBJECTS_COMMAND)
 """What is recorded with other commands, by another version, cannot be compared."""
 _STATE_SECONDS = 60.0
@@ -132,7 +127,8 @@ _MONITOR_SECONDS = 5.0
 def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     """Record every state; what is recorded stays for what ``up`` has neither created nor changed.
 
-    So a fault that is in while ``up`` runs again is not recorded as made.
+    So a fault that is in while ``up`` runs again is not recorded as made. A node that leaves its
+    cluster has no record any more.
     """
     with opened() as guests:
         names = [machine.name for machine in intent.machines if machine.os == "linux"]
@@ -151,7 +147,7 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     }
     known = {
         place: record
-        for place, record in _recorded_states(lab).items()
+        for place, record in read_records(lab.directory).items()
         if record["made_by"] == made.get(place, "")
         and (place not in states or _is_same(place, record["state"], states[place]))
     }
@@ -161,7 +157,7 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     }
     if missing := [name for name in names if name not in states]:
         say(f"no state recorded of {', '.join(missing)}; 'lab explain' cannot compare it")
-    write_private(lab.directory / _STATES, json.dumps(new | known))
+    write_records(lab.directory, new | known)
 
 
 def _is_same(place: str, made: str, now: str) -> bool:
@@ -205,15 +201,6 @@ def _compare_cluster(
         return {CLUSTER: now}
     before, after = read_objects(made), read_objects(now)
     return {CLUSTER: compare_objects(before, after)} if before.cluster == after.cluster else {}
-
-
-def _recorded_states(lab: LabHandle) -> Mapping[str, Mapping[str, str]]:
-    """By place, ``made_by`` and ``state``; nothing if an older version made the lab."""
-    try:
-        records = json.loads((lab.directory / _STATES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {place: record for place, record in records.items() if isinstance(record, dict)}
 
 
 def _in_cluster_pod(difference: Difference, pod: str) -> Difference:
@@ -442,8 +429,8 @@ class MachinesProvider(Provider):
         The place :data:`~lab.facts.objects.CLUSTER` stands for the cluster's objects. A machine
         that was rebooted or a pod that was created anew since then is not compared.
         """
-        recorded = _recorded_states(lab).items()
-        made = {place: record for place, record in recorded if record.get("asked") == _ASKED}
+        records = read_records(lab.directory).items()
+        made = {place: record for place, record in records if record.get("asked") == _ASKED}
         pods = {pod.name: machine for machine in intent.machines for pod in machine.pods}
         machines_by_name = {machine.name: machine for machine in intent.machines} | pods
         chosen = {

@@ -82,7 +82,7 @@ def addons() -> Mapping[str, Addon]:
 
 FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
-_POD_NETWORK_UNIT = "hybridlab-pods.service"
+POD_NETWORK_UNIT = "hybridlab-pods.service"
 
 
 def load_masquerade(machine: MachineIntent) -> Operations:
@@ -90,9 +90,9 @@ def load_masquerade(machine: MachineIntent) -> Operations:
     assert machine.translation is not None, "a node that runs pods"
     rules = WriteFile(POD_RULES, masquerade(machine.translation))
     unit = unit_file(
-        _POD_NETWORK_UNIT, "Masquerading of the pods' packets", *_masquerading_unit(machine)
+        POD_NETWORK_UNIT, "Masquerading of the pods' packets", *_masquerading_unit(machine)
     )
-    return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs_digest((rules, unit))))
+    return (rules, unit, SystemdUnit(POD_NETWORK_UNIT, inputs_digest((rules, unit))))
 
 
 def masquerade(translation: Translation) -> str:

@@ -16,6 +16,7 @@ from lab.machines.cluster.credentials import read_kubeconfig
 from lab.machines.cluster.linux.api import ClusterApi
 from lab.machines.cluster.linux.bring_up import linux_steps
 from lab.machines.cluster.linux.joining import MARK, JoinCredentials
+from lab.machines.recorded_states import read_records, write_records
 
 CASES = {
     "overlay": lambda: linux_only(case("overlay")),
@@ -154,6 +155,31 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path):
     is_up(case, world)
     assert world.ran("kubeadm reset") == ["worker1"]
     assert world.ran("kubeadm join") == ["worker1"]
+
+
+def test_nodes_that_rejoin_get_their_bridge_and_are_recorded_anew(tmp_path):
+    """Leaving deletes the bridge and the tunnel's device: their addresses are others afterwards."""
+    case, world = brought_up("overlay", tmp_path)
+    places = ("", "master", "router", "worker1", "worker1-p1", "worker2")
+    write_records(tmp_path, {place: {"made_by": "", "state": place} for place in places})
+    world.log.clear()
+    bring(case, world, tmp_path)
+    assert read_records(tmp_path).keys() == set(places)
+    assert not world.ran("systemctl try-restart hybridlab-pods.service")
+    del world.nodes["worker1"], world.nodes["worker2"]
+    bring(case, world, tmp_path)
+    assert read_records(tmp_path).keys() == {"", "master", "router", "worker1-p1"}
+    for node in ("worker1", "worker2"):
+        commands = [line for name, line in world.log if name == node]
+        deleted, created, joined = (
+            next(n for n, line in enumerate(commands) if words in line)
+            for words in (
+                "ip link delete",
+                "systemctl try-restart hybridlab-pods.service",
+                "kubeadm join",
+            )
+        )
+        assert deleted < created < joined
 
 
 def test_a_node_that_rejoins_gets_its_autonomous_system_again(tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lab._deadline import Deadline
-from lab.machines.addons.addon import addons
+from lab.machines.addons.addon import POD_NETWORK_UNIT, addons
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.cluster.credentials import (
@@ -34,6 +34,7 @@ from lab.machines.cluster.kubeadm import (
 from lab.machines.cluster.linux.api import ADMIN, ClusterApi
 from lab.machines.cluster.linux.node import MARK
 from lab.machines.cluster.linux.operations import (
+    UNITS,
     ClusterSite,
     Operations,
     Remove,
@@ -41,6 +42,7 @@ from lab.machines.cluster.linux.operations import (
     WriteFile,
     command_failure,
 )
+from lab.machines.recorded_states import forget_record
 from lab.plan.canonical import digest
 from lab.shells.parallel import on_each
 from lab.topology.footprint import footprint
@@ -66,6 +68,7 @@ _FINISHING = (
     "show-join-command",
 )
 """The remaining phases (``cmd/kubeadm/app/cmd/init.go``, 1.36)."""
+_POD_NETWORK = f"{UNITS}/{POD_NETWORK_UNIT}"
 HAS_JOINED = (
     "[ -e /etc/kubernetes/kubelet.conf ] || [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] "
     f"|| [ -e /etc/kubernetes/pki ] || [ -e /var/lib/etcd/member ] || [ -e {MARK} ]"
@@ -118,7 +121,8 @@ def upload_keys(documents: tuple[Document, ...]) -> Operations:
 def leave_cluster(cluster: Cluster) -> Operations:
     """Remove everything of a membership: kubeadm's, kube-proxy's and the network add-on's.
 
-    The machine stays prepared: programs, images and the lab's own CNI configuration remain.
+    The machine stays prepared: programs, images and the lab's own CNI configuration remain, and the
+    unit that creates the bridge before the first pod runs again.
     """
     beside = footprint(cluster.topology)
     of_proxy = PROXY_TABLES[cluster.proxy_mode]
@@ -137,6 +141,7 @@ def leave_cluster(cluster: Cluster) -> Operations:
     return (
         Run(("kubeadm", "reset", "--force", "--cri-socket", SOCKET), seconds=RESET_SECONDS),
         Run(("sh", "-c", "\n".join(lines))),
+        Run(("systemctl", "try-restart", POD_NETWORK_UNIT), unless=f"[ ! -e {_POD_NETWORK} ]"),
         Remove(("/etc/kubernetes", "/var/lib/etcd", "/var/lib/cni", *beside.paths, MARK)),
     )
 
@@ -278,6 +283,7 @@ class Joining:
         """Remove what an earlier membership has left, including the Node object."""
         if self._site.query(node.name, ("sh", "-c", HAS_JOINED)).code == 0:
             self._site.say(f"{node.name}: removing an earlier membership")
+            forget_record(self._site.directory, node.name)
             self._site.run(node.name, leave_cluster(self._cluster))
         if node != self._cluster.control_planes()[0]:
             self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
