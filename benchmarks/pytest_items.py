@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from lab.matrix.cells import cells
-from lab.matrix.run import probe
+from lab.matrix.run import make_probe
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -50,7 +50,7 @@ class Answers(FakeProvider):
     def __init__(self, plan: Plan, intent: Intent) -> None:
         super().__init__(name="netns", abilities=frozenset())
         self._ready = {
-            _key(probe(0, cell)): Outcome(
+            _key(make_probe(0, cell)): Outcome(
                 0, "ok", "", min(cell.sources), cell.backends, cell.answer, 0.2
             )
             for cell in cells(plan, intent)

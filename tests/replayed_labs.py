@@ -40,7 +40,7 @@ from lab.providers.provider import (
 )
 from lab.scenario.scenario import Limit
 from lab.shells.shell import Completed
-from lab.suites.session import LabView, bound
+from lab.suites.session import LabView, bind_intent
 from lab.topology.intent import Intent
 
 RECORDED = Path(__file__).parent / "cases" / "recorded"
@@ -241,10 +241,10 @@ class ReplayedLab:
     def used(self, *_: object, **__: object) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def require_running(self, *, well: bool = True) -> None:
+    def require_running(self, *, healthy: bool = True) -> None:
         pass
 
-    def worked(self) -> float:
+    def last_success(self) -> float:
         return self.since
 
 
@@ -318,7 +318,7 @@ def cause_in_run(lab: ReplayedLab, explanation: Explanation) -> Difference | Non
     """The cause that a run of the matrix gives the cell, if it is the only one that failed."""
     one = explanation
     result = CellResult(one.cell, one.expectation, one.verdict, one.detail, (), False, "")
-    with bound(lab) as intent:
+    with bind_intent(lab) as intent:
         view = LabView(lab, intent)
         (result,) = with_causes([result], intent, view.look, view.compare)
         (result,) = with_places(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from lab.matrix.cell import Cell
-from lab.matrix.cells import Product, product
+from lab.matrix.cells import Matrix, make_matrix
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -31,8 +31,8 @@ def bare_intent_of(name: str) -> Intent:
 
 
 @cache
-def matrix_of(name: str) -> Product:
-    return product(plan_of(name), intent_of(name))
+def matrix_of(name: str) -> Matrix:
+    return make_matrix(plan_of(name), intent_of(name))
 
 
 @cache

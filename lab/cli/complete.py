@@ -163,7 +163,7 @@ def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
             for end in grid.sources
             if end.name.startswith(rest) or rest.startswith(f"{end.name}/")
             for target in grid.targets
-            if end.name not in target.never
+            if end.name not in target.excluded
             for path in (target.path(end),)
             for _, _, suffix in grid.variants_of(target)
         ),
@@ -208,10 +208,10 @@ def _list_grids(ctx: click.Context) -> tuple[Grid, ...]:
     opened = _opened(ctx)
     if opened is None:
         return ()
-    from lab.matrix.cells import product
+    from lab.matrix.cells import make_matrix
 
     try:
-        return product(opened.plan, opened.intent).grids
+        return make_matrix(opened.plan, opened.intent).grids
     except LabError:
         return ()
 

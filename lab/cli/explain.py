@@ -51,6 +51,6 @@ def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
         echo_json(to_json(name, explanation), indent=1)
     else:
         echo(to_text(name, explanation, commands=commands), nl=False)
-    if explanation.amiss:
+    if explanation.has_problem:
         return 1
     return BrokenError.exit_code if explanation.silences else 0

@@ -52,7 +52,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     with opened.reached():
         if follow and MACHINES in opened.provider.abilities:
             return _follow_journal(opened, machine, action)
-        opened.require_running(well=False)
+        opened.require_running(healthy=False)
         shown = ""
         for piece in _follow(opened, read) if follow else read():
             if not piece.is_log:

@@ -28,14 +28,14 @@ def command(request: LabRequest, as_json: bool) -> None:
     The exit code is 4, after the plan is printed, if "lab up" would be refused here.
     """
     from lab.lifecycle import api
-    from lab.matrix.cells import product
+    from lab.matrix.cells import make_matrix
     from lab.matrix.sampling import Choice, coverage, sample
     from lab.plan.canonical import digest, plain
 
     prepared = api.prepare(request)
     announce(prepared)
     plan, intent = prepared.compiled.plan, prepared.compiled.intent
-    whole, choice = product(plan, intent), Choice()
+    whole, choice = make_matrix(plan, intent), Choice()
     probed = coverage(whole, choice, sample(whole, choice))
     if as_json:
         document = {

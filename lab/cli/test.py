@@ -34,15 +34,15 @@ _KEPT_BYTES = 1 << 20
 """Bytes for the files of a run without cells, and pytest's cache."""
 
 
-class Keeper:
+class RunPlugin:
     """Gives the pytest plugin the open lab, and keeps the run that it records."""
 
     def __init__(self, opened: OpenLab) -> None:
         import pytest
 
-        pytest.hookimpl(tryfirst=True)(Keeper.pytest_internalerror)
-        pytest.hookimpl(wrapper=True)(Keeper.pytest_cmdline_parse)
-        pytest.hookimpl(wrapper=True, tryfirst=True)(Keeper.pytest_cmdline_main)
+        pytest.hookimpl(tryfirst=True)(RunPlugin.pytest_internalerror)
+        pytest.hookimpl(wrapper=True)(RunPlugin.pytest_cmdline_parse)
+        pytest.hookimpl(wrapper=True, tryfirst=True)(RunPlugin.pytest_cmdline_main)
         self.opened = opened
         self.run: RunResult | None = None
         self.directory: Path | None = None
@@ -192,7 +192,7 @@ def command(
     with guarded_files(f"testing lab '{name}'", "or set TMPDIR to a directory of yours"):
         tempfile.gettempdir()
     opened = api.open_any(name)
-    keeper = Keeper(replace(opened, held_alone=failover, repeat_with=repeat_with))
+    keeper = RunPlugin(replace(opened, held_alone=failover, repeat_with=repeat_with))
     quiet = not (verbose or _has_files(selection) or _only_lists(selection))
     options = [*sample, *(("--lab-quiet",) if quiet else ()), *selection]
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
@@ -211,7 +211,7 @@ def command(
     return code
 
 
-def _run_pytest(keeper: Keeper, options: list[str]) -> int:
+def _run_pytest(keeper: RunPlugin, options: list[str]) -> int:
     """Run pytest on the lab with these options besides those that every run has; its exit code."""
     import pytest
 

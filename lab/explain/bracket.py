@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lab.explain.capture.files import Captured
 from lab.explain.capture.trace import Change, Conclusion, Point, Row
-from lab.explain.kernel import KernelWord
+from lab.explain.kernel import KernelReport
 from lab.explain.topics import Topic, alters
 from lab.facts.difference import DEVIATION, Difference
 from lab.topology.intent import Intent
@@ -18,7 +18,7 @@ AT, NEXT, BEFORE, BEYOND = range(4)
 _OF_MACS: frozenset[Topic] = frozenset(
     {"addresses", "macs", "neighbours", "entries", "forwarding", "arp"}
 )
-UNHEARD = 2
+UNREPORTED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Bracket:
     """The two points of a loss, and which places of the path are before and after them."""
 
     sentence: str
-    way: int
+    path_index: int
     """Index of the intended path."""
     at: frozenset[str]
     """The pods and machines of the two points. All that were passed if nothing was lost; all where
@@ -43,7 +43,7 @@ class Bracket:
     missing: Point | None = None
     change: Change | None = None
     """A change of the packets before that."""
-    kernel: tuple[KernelWord, ...] = ()
+    kernel: tuple[KernelReport, ...] = ()
     """What the kernel reported about the probe where it passed."""
     untraced: tuple[tuple[str, str], ...] = ()
     """Places where the kernel could not be asked, each with the reason."""
@@ -66,15 +66,17 @@ class Bracket:
             return NEXT
         return BEFORE if place in self.before else BEYOND
 
-    def heard(self, difference: Difference) -> int:
-        """0 if the kernel reports that it drops the probe, 1 that it changes it, else ``UNHEARD``.
+    def kernel_rank(self, difference: Difference) -> int:
+        """0 if the kernel reports that it drops the probe, 1 that it changes it.
+
+        ``UNREPORTED`` if the kernel reports nothing of it.
 
         A rule that lets the probe pass counts only if packets were seen to be changed.
         """
         words = [word for word in self.kernel if word.names(difference)]
         if any(word.drops for word in words):
             return 0
-        return 1 if words and self.change else UNHEARD
+        return 1 if words and self.change else UNREPORTED
 
     def dropping(self) -> frozenset[str]:
         """The places where a rule drops the probe's own packets."""
@@ -127,7 +129,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         following = lost
     bracket = Bracket(
         sentence,
-        trace.way,
+        trace.path_index,
         at,
         following - at,
         answer=conclusion.way == "answer",
@@ -152,14 +154,14 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     return replace(bracket, next=near, before=passed, silent=bool(unanswered))
 
 
-def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelWord]:
+def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelReport]:
     """Nobody takes what comes in for another's MAC: who sent it, or has it, has a wrong one."""
     for row in rows:
         sight = row.answer if conclusion.way == "answer" else row.question
         if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:
             sentence = f"{row.tap} drops frames for another MAC"
             for place in {conclusion.last.tap.place if conclusion.last else "", row.tap.place}:
-                yield KernelWord(place, sentence, _OF_MACS)
+                yield KernelReport(place, sentence, _OF_MACS)
             return
 
 

@@ -10,26 +10,26 @@ from itertools import chain
 from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
-from lab.explain.objects import concerned, of_objects, with_objects
+from lab.explain.objects import list_concerns, put_objects_first, split_by_path
 from lab.explain.question import (
     Compare,
     Follow,
-    Look,
-    at_end,
-    behind_balancer,
+    Observe,
     central_machines,
     compare_places,
-    deviations,
     drops_some,
+    find_end_deviations,
     flow_of,
-    order,
+    list_balancer_flows,
+    list_deviations,
     places_of,
+    rank_finding,
     select_machines,
 )
 from lab.facts.difference import OBJECT, Difference
 from lab.facts.objects import CLUSTER
 from lab.matrix.cell import Cell
-from lab.matrix.run import group, retry_order
+from lab.matrix.run import group_of, order_retries
 from lab.matrix.verdict import CellResult
 from lab.topology.intent import Intent
 from lab.topology.path import Path
@@ -50,7 +50,7 @@ _EACH_CAUSE = 3
 
 def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:
     """The machines to observe for many failed cells at once: those that most paths pass."""
-    chosen = retry_order(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
+    chosen = order_retries(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
     paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
     passes = Counter(name for path in paths for name in path.machines)
     most = {name for name, _ in passes.most_common(MOST_MACHINES)} | central_machines(intent)
@@ -58,7 +58,7 @@ def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str
 
 
 def with_causes(
-    results: Sequence[CellResult], intent: Intent, look: Look, compare: Compare = lambda _: {}
+    results: Sequence[CellResult], intent: Intent, look: Observe, compare: Compare = lambda _: {}
 ) -> tuple[CellResult, ...]:
     """The results; failures get the findings on their paths, if there are any.
 
@@ -87,11 +87,11 @@ def with_causes(
     except LabError:
         return tuple(results)
     explainer = Explainer(intent, facts)
-    for at in retry_order(failed, [result.cell for result in updated], _EACH_CAUSE)[:MOST_CAUSES]:
+    for at in order_retries(failed, [result.cell for result in updated], _EACH_CAUSE)[:MOST_CAUSES]:
         works = updated[at].expectation.works
         explained = explainer.explain(flow_of(updated[at].cell), works=works)
-        near, _ = of_objects(explained.path, objects, intent.control_plane())
-        if findings := with_objects(explained.path, explained.findings, near, None):
+        near, _ = split_by_path(explained.path, objects, intent.control_plane())
+        if findings := put_objects_first(explained.path, explained.findings, near, None):
             updated[at] = replace(updated[at], finding=findings[0])
     return tuple(updated)
 
@@ -125,7 +125,9 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     failed = _failed(updated)
     if not failed:
         return tuple(results)
-    first_ones = retry_order(failed, [result.cell for result in updated], _EACH_CAUSE)[:MOST_CAUSES]
+    first_ones = order_retries(failed, [result.cell for result in updated], _EACH_CAUSE)[
+        :MOST_CAUSES
+    ]
     paths = {at: walk(intent, flow_of(updated[at].cell)) for at in first_ones}
     compared: dict[str, Sequence[Difference]] = {}
     cluster = (CLUSTER,) if intent.kubernetes else ()
@@ -140,16 +142,16 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         if bracket is None:
             updated = _of_backends(updated, first, intent, compare)
             continue
-        path = paths[first][bracket.way]
+        path = paths[first][bracket.path_index]
         if unknown := [place for place in (*places_of([path]), *cluster) if place not in compared]:
             compared |= {**dict.fromkeys(unknown, ()), **compare_places(compare, unknown)}
         objects = compared.get(CLUSTER, ())
         causes = [
-            deviation for deviation in deviations(path, compared) if bracket.allows(deviation)
+            deviation for deviation in list_deviations(path, compared) if bracket.allows(deviation)
         ]
-        causes.sort(key=lambda deviation: order(deviation, path, bracket))
-        near, _ = of_objects(path, objects, intent.control_plane())
-        cause = next(iter(with_objects(path, causes, near, bracket)), _lost_at(path, bracket))
+        causes.sort(key=lambda deviation: rank_finding(deviation, path, bracket))
+        near, _ = split_by_path(path, objects, intent.control_plane())
+        cause = next(iter(put_objects_first(path, causes, near, bracket)), _lost_at(path, bracket))
         needs = next(
             (difference.concerns for difference in objects if difference.subject == cause.subject),
             (),
@@ -158,9 +160,9 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
             other = updated[at].cell
             hops = chain(*(enumerate(way.hops) for way in ways))
             number = next((number for number, hop in hops if hop.place == cause.place), -1)
-            alike = group(other) == group(cell) or _passes(ways, bracket)
+            alike = group_of(other) == group_of(cell) or _passes(ways, bracket)
             if cause.kind == OBJECT:
-                alike = any({*needs} & concerned(way).keys() for way in ways)
+                alike = any({*needs} & list_concerns(way).keys() for way in ways)
             elif causes:
                 alike = number >= 0
             alike = alike and other.protocol == cell.protocol
@@ -175,8 +177,8 @@ def _of_backends(
     """The results; what differs at an API server that never answered is the cause of such cells."""
     result = results[first]
     answered = result.attempts[-1].backends if result.attempts else ()
-    for flow in behind_balancer(intent, result.cell, answered):
-        for cause in at_end(walk(intent, flow)[0], compare)[:1]:
+    for flow in list_balancer_flows(intent, result.cell, answered):
+        for cause in find_end_deviations(walk(intent, flow)[0], compare)[:1]:
             alike = {at for at in _failed(results) if results[at].cell.family == result.cell.family}
             return [
                 replace(each, finding=replace(cause, hop=-1)) if at in alike else each

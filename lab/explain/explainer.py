@@ -100,7 +100,7 @@ def learning_machines(intent: Intent) -> tuple[str, ...]:
     )
 
 
-def unlearned(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+def list_unlearned(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
     """Learned routes and gateways that do not exist yet, with the current holders of gateways."""
     for machine in with_held_gateways(intent, observed).machines:
         if machine.name in observed:
@@ -194,7 +194,7 @@ _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing"
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class PathFindings:
     """The path of one request, and what is wrong on it."""
 
     path: Path
@@ -216,7 +216,7 @@ class Explainer:
 
     def __init__(self, intent: Intent, observed: Mapping[str, NodeFacts | LabError]) -> None:
         self._by: By = "lab" if intent.kubernetes is None else "kubernetes"
-        self._seen = {
+        self._facts = {
             name: facts for name, facts in observed.items() if not isinstance(facts, LabError)
         }
         self._silent = {
@@ -224,29 +224,29 @@ class Explainer:
         }
         self._intent = intent
         if self._by == "kubernetes":
-            self._intent = with_chosen_macs(intent, self._seen)
-            self._seen = with_pod_names(intent, self._seen)
+            self._intent = with_chosen_macs(intent, self._facts)
+            self._facts = with_pod_names(intent, self._facts)
         self._beside = footprint(intent.topology, self._by)
-        self._of: dict[str, tuple[Difference, ...]] = {}
-        self._between = compare_between(self._intent, self._seen, by=self._by)
+        self._compared: dict[str, tuple[Difference, ...]] = {}
+        self._between = compare_between(self._intent, self._facts, by=self._by)
 
-    def explain(self, flow: Flow, *, works: bool = True) -> Explained:
+    def explain(self, flow: Flow, *, works: bool = True) -> PathFindings:
         """The request's path with the worst findings, or the first of several.
 
         If the request is not expected to work (``works``), a path that the Intent itself ends is
         right.
         """
         paths = walk(self._intent, flow)
-        explained = [Explained(path, self._findings(path, works=works)) for path in paths]
+        explained = [PathFindings(path, self._findings(path, works=works)) for path in paths]
         return next((answer for answer in explained if answer.findings), explained[0])
 
     def everything(self) -> tuple[Difference, ...]:
         """What is wrong on every machine, and what of them could not be read."""
-        return (*self.silent((*self._silent, *self._seen)), *self.elsewhere())
+        return (*self.silent((*self._silent, *self._facts)), *self.elsewhere())
 
     def list_not_asked(self) -> Iterator[Difference]:
         """What the machines were not asked, as they lack the program."""
-        for name, facts in self._seen.items():
+        for name, facts in self._facts.items():
             unread = {part.part for part in facts.unread}
             for query, reason in facts.absent:
                 if query in DISPENSABLE - unread:
@@ -259,16 +259,16 @@ class Explainer:
     def _silences(self, name: str) -> Iterator[Difference]:
         if name in self._silent:
             yield self._silence(name, -1)
-        elif name in self._seen:
-            yield from (_unread(name, part, -1) for part in self._seen[name].unread)
+        elif name in self._facts:
+            yield from (_unread(name, part, -1) for part in self._facts[name].unread)
 
     def elsewhere(self) -> tuple[Difference, ...]:
         """Everything that is wrong on the observed machines, on any path."""
-        every = [difference for name in self._seen for difference in self._own(name)]
+        every = [difference for name in self._facts for difference in self._compare_own(name)]
         return tuple(self._at(cause, -1) for cause in _causes([*every, *self._between]))
 
     def _findings(self, path: Path, *, works: bool) -> tuple[Difference, ...]:
-        met = sorted(self._met(path), key=lambda pair: (_follows(pair[1]), pair[0]))
+        met = sorted(self._list_met(path), key=lambda pair: (_follows(pair[1]), pair[0]))
         causes = _causes([difference for _, difference in met])
         findings = [self._at(difference, hop) for hop, difference in met if difference in causes]
         places = {hop.place for hop in path.hops}
@@ -276,7 +276,7 @@ class Explainer:
             hop = next(at for at, passed in enumerate(path.hops) if passed.machine == name)
             if name in self._silent:
                 findings.append(self._silence(name, hop))
-            parts = self._seen[name].unread if name in self._seen else ()
+            parts = self._facts[name].unread if name in self._facts else ()
             findings += [_unread(name, part, hop) for part in parts if part.pod in {"", *places}]
         if path.end and works:
             findings += [*self._of_target(path), _end(path)]
@@ -289,7 +289,7 @@ class Explainer:
         target = [
             PodSubject(pod.name) for pod in machine.pods if bare(pod.address) == last.packet.target
         ]
-        for difference in self._own(machine.name):
+        for difference in self._compare_own(machine.name):
             if difference.subject in target:
                 yield self._at(difference, len(path.hops) - 1)
 
@@ -298,25 +298,27 @@ class Explainer:
         of_cluster = self._by == "kubernetes" and self._intent.machine(finding.node).os == "linux"
         return in_cluster(finding) if of_cluster else finding
 
-    def _met(self, path: Path) -> Iterator[tuple[int, Difference]]:
-        every = [difference for name in path.machines for difference in self._own(name)]
+    def _list_met(self, path: Path) -> Iterator[tuple[int, Difference]]:
+        every = [difference for name in path.machines for difference in self._compare_own(name)]
         for difference in (*every, *self._between):
             hop = first_hop(difference, path)
             if hop is not None:
                 yield hop, difference
 
-    def _own(self, name: str) -> tuple[Difference, ...]:
-        facts = self._seen.get(name)
+    def _compare_own(self, name: str) -> tuple[Difference, ...]:
+        facts = self._facts.get(name)
         if facts is None:
             return ()
-        if name not in self._of:
+        if name not in self._compared:
             machine = self._intent.machine(name)
-            looked_at = self._looked_at(machine, facts)
-            self._of[name] = compare_machine(looked_at, facts, by=self._by, beside=self._beside)
-        return self._of[name]
+            looked_at = self._without_unobserved_pods(machine, facts)
+            self._compared[name] = compare_machine(
+                looked_at, facts, by=self._by, beside=self._beside
+            )
+        return self._compared[name]
 
-    def _looked_at(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:
-        """The machine with only those of the lab's own pods that were observed."""
+    def _without_unobserved_pods(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:
+        """The intended machine, without pods of the lab that were not observed."""
         if self._by == "kubernetes" or facts.pods is None:
             return machine
         names = {pod.name for pod in facts.pods}

@@ -63,17 +63,17 @@ _COUNTED: Mapping[str, tuple[str, frozenset[Topic]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWord:
-    """One thing that the kernel said."""
+class KernelReport:
+    """One drop or change of packets that the kernel reported, and where."""
 
     place: str
     sentence: str
     topics: frozenset[Topic] = frozenset()
-    """What it speaks of."""
+    """What the reason has to do with."""
     chain: ChainSubject | None = None
-    """The chain that it speaks of."""
+    """The chain whose rule did it."""
     device: str = ""
-    """The device that it speaks of."""
+    """The device that dropped it."""
     drops: bool = True
     """Whether packets are thrown away; else they are changed."""
     traced: bool = False
@@ -82,7 +82,7 @@ class KernelWord:
     """What the kernel printed."""
 
     def names(self, difference: Difference) -> bool:
-        """Whether it speaks of the difference."""
+        """Whether the difference can be the reason of what it reports."""
         if difference.place != self.place:
             return False
         subject = difference.subject
@@ -172,7 +172,7 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
     return f"table ip {TABLE} {{ flags owner; {chains} }}"
 
 
-def kernel_words(reports: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
+def read_kernel_reports(reports: Iterable[KernelSaid]) -> tuple[KernelReport, ...]:
     """What was said in each place, each once; what drops packets first."""
     ways = (_traced, _routed, _counted, _dropped)
     every = [word for report in reports for way in ways for word in way(report)]
@@ -184,7 +184,7 @@ _CHANGES = re.compile(
 )
 
 
-def _traced(report: KernelSaid) -> Iterator[KernelWord]:
+def _traced(report: KernelSaid) -> Iterator[KernelReport]:
     for line in report.traced.splitlines():
         match = _TRACED.search(line)
         if not match or match[2].endswith(TABLE):
@@ -195,7 +195,7 @@ def _traced(report: KernelSaid) -> Iterator[KernelWord]:
         about, printed = ChainSubject(family, name, chain), [table, chain]
         if event == "policy" and rest == "drop":
             sentence = f"{at} dropped it by its policy"
-            yield KernelWord(
+            yield KernelReport(
                 report.place, sentence, chain=about, traced=True, values=tuple(printed)
             )
         ruled = _RULE.match(rest) if event == "rule" else None
@@ -205,12 +205,12 @@ def _traced(report: KernelSaid) -> Iterator[KernelWord]:
         printed.append(ruled["rule"])
         if ruled["verdict"] == "drop":
             sentence = f"{at} dropped it: {rule}"
-            yield KernelWord(
+            yield KernelReport(
                 report.place, sentence, chain=about, traced=True, values=tuple(printed)
             )
         elif _CHANGES.search(ruled["rule"]):
             sentence = f"{at} took it: {rule}"
-            yield KernelWord(
+            yield KernelReport(
                 *(report.place, sentence),
                 chain=about,
                 drops=False,
@@ -222,7 +222,7 @@ def _traced(report: KernelSaid) -> Iterator[KernelWord]:
 _BY = re.compile(r"\bdev (\S+)")
 
 
-def _routed(report: KernelSaid) -> Iterator[KernelWord]:
+def _routed(report: KernelSaid) -> Iterator[KernelReport]:
     for question, answer in report.routes:
         device = _BY.search(answer)
         if device and device[1] in {question.leaves, "lo"}:
@@ -231,7 +231,9 @@ def _routed(report: KernelSaid) -> Iterator[KernelWord]:
         told = " ".join(answer.split()) or "nothing"
         wanted = "" if device is None else f", not by {question.leaves}"
         sentence = f"{report.place}: '{line}' answers '{told}'{wanted}"
-        yield KernelWord(report.place, sentence, _ROUTES, drops=device is None, values=(line, told))
+        yield KernelReport(
+            report.place, sentence, _ROUTES, drops=device is None, values=(line, told)
+        )
 
 
 def route_questions(
@@ -262,7 +264,7 @@ def route_questions(
     return {place: tuple(questions) for place, questions in questions_at.items()}
 
 
-def _counted(report: KernelSaid) -> Iterator[KernelWord]:
+def _counted(report: KernelSaid) -> Iterator[KernelReport]:
     before, after = _counters(report.before), _counters(report.after)
     for name, value in after.items():
         rise = value - before.get(name, value)
@@ -271,13 +273,15 @@ def _counted(report: KernelSaid) -> Iterator[KernelWord]:
         kind, _, device = name.partition(" of ")
         if device:
             sentence = f"{report.place}: {kind} of {device} dropped {rise}"
-            yield KernelWord(report.place, sentence, device=device, values=(device,))
+            yield KernelReport(report.place, sentence, device=device, values=(device,))
         elif name in _COUNTED:
             why, topics = _COUNTED[name]
-            yield KernelWord(report.place, f"{report.place}: {why} ({name} rose by {rise})", topics)
+            yield KernelReport(
+                report.place, f"{report.place}: {why} ({name} rose by {rise})", topics
+            )
 
 
-def _dropped(report: KernelSaid) -> Iterator[KernelWord]:
+def _dropped(report: KernelSaid) -> Iterator[KernelReport]:
     for drop in report.drops:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\W]+", " ", drop.reason).strip()
         if _NO_CAUSE.search(words):
@@ -287,7 +291,7 @@ def _dropped(report: KernelSaid) -> Iterator[KernelWord]:
         lost = quantity(drop.count, f"{drop.direction} packet")
         sentence = f"{report.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"
         sentence += f" ({meaning})" if meaning else ""
-        yield KernelWord(report.place, sentence, topics, traced=True)
+        yield KernelReport(report.place, sentence, topics, traced=True)
 
 
 def _counters(text: str) -> Mapping[str, int]:

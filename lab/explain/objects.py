@@ -100,7 +100,7 @@ def _of_addon(difference: Difference) -> bool:  # noqa: PLR0911  a table
             return False
 
 
-def concerned(path: Path) -> dict[Concern, int]:
+def list_concerns(path: Path) -> dict[Concern, int]:
     """What of a cluster a path needs, with the number of its first hop."""
     first: dict[Concern, int] = {}
     for number, hop in enumerate(path.hops):
@@ -112,14 +112,14 @@ def concerned(path: Path) -> dict[Concern, int]:
     return first
 
 
-def of_objects(
+def split_by_path(
     path: Path | None, differences: Iterable[Difference], plane: str
 ) -> tuple[list[tuple[int, Difference]], list[Difference]]:
     """The differences that concern a path, the nearest first, each with how near; and the others.
 
     Without a path, all are others. ``plane``: the control plane on which commands run.
     """
-    needs = concerned(path) if path else {}
+    needs = list_concerns(path) if path else {}
     near, others = list[tuple[int, Difference]](), list[Difference]()
     for difference in differences:
         met = [concern for concern in difference.concerns if concern in needs]
@@ -149,7 +149,7 @@ def _distance(difference: Difference, met: Sequence[Concern]) -> int:
     return _CONFIGURES
 
 
-def with_objects(
+def put_objects_first(
     path: Path,
     findings: Sequence[Difference],
     near: Sequence[tuple[int, Difference]],

@@ -10,9 +10,9 @@ from typing import Literal
 
 from lab._errors import LabError
 from lab._log import listed
-from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
-from lab.explain.explainer import LEARNED, Explained, Explainer
-from lab.explain.objects import of_objects, with_objects
+from lab.explain.bracket import AT, BEYOND, UNREPORTED, Bracket
+from lab.explain.explainer import LEARNED, Explainer, PathFindings
+from lab.explain.objects import put_objects_first, split_by_path
 from lab.explain.topics import protocols_of, table_family
 from lab.facts.command_lines import is_command
 from lab.facts.difference import DEVIATION, NOT_ASKED, OBJECT, SILENT, Difference
@@ -22,7 +22,7 @@ from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge
 from lab.matrix.obstructed import Obstructions
-from lab.matrix.run import Send, probe
+from lab.matrix.run import Send, make_probe
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
@@ -69,17 +69,17 @@ MOST_PLACES = 24
 _NO_COMMAND = "run 'lab up' again: no single command undoes it"
 
 
-def lost(
+def find_losses(
     path: Path,
     before: Mapping[str, NodeFacts | LabError],
     after: Mapping[str, NodeFacts | LabError],
 ) -> tuple[Difference, ...]:
     """Where on the path packets were lost between two observations with probes in between."""
-    risen = dict(_risen(before, after))
-    return tuple(_dropped(path, risen)) + tuple(_between(path, risen))
+    risen = dict(_list_counter_rises(before, after))
+    return tuple(_find_drops(path, risen)) + tuple(_find_gaps(path, risen))
 
 
-def _risen(
+def _list_counter_rises(
     before: Mapping[str, NodeFacts | LabError], after: Mapping[str, NodeFacts | LabError]
 ) -> Iterator[tuple[str, Mapping[str, int]]]:
     """The increase of the counters of every machine that was observed twice."""
@@ -94,7 +94,7 @@ def drops_some(difference: Difference) -> bool:
     return difference.kind == "packets-lost" or difference.effect.partial
 
 
-def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
+def _find_drops(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
     """Devices of the path that counted dropped packets themselves."""
     visited: set[tuple[str, str]] = set()
     for number, hop in enumerate(path.hops):
@@ -113,7 +113,7 @@ def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Dif
             )
 
 
-def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
+def _find_gaps(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Difference]:
     """Pairs of interfaces of which one sent packets and the other received none."""
     for number, (sender, receiver) in enumerate(pairwise(path.hops), start=1):
         if sender.kind != "card" or receiver.kind != "card" or sender.machine == receiver.machine:
@@ -143,7 +143,7 @@ def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> 
     )
 
 
-Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
+Observe = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
 """Observes machines, and the named pods on them."""
 Follow = Callable[[Cell], Bracket | None]
 """Probes a cell once more while capturing its packets; None if no loss was observed."""
@@ -170,7 +170,7 @@ Witness = Literal["where", "difference", "kernel"]
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A witness that did not answer: what it would have said is not known."""
+    """A source of evidence that gave no answer."""
 
     witness: Witness
     places: tuple[str, ...]
@@ -221,7 +221,7 @@ class Explanation:
     times: int
     failed: int
     """Number of probes, and of unexpected ones."""
-    explained: Explained
+    explained: PathFindings
     elsewhere: tuple[Difference, ...] = ()
     """What is wrong in the lab off this path, looked for if nothing is wrong on it; and differences
     of state that cause no failure.
@@ -254,27 +254,27 @@ class Explanation:
             return () if finding is None else ("difference",)
         # what follows from an object is where the packets are
         findings = self.explained.findings if finding.kind == OBJECT else (finding,)
-        heard = any(bracket.heard(difference) < UNHEARD for difference in findings)
+        heard = any(bracket.kernel_rank(difference) < UNREPORTED for difference in findings)
         near = heard or any(bracket.rank(difference) != BEYOND for difference in findings)
         return (*(("where",) if near else ()), "difference", *(("kernel",) if heard else ()))
 
     @property
-    def amiss(self) -> bool:
+    def has_problem(self) -> bool:
         """Whether the outcome is not as expected, or something on the path is wrong."""
         return self.verdict not in GREEN or self.finding is not None
 
     @property
     def well(self) -> bool:
         """Whether the outcome is as expected, nothing is wrong, and every witness answered."""
-        return not self.amiss and not self.silences
+        return not self.has_problem and not self.silences
 
 
 @dataclass(frozen=True, slots=True)
-class Witnesses:
-    """The ways to ask a lab."""
+class LabQueries:
+    """The functions that query a running lab: they send probes, and read its machines."""
 
     send: Send
-    look: Look
+    look: Observe
     read: Read
     compare: Compare = lambda places: dict.fromkeys(places, ())
     follow: Follow = lambda _: None
@@ -284,7 +284,7 @@ def explain(
     cells: Sequence[Cell],
     limits: Sequence[Limit],
     intent: Intent,
-    lab: Witnesses,
+    lab: LabQueries,
     since: float = 0,
 ) -> Explanation:
     """Explain the first of the cells with an unexpected result; if there is none, the first cell.
@@ -301,19 +301,19 @@ def explain(
     intent
         The lab's Intent, bound to what is known only at run time.
     lab
-        The ways to ask it.
+        The functions that query it.
     since
         When everything worked last, in seconds since 1970; log lines before that are not shown.
 
     """
-    tried = _tried(cells, limits, lab.send)
+    tried = _try_cells(cells, limits, lab.send)
     failed = [trial for trial in tried if trial.failed]
     failures = (trial for trial in failed if trial.verdict != "unexpected-pass")
     worst = next(failures, (failed or tried)[0])
     if worst.verdict == "unexpected-pass":  # nothing is wrong but the rule
-        return worst.explained(Explained(walk(intent, flow_of(worst.cell))[0], ()))
-    heard = _Heard(lab)
-    answering = Witnesses(lab.send, lab.look, lab.read, heard.compare, heard.follow)
+        return worst.explanation(PathFindings(walk(intent, flow_of(worst.cell))[0], ()))
+    heard = _NotedQueries(lab)
+    answering = LabQueries(lab.send, lab.look, lab.read, heard.compare, heard.follow)
     case = Case(worst, intent, tuple(limits), answering, since, tuple(walk(intent, worst.flow)))
     for stage in STAGES:
         case = stage(case)
@@ -342,17 +342,17 @@ def _without_unread(explanation: Explanation) -> Explanation:
     )
 
 
-class _Heard:
-    """Asks the witnesses that may stay silent, and notes which of them did."""
+class _NotedQueries:
+    """Compares states and follows packets, and records which of these got no answer."""
 
-    def __init__(self, lab: Witnesses) -> None:
+    def __init__(self, lab: LabQueries) -> None:
         self._lab = lab
         self._silent: dict[tuple[Witness, str], list[str]] = {}
         self._not_asked: dict[tuple[str, Difference], None] = {}
         self._unrecorded: dict[str, None] = {}
 
     def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
-        answers = answered(self._lab.compare, places)
+        answers = compare_or_errors(self._lab.compare, places)
         for place in places:
             answer = answers.get(place)
             if answer is None:
@@ -403,7 +403,7 @@ def explain_obstructed(
             path = walk(intent, flow_of(cell))[0]
             return Explanation(
                 *(cell, expect(cell, limits), "probe-error", obstructions.reason(cell)),
-                *(1, 1, Explained(path, (replace(finding, hop=0),))),
+                *(1, 1, PathFindings(path, (replace(finding, hop=0),))),
             )
     return None
 
@@ -412,10 +412,10 @@ def explain_obstructed(
 class Case:
     """One request that is explained: how it is asked, and what is known so far."""
 
-    tried: _Tried
+    tried: _Trial
     intent: Intent
     limits: Sequence[Limit]
-    lab: Witnesses
+    lab: LabQueries
     since: float
     paths: tuple[Path, ...]
     facts: Mapping[str, NodeFacts | LabError] = field(default_factory=dict)
@@ -440,18 +440,18 @@ class Case:
         return select_machines(self.intent, self.paths)
 
     @property
-    def explained(self) -> Explained:
+    def explained(self) -> PathFindings:
         """The path, with what is wrong on it."""
-        return Explained(self.path or self.paths[0], self.findings)
+        return PathFindings(self.path or self.paths[0], self.findings)
 
-    def answered(self, explained: Explained) -> Case:
+    def with_findings(self, explained: PathFindings) -> Case:
         """The case with another path, or other findings."""
         return replace(self, path=explained.path, findings=explained.findings)
 
     def explanation(self) -> Explanation:
         """What a user is told."""
         return replace(
-            self.tried.explained(self.explained),
+            self.tried.explanation(self.explained),
             elsewhere=self.elsewhere,
             logged=self.logged,
             bracket=self.bracket,
@@ -467,7 +467,7 @@ def check_machines(case: Case) -> Case:
     facts = case.lab.look(case.scope)
     tried = case.tried
     explained = Explainer(case.intent, facts).explain(tried.flow, works=tried.expectation.works)
-    return replace(case, facts=facts).answered(explained)
+    return replace(case, facts=facts).with_findings(explained)
 
 
 def follow_packets(case: Case) -> Case:
@@ -479,9 +479,9 @@ def count_packets(case: Case) -> Case:
     """Where packets are lost by the machines' counters, if nothing else is known."""
     if not case.failed or case.findings or case.bracket is not None:
         return case
-    _tried([case.tried.cell], case.limits, case.lab.send)
+    _try_cells([case.tried.cell], case.limits, case.lab.send)
     path = case.explained.path
-    return replace(case, findings=lost(path, case.facts, case.lab.look(case.scope)))
+    return replace(case, findings=find_losses(path, case.facts, case.lab.look(case.scope)))
 
 
 def check_other_machines(case: Case) -> Case:
@@ -496,7 +496,7 @@ def check_other_machines(case: Case) -> Case:
     rest = {name: pods for name, pods in rest.items() if name not in case.scope}
     whole = Explainer(case.intent, {**case.lab.look(rest), **case.facts})
     further = whole.explain(case.tried.flow, works=case.tried.expectation.works)
-    case = case.answered(further) if further.findings else case
+    case = case.with_findings(further) if further.findings else case
     elsewhere = whole.elsewhere() if case.failed and not case.findings else ()
     if near := _near(case.explained.path, elsewhere):
         case, elsewhere = replace(case, findings=near), ()
@@ -507,15 +507,17 @@ def find_deviations(case: Case) -> Case:
     """What differs from the state that the lab made, where that may be the cause."""
     explained, compare = case.explained, case.lab.compare
     unready = _unready(explained, case.paths) if case.failed and case.intent.kubernetes else ()
-    if unready and (deviating := _deviating(case.paths, compare_places(compare, unready))):
+    if unready and (
+        deviating := _find_deviating_path(case.paths, compare_places(compare, unready))
+    ):
         findings = (*deviating.findings, *case.findings)
         return replace(case, path=deviating.path, findings=findings)
     if case.failed and _in_doubt(explained, case.bracket):
         explained, beside = _with_deviations(explained, case.paths, compare, case.bracket)
-        return replace(case.answered(explained), elsewhere=(*case.elsewhere, *beside))
+        return replace(case.with_findings(explained), elsewhere=(*case.elsewhere, *beside))
     if bracket := case.bracket:
         path = explained.path
-        nearest = sorted(case.findings, key=lambda finding: order(finding, path, bracket))
+        nearest = sorted(case.findings, key=lambda finding: rank_finding(finding, path, bracket))
         return replace(case, findings=tuple(nearest))
     return case
 
@@ -526,19 +528,21 @@ def find_changed_objects(case: Case) -> Case:
         return case
     objects = compare_places(case.lab.compare, [CLUSTER]).get(CLUSTER, ())
     path = case.explained.path
-    needed, others = of_objects(path, objects, case.intent.control_plane())
-    causes = with_objects(path, case.findings, needed, case.bracket)
+    needed, others = split_by_path(path, objects, case.intent.control_plane())
+    causes = put_objects_first(path, case.findings, needed, case.bracket)
     named = {cause.subject for cause in causes}
     beside = (finding for _, finding in needed if finding.subject not in named)
     return replace(case, findings=causes, elsewhere=(*case.elsewhere, *others, *beside))
 
 
 def complete(case: Case) -> Case:
-    """What is wrong behind a balancer, and a command where a check knows none."""
+    """Add what is wrong behind the API balancer, and a command where a check has none."""
     if not case.failed:
         return case
     lab = case.lab
-    case = case.answered(_completed(case.explained, case.intent, case.tried, lab.look, lab.compare))
+    case = case.with_findings(
+        _complete_findings(case.explained, case.intent, case.tried, lab.look, lab.compare)
+    )
     listed = {_identity(finding) for finding in case.findings}
     beside = (finding for finding in case.elsewhere if _identity(finding) not in listed)
     return replace(case, elsewhere=tuple(beside))
@@ -548,10 +552,10 @@ def look_for_drops(case: Case) -> Case:
     """What drops some packets of a cell that works, and what else differs there."""
     if case.failed or case.findings:
         return case
-    _tried([case.tried.cell], case.limits, case.lab.send)
+    _try_cells([case.tried.cell], case.limits, case.lab.send)
     path = case.explained.path
-    differs = deviations(path, compare_places(case.lab.compare, places_of(case.paths)))
-    counted = _dropped(path, dict(_risen(case.facts, case.lab.look(case.scope))))
+    differs = list_deviations(path, compare_places(case.lab.compare, places_of(case.paths)))
+    counted = _find_drops(path, dict(_list_counter_rises(case.facts, case.lab.look(case.scope))))
     marginal = (
         # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
         *(finding for finding in counted if not _is_tunnel(finding.subject)),
@@ -566,7 +570,7 @@ def read_logs(case: Case) -> Case:
     if not case.failed and not case.findings:
         return case
     logs = case.lab.read(case.explained.path.machines)
-    return replace(case, logged=known(logs, case.since))
+    return replace(case, logged=find_known_lines(logs, case.since))
 
 
 STAGES: tuple[Stage, ...] = (
@@ -583,7 +587,7 @@ STAGES: tuple[Stage, ...] = (
 """How a cell is explained, in order; each looks further only if the ones before leave it open."""
 
 
-def behind_balancer(intent: Intent, cell: Cell, answered: Collection[str]) -> Sequence[Flow]:
+def list_balancer_flows(intent: Intent, cell: Cell, answered: Collection[str]) -> Sequence[Flow]:
     """The requests of the balancer in front of the API servers to those that never answer.
 
     None for cells of other families.
@@ -596,22 +600,22 @@ def behind_balancer(intent: Intent, cell: Cell, answered: Collection[str]) -> Se
 
 
 def _first_wrong(
-    intent: Intent, flows: Iterable[Flow], look: Look, compare: Compare
-) -> Explained | None:
+    intent: Intent, flows: Iterable[Flow], look: Observe, compare: Compare
+) -> PathFindings | None:
     """What is wrong on the path of the first request for which anything is."""
     for flow in flows:
         path = walk(intent, flow)[0]
         explained = Explainer(intent, look(select_machines(intent, [path]))).explain(flow)
         if not explained.findings:
-            explained = Explained(path, at_end(path, compare))
+            explained = PathFindings(path, find_end_deviations(path, compare))
         if explained.findings:
             return explained
     return None
 
 
-def at_end(path: Path, compare: Compare) -> tuple[Difference, ...]:
+def find_end_deviations(path: Path, compare: Compare) -> tuple[Difference, ...]:
     """The differences of state of the machine or pod that is asked."""
-    return deviations(path, compare_places(compare, [path.there[-1].place]))
+    return list_deviations(path, compare_places(compare, [path.there[-1].place]))
 
 
 def _identity(difference: Difference) -> tuple[str, Subject, str, str]:
@@ -627,7 +631,7 @@ _UNREADY = frozenset({"backend-missing", "pod-not-listening"})
 """What follows on a cluster if a pod's container ends, or its node is not ready."""
 
 
-def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
+def _unready(explained: PathFindings, paths: Iterable[Path]) -> Sequence[str]:
     """The pods that are asked and their machines, if they may be missing for a reason there."""
     if not any(finding.kind in _UNREADY for finding in explained.findings[:1]):
         return ()
@@ -635,15 +639,15 @@ def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
     return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
 
 
-def _completed(
-    explained: Explained, intent: Intent, tried: _Tried, look: Look, compare: Compare
-) -> Explained:
+def _complete_findings(
+    explained: PathFindings, intent: Intent, tried: _Trial, look: Observe, compare: Compare
+) -> PathFindings:
     """With what is wrong behind a balancer, and a command instead of the advice of a new lab.
 
     The command is the one that undoes the only difference of its machine or pod.
     """
     if not explained.findings:
-        behind = behind_balancer(intent, tried.cell, tried.answered)
+        behind = list_balancer_flows(intent, tried.cell, tried.answered)
         explained = _first_wrong(intent, behind, look, compare) or explained
     first = explained.findings[:1]
     if not first or not first[0].no_command:
@@ -655,7 +659,7 @@ def _completed(
     return replace(explained, findings=(finding, *explained.findings[1:]))
 
 
-def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
+def _in_doubt(explained: PathFindings, bracket: Bracket | None) -> bool:
     """Whether the checks found nothing at the place of the loss that can cause it.
 
     Not what the kernel does not report, if it reports a rule that drops the probe; nor a rule, if
@@ -668,7 +672,7 @@ def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     return all(
         finding.kind in LEARNED | COUNTED
         or _rank(finding, explained.path, bracket) != AT
-        or (bracket.heard(finding) and (ruled or (other and finding.barrier is not None)))
+        or (bracket.kernel_rank(finding) and (ruled or (other and finding.barrier is not None)))
         for finding in explained.findings
     )
 
@@ -686,24 +690,24 @@ def _rank(finding: Difference, path: Path, bracket: Bracket) -> int:
 
 
 def _with_deviations(
-    explained: Explained, paths: Sequence[Path], compare: Compare, bracket: Bracket | None
-) -> tuple[Explained, Sequence[Difference]]:
+    explained: PathFindings, paths: Sequence[Path], compare: Compare, bracket: Bracket | None
+) -> tuple[PathFindings, Sequence[Difference]]:
     """Findings by distance from the loss, and those that the packets rule out as the cause.
 
     Without a bracket, differences of the whole state are not reported as findings.
     """
     if bracket is None:
-        deviating = _deviating(paths, compare_places(compare, places_of(paths)))
+        deviating = _find_deviating_path(paths, compare_places(compare, places_of(paths)))
         return explained, [
             replace(finding, hop=-1) for finding in deviating.findings
         ] if deviating else ()
-    path = paths[bracket.way]
+    path = paths[bracket.path_index]
     everywhere = places_of([path])
     near = bracket.at | bracket.next | bracket.dropping()
     here = [place for place in everywhere if place in near]
     others: list[Difference] = []
     for places in (here, [place for place in everywhere if place not in here]):
-        differs = deviations(path, compare_places(compare, places)) if places else ()
+        differs = list_deviations(path, compare_places(compare, places)) if places else ()
         causes = [difference for difference in differs if bracket.allows(difference)]
         others += (
             replace(difference, hop=-1) for difference in differs if difference not in causes
@@ -711,13 +715,13 @@ def _with_deviations(
         if causes:
             every = sorted(
                 (*causes, *explained.findings),
-                key=lambda difference: order(difference, path, bracket),
+                key=lambda difference: rank_finding(difference, path, bracket),
             )
-            return Explained(path, tuple(every)), others
+            return PathFindings(path, tuple(every)), others
     return explained, others
 
 
-def order(
+def rank_finding(
     finding: Difference, path: Path, bracket: Bracket
 ) -> tuple[bool, int, bool, bool, int, int, bool, int]:
     """Consequences last; then by distance; then what the kernel drops by; then known kinds.
@@ -729,7 +733,7 @@ def order(
     dark = finding.attribute == "carrier"
     cached = isinstance(finding.subject, CachedMtuSubject)
     follows = dark or cached or finding.kind in LEARNED | COUNTED
-    rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
+    rank, heard = _rank(finding, path, bracket), bracket.kernel_rank(finding)
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
     hops = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
@@ -772,12 +776,12 @@ def compare_places(compare: Compare, places: Sequence[str]) -> Mapping[str, Sequ
     """The differences of the state of those places that could be compared."""
     return {
         place: [difference for difference in answer if difference.kind != NOT_ASKED]
-        for place, answer in answered(compare, places).items()
+        for place, answer in compare_or_errors(compare, places).items()
         if not isinstance(answer, LabError)
     }
 
 
-def answered(
+def compare_or_errors(
     compare: Compare, places: Sequence[str]
 ) -> Mapping[str, Sequence[Difference] | LabError]:
     """The answers of the places; if nothing could be compared, the error of each."""
@@ -787,15 +791,17 @@ def answered(
         return dict.fromkeys(places, error)
 
 
-def _deviating(
+def _find_deviating_path(
     paths: Iterable[Path], compared: Mapping[str, Sequence[Difference]]
-) -> Explained | None:
+) -> PathFindings | None:
     """The first path with differences; a path to another backend may have none."""
-    explained = (Explained(path, deviations(path, compared)) for path in paths)
+    explained = (PathFindings(path, list_deviations(path, compared)) for path in paths)
     return next((candidate for candidate in explained if candidate.findings), None)
 
 
-def deviations(path: Path, compared: Mapping[str, Sequence[Difference]]) -> tuple[Difference, ...]:
+def list_deviations(
+    path: Path, compared: Mapping[str, Sequence[Difference]]
+) -> tuple[Difference, ...]:
     """All differences of state along a path, by place; within a place, the path's devices first."""
     findings: list[Difference] = []
     for place in dict.fromkeys(hop.place for hop in path.hops):
@@ -851,7 +857,7 @@ _LOG_BYTES = 1 << 20
 more in seconds."""
 
 
-def known(pieces: Iterable[Evidence], since: float = 0) -> tuple[InLog, ...]:
+def find_known_lines(pieces: Iterable[Evidence], since: float = 0) -> tuple[InLog, ...]:
     """Known lines in those pieces that are logs; none before ``since`` (seconds since 1970)."""
     known_lines: list[InLog] = []
     for piece in pieces:
@@ -870,7 +876,7 @@ def known(pieces: Iterable[Evidence], since: float = 0) -> tuple[InLog, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
+class _Trial:
     cell: Cell
     expectation: Expectation
     verdict: Verdict
@@ -885,7 +891,7 @@ class _Tried:
         """The cell's request."""
         return flow_of(self.cell)
 
-    def explained(self, explained: Explained) -> Explanation:
+    def explanation(self, explained: PathFindings) -> Explanation:
         """The explanation, with a path and what is wrong on it."""
         return Explanation(
             *(self.cell, self.expectation, self.verdict, self.detail, self.times, self.failed),
@@ -893,13 +899,15 @@ class _Tried:
         )
 
 
-def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_Tried]:
+def _try_cells(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_Trial]:
     """Probe every cell several times, all at once."""
     of_cell = [
         range(first, first + (_TIMES_SHARED if len(cell.backends) > 1 else _TIMES))
         for first, cell in zip(count(step=_TIMES), cells, strict=False)
     ]
-    probes = [probe(key, cell) for cell, keys in zip(cells, of_cell, strict=True) for key in keys]
+    probes = [
+        make_probe(key, cell) for cell, keys in zip(cells, of_cell, strict=True) for key in keys
+    ]
     outcomes = send(probes, _SETTINGS)
     trials = []
     for cell, keys in zip(cells, of_cell, strict=True):
@@ -909,5 +917,5 @@ def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_
         last = (wrong or range(len(judged)))[-1]
         verdict, detail = judged[last].verdict, judged[last].detail
         answered = outcomes[keys[last]].backends
-        trials.append(_Tried(cell, expectation, verdict, detail, len(keys), len(wrong), answered))
+        trials.append(_Trial(cell, expectation, verdict, detail, len(keys), len(wrong), answered))
     return trials

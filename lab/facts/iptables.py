@@ -16,7 +16,7 @@ from lab.facts.translations import (
     Barrier,
     End,
     Leaving,
-    Ruleset,
+    RuleEffects,
     ServiceChains,
     Translated,
     Translations,
@@ -75,7 +75,7 @@ class _Table:
         return reached
 
 
-def read(text: str) -> Ruleset:
+def read(text: str) -> RuleEffects:
     """Parse the rules; :func:`tables` lists the tables that they are in."""
     by_name = {table.name: table for table in _tables(text)}
     nat, filters = by_name.get("nat"), by_name.get("filter")
@@ -85,7 +85,7 @@ def read(text: str) -> Ruleset:
         for chain in (nat.live() if nat else ())
         for it in masquerades([_leaving(rule) for rule in nat.rules.get(chain, ())] if nat else [])
     )
-    return Ruleset(
+    return RuleEffects(
         Translations("iptables" if services else "", services, leaving, _marked(nat)),
         tuple(it for table in by_name.values() for it in _barriers(table)),
     )

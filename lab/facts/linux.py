@@ -26,7 +26,7 @@ from lab.facts.node import (
 )
 from lab.facts.ovn import Databases, Switching
 from lab.facts.questions import DISPENSABLE, OF_KERNEL, CommandAnswer, answers, command
-from lab.facts.translations import Ruleset, joined
+from lab.facts.translations import RuleEffects, join_rule_effects
 from lab.shells.shell import Completed
 from lab.topology.intent import Resolver
 from lab.topology.subject import SocketSubject
@@ -114,7 +114,7 @@ Entry = Mapping[str, Any]
 _ERRORS = ("errors", "dropped")
 
 
-def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
+def read_counters(entries: Iterable[Entry]) -> Iterator[Counter]:
     """Packets, errors and drops of every device."""
     for entry in entries:
         statistics = entry.get("stats64") or entry.get("stats") or {}
@@ -132,14 +132,14 @@ _OF_POD = ("address", "route", "neighbour")
 """Without an answer to these, nothing is known of a pod."""
 
 
-class Runs(Protocol):
+class CommandRunner(Protocol):
     """Runs commands on a node, or in a pod."""
 
     def run(self, command: tuple[str, ...], deadline: Deadline) -> Completed:
         """Run a command to its end."""
 
 
-def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
+def observe(machine: CommandRunner, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
     """Observe a node with one command.
 
     Raises
@@ -149,10 +149,10 @@ def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> No
 
     """
     done = machine.run(command("namespace" if namespace else "computer"), deadline)
-    return facts(done.stdout, done.stderr)
+    return read_facts(done.stdout, done.stderr)
 
 
-def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
+def observe_pod(name: str, machine: CommandRunner, deadline: Deadline) -> PodFacts:
     """Observe a pod in a network namespace of the lab's own, with one command.
 
     Raises
@@ -168,7 +168,7 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
     return pod
 
 
-def facts(stdout: str, stderr: str) -> NodeFacts:
+def read_facts(stdout: str, stderr: str) -> NodeFacts:
     """Parse the answers. Pure; parts that cannot be read are listed in ``absent``.
 
     Raises CutOffError if the queries did not run to their end.
@@ -278,12 +278,12 @@ class _Reading:
         return read_items(texts)
 
 
-def _rules(read: _Reading) -> Ruleset:
+def _rules(read: _Reading) -> RuleEffects:
     texts = [text for name in ("iptables", "iptables-legacy") if (text := read.text(name))]
     nft = read.document("nftables") or {}
     known = frozenset[tuple[str, str]]().union(*(iptables.tables(text) for text in texts))
     try:
-        return joined(
+        return join_rule_effects(
             (
                 nftables.read(nft.get("nftables", ()), but=known, listing=read.text("ruleset")),
                 *(iptables.read(text) for text in texts),
@@ -291,7 +291,7 @@ def _rules(read: _Reading) -> Ruleset:
         )
     except (KeyError, ValueError, TypeError, IndexError) as error:
         read.fail("nftables", f"a rule that cannot be read: {type(error).__name__} {error}")
-        return joined(())
+        return join_rule_effects(())
 
 
 def _version(text: str) -> str:
@@ -382,7 +382,7 @@ def _units(text: str) -> tuple[Unit, ...]:
 
 
 def _counters(read: _Reading) -> Iterator[Counter]:
-    yield from counters(read.document("address") or ())
+    yield from read_counters(read.document("address") or ())
     yield from _pairs(read.text("counters"))
     for line in read.text("conntrack").splitlines():
         words = line.split()

@@ -22,7 +22,7 @@ from lab.facts.translations import (
     Barrier,
     End,
     Leaving,
-    Ruleset,
+    RuleEffects,
     ServiceChains,
     Translated,
     Translations,
@@ -359,7 +359,7 @@ _Key = tuple[str, str | None, int]
 
 def read(
     entries: Iterable[Expression], *, but: frozenset[tuple[str, str]], listing: str = ""
-) -> Ruleset:
+) -> RuleEffects:
     """Parse a ruleset.
 
     Parameters
@@ -391,7 +391,7 @@ def read(
         if chain in live[table.family, table.name]
         for it in masquerades([it for rule in table.rules[chain] for it in _leaving(table, rule)])
     )
-    return Ruleset(
+    return RuleEffects(
         replace(translations, masquerades=leaving),
         tuple(
             it

@@ -194,14 +194,14 @@ def within(inner: str, outer: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruleset:
+class RuleEffects:
     """The effects of one tool's rules."""
 
     translations: Translations
     barriers: tuple[Barrier, ...]
 
 
-def joined(rulesets: Iterable[Ruleset]) -> Ruleset:
+def join_rule_effects(rulesets: Iterable[RuleEffects]) -> RuleEffects:
     """Combine several tools' rules; the Services are from the one that has any."""
     listed = tuple(rulesets)
     services: tuple[Translated, ...] = ()
@@ -209,7 +209,7 @@ def joined(rulesets: Iterable[Ruleset]) -> Ruleset:
     for ruleset in listed:
         if ruleset.translations.services and not services:
             services, by = ruleset.translations.services, ruleset.translations.by
-    return Ruleset(
+    return RuleEffects(
         Translations(
             by,
             services,

@@ -27,7 +27,7 @@ from lab.state.files import replacing
 from lab.state.lock import RUNS
 from lab.state.permissions import writer
 from lab.state.stamps import in_order, stamp
-from lab.suites.session import bound
+from lab.suites.session import bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -55,8 +55,8 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     action = f"capturing '{request}' in lab '{opened.name}'"
     _require_capture(opened, action)
     with opened.used(f"lab capture {opened.name}", say):
-        opened.require_running(well=False)
-        with bound(opened) as intent:
+        opened.require_running(healthy=False)
+        with bind_intent(opened) as intent:
             cells = cells_of(opened.plan, intent, request, action)
             first: Captured | None = None
             for cell in cells:
@@ -99,8 +99,8 @@ def stream_packets(
         write(file.add(taken))
 
     with opened.used(f"lab capture {opened.name}", say):
-        opened.require_running(well=False)
-        with bound(opened) as intent:
+        opened.require_running(healthy=False)
+        with bind_intent(opened) as intent:
             opened.provider.machine(opened.handle, intent, place)
             provider = cast(Capturing, opened.provider)
             try:

@@ -171,7 +171,7 @@ def take_away(
     try:
         with store.change(f"recording that lab '{name}' is down"):
             store.keep_steps(name, ())
-            store.gone(name)
+            store.mark_resources_gone(name)
             for fault in store.faults(name):
                 store.forget_fault(name, fault.number)
             store.set_status(name, "down")

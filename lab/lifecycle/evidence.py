@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError, os_words
-from lab.explain.question import known
+from lab.explain.question import find_known_lines
 from lab.facts.signatures import InLog
 from lab.inventory import loader
 from lab.lifecycle.compilation import EvidenceSubject
@@ -375,7 +375,7 @@ def _gather_pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evi
     ):
         piece = Evidence(f"{provider.name}/{made.path}", made.content)
         yield piece
-        logged += known((piece,))
+        logged += find_known_lines((piece,))
     text = "".join(str(line) for line in logged) or "no known line in the logs\n"
     yield Evidence(KNOWN, text.encode())
 

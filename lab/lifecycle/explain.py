@@ -10,11 +10,11 @@ from lab._errors import LabError, UsageError
 from lab._log import listed, quantity
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
-from lab.explain.objects import of_objects
+from lab.explain.objects import split_by_path
 from lab.explain.question import (
     LOOK_SECONDS,
     Explanation,
-    Witnesses,
+    LabQueries,
     explain,
     explain_obstructed,
 )
@@ -23,14 +23,14 @@ from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, CLUSTER_NAME
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.cells import Product, every_pair, product
+from lab.matrix.cells import Matrix, every_pair, make_matrix
 from lab.matrix.choose import choose_cells
 from lab.matrix.obstructed import Obstructions
 from lab.matrix.pairs import EveryEndpoint, ends_of
 from lab.plan.plan import Plan
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.shells.parallel import run_jobs
-from lab.suites.session import LabView, bound
+from lab.suites.session import LabView, bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -60,20 +60,20 @@ class ExplainQuestion:
         Raises UsageError, with the nearest name, if there are none.
         """
         try:
-            return self._of(product(plan, intent), action)
+            return self._of(make_matrix(plan, intent), action)
         except UsageError:
             return self._of(self._whole(plan, intent, action), action)
 
-    def _whole(self, plan: Plan, intent: Intent, action: str) -> Product:
+    def _whole(self, plan: Plan, intent: Intent, action: str) -> Matrix:
         """Every pair that a family can have, and this one if none can."""
         every = every_pair(plan, intent)
         named = ends_of(self.source) if self.target is None else (self.source, self.target)
         if named is None or every.joins(*named):
             return every
         grid = EveryEndpoint.of(plan, intent, every).grid(*named, action)
-        return Product((*every.grids, grid))
+        return Matrix((*every.grids, grid))
 
-    def _of(self, matrix: Product, action: str) -> tuple[Cell, ...]:
+    def _of(self, matrix: Matrix, action: str) -> tuple[Cell, ...]:
         return choose_cells(
             matrix, self.source, self.target, protocol=self.protocol, size=self.size, action=action
         )
@@ -92,20 +92,20 @@ def explain_cell(
     """
     action = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
-        opened.require_running(well=False)
-        with bound(opened) as whole:
+        opened.require_running(healthy=False)
+        with bind_intent(opened) as whole:
             cells = question.cells(opened.plan, whole, action)
             if obstructed := explain_obstructed(cells, opened.limits, whole):
                 return obstructed
             intent = whole.running()
             view = LabView(opened, intent)
-            case = _Asked(opened, view, show)
-            witnesses = Witnesses(case.send, case.look, case.read, case.compare, case.follow)
-            return explain(cells, opened.limits, intent, witnesses, opened.worked())
+            case = _AnnouncedQueries(opened, view, show)
+            witnesses = LabQueries(case.send, case.look, case.read, case.compare, case.follow)
+            return explain(cells, opened.limits, intent, witnesses, opened.last_success())
 
 
-class _Asked:
-    """The ways to ask a lab, within :data:`EXPLAIN_SECONDS` in all; each question is announced."""
+class _AnnouncedQueries:
+    """The queries to a lab, within :data:`EXPLAIN_SECONDS` in all; each question is announced."""
 
     def __init__(self, opened: OpenLab, view: LabView, show: Say) -> None:
         self._opened = opened
@@ -146,8 +146,8 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Difference, ...]:
     Raises BrokenError when the lab is not running.
     """
     with opened.used(f"lab status {opened.name}", say):
-        opened.require_running(well=False)
-        with bound(opened) as whole:
+        opened.require_running(healthy=False)
+        with bind_intent(opened) as whole:
             missing = Obstructions(whole).findings()
             intent = whole.running()
             machines = {
@@ -163,7 +163,7 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Difference, ...]:
             if isinstance(objects, LabError):
                 raise objects
             known = {finding.object for finding in missing}
-            others = of_objects(None, objects, intent.control_plane())[1]
+            others = split_by_path(None, objects, intent.control_plane())[1]
             return (
                 *missing,
                 *findings,

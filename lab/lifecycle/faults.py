@@ -23,7 +23,7 @@ from lab.lifecycle.session import OpenLab
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
-from lab.suites.session import bound
+from lab.suites.session import bind_intent
 from lab.topology.bind import bound_as, observed_in
 from lab.topology.intent import Intent
 from lab.topology.observed import POD_VARIABLE, from_text, to_text
@@ -74,8 +74,8 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     fault = registry.find(action, request.name)
     command = f"lab fault {opened.name} {request.name}"
     with opened.used(command, say), _by_one(opened, command, say):
-        opened.require_running(well=False)
-        with bound(opened) as intent:
+        opened.require_running(healthy=False)
+        with bind_intent(opened) as intent:
             row = _put(opened, fault, request, intent, action)
     return replace(row, state="done")
 
@@ -168,7 +168,7 @@ def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
     rebuilt = []
     command = f"lab heal {opened.name}"
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
-        opened.require_running(well=False)
+        opened.require_running(healthy=False)
         live = present(opened)
         chosen = live if only is None else _choose_rows(opened, only, live)
         for row in reversed(opened.store.faults(opened.name)):
@@ -244,7 +244,7 @@ def _wait_until_ready(opened: OpenLab, action: str, say: Say) -> None:
             until=lambda liveness: liveness.state == "running",
             every=_AGAIN_SECONDS,
         )
-        with bound(opened, ready=True):
+        with bind_intent(opened, ready=True):
             return
     except LabError as error:
         say(f"note: every fault is out, but the cluster is not healthy: {error.happened}")
@@ -270,7 +270,7 @@ def find_possible_faults(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultS
         return _list_possible(opened, opened.intent)
     with (
         opened.used(f"lab fault --list {opened.name}", say, as_found=True),
-        bound(opened) as intent,
+        bind_intent(opened) as intent,
     ):
         return _list_possible(opened, intent)
 
@@ -377,7 +377,7 @@ def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
         return opened.intent
     if row.observed:
         return bound_as(opened.intent, from_text(row.observed))
-    with bound(opened) as intent:  # an older row without them: use the current ones
+    with bind_intent(opened) as intent:  # an older row without them: use the current ones
         return intent
 
 

@@ -37,7 +37,7 @@ def wait_until_learned(
     the lab is not up.
     """
     # Imported only here: it imports every check of explain.
-    from lab.explain.explainer import learning_machines, unlearned  # noqa: PLC0415
+    from lab.explain.explainer import learning_machines, list_unlearned  # noqa: PLC0415
 
     names = learning_machines(intent)
     if not names or intent.kubernetes is not None:
@@ -59,7 +59,10 @@ def wait_until_learned(
         ]
         left = (
             *silent,
-            *(f"{difference.node}: {difference.object}" for difference in unlearned(intent, facts)),
+            *(
+                f"{difference.node}: {difference.object}"
+                for difference in list_unlearned(intent, facts)
+            ),
         )
         if left and not announced:
             announced = True
@@ -100,7 +103,9 @@ def left(store: Store, lab: LabHandle) -> tuple[FaultRow, ...]:
     return tuple(fault for fault in store.live_faults(lab.name, lab.token) if fault.name == CUT_OFF)
 
 
-def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, say: Say) -> None:
+def reconnect_cut_off(
+    store: Store, provider: Provider, lab: LabHandle, intent: Intent, say: Say
+) -> None:
     """Reconnect machines that a killed test left cut off, and wait until daemons have relearned.
 
     Does nothing if the lab is not running.

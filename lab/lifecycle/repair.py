@@ -9,14 +9,14 @@ from lab._deadline import Deadline
 from lab._errors import LabError, UsageError, did_you_mean
 from lab._log import listed
 from lab.explain.explainer import Explainer
-from lab.explain.objects import of_objects
+from lab.explain.objects import split_by_path
 from lab.explain.question import finding_of
 from lab.facts.command_lines import IN_POD, is_command
 from lab.facts.difference import DEVIATION, NOT_ASKED, OBJECT, Difference
 from lab.facts.objects import CLUSTER
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
-from lab.suites.session import LabView, bound
+from lab.suites.session import LabView, bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -46,8 +46,8 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     """
     action = f"repairing '{place}' of lab '{opened.name}'"
     with opened.used(f"lab repair {opened.name} {place}", say, alone=True):
-        opened.require_running(well=False)
-        with bound(opened) as intent:
+        opened.require_running(healthy=False)
+        with bind_intent(opened) as intent:
             view = LabView(opened, intent)
             every = _find_place_differences(view, intent, place, action)
             first = left = _choose_differences(every, name)
@@ -86,7 +86,7 @@ def _find_place_differences(
         if isinstance(answer, LabError):
             raise answer
         if name == CLUSTER:
-            findings += of_objects(None, answer, plane)[1]
+            findings += split_by_path(None, answer, plane)[1]
         else:
             differences = (each for each in answer if each.kind != NOT_ASKED)
             findings += (finding_of(machine.name, place, each) for each in differences)

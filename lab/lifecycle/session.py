@@ -60,21 +60,21 @@ class OpenLab:
         off = self.options.get("windows_rules_off", ())
         return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
 
-    def worked(self) -> float:
+    def last_success(self) -> float:
         """When the lab's last green run began, or else when it was brought up, since 1970."""
         runs = (run for run in self.store.runs(self.name) if run.token == self.handle.token)
         green = [datetime.fromisoformat(run.started).timestamp() for run in runs if run.green]
         return max([*green[-1:], *(step.at for step in self.store.steps(self.name))], default=0)
 
-    def require_running(self, *, well: bool = True) -> None:
+    def require_running(self, *, healthy: bool = True) -> None:
         """Raise if the lab is not running.
 
-        ``well``: whether its machines must be healthy, too, for example a cluster's nodes Ready.
+        ``healthy``: whether its machines must be healthy, too, for example a cluster's nodes Ready.
 
         Raises BrokenError with the lab's state, and how to bring it up again.
         """
         liveness = self.provider.liveness(self.handle, self.intent)
-        if liveness.state != "running" and (well or not liveness.reachable):
+        if liveness.state != "running" and (healthy or not liveness.reachable):
             resumes = f"'{self.again}' resumes it"
             raise BrokenError(
                 f"looking for the machines of lab '{self.name}'",
@@ -122,7 +122,9 @@ class OpenLab:
         with lab_lock(self.handle.directory, command, wait=wait, shared=not alone, say=say):
             self._require_same(command)
             if not as_found:
-                reconnect.put_back(self.store, self.provider, self.handle, self.intent, say)
+                reconnect.reconnect_cut_off(
+                    self.store, self.provider, self.handle, self.intent, say
+                )
             yield
 
     def _require_same(self, command: str) -> None:

@@ -13,7 +13,7 @@ from lab.lifecycle.compilation import EvidenceSubject, write_scenario
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import check_name
 from lab.lifecycle.ownership import own_marks
-from lab.lifecycle.reconnect import put_back
+from lab.lifecycle.reconnect import reconnect_cut_off
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.plan.step import Step
@@ -157,7 +157,7 @@ class _BringUp:
             self.say(f"lab '{name}' is already up: only its scenario was recorded again")
         self._write_up()
         write_scenario(self.lab.directory, self.row.scenario_text)
-        put_back(self.store, self.provider, self.lab, self.request.intent, self.say)
+        reconnect_cut_off(self.store, self.provider, self.lab, self.request.intent, self.say)
         for fault in self.store.live_faults(name, self.lab.token):
             self.say(
                 f"note: fault '{fault.name}' was put into '{fault.node}'; "
@@ -174,8 +174,8 @@ class _BringUp:
             self.store.keep_steps(name, kept)
             if not kept:
                 self.store.disown_faults(name)
-            self.store.gone(name)
-            self.store.intend(name, machines)
+            self.store.mark_resources_gone(name)
+            self.store.intend_resources(name, machines)
         write_scenario(self.lab.directory, self.request.scenario_text)
 
     def _clear(self) -> None:
@@ -202,7 +202,7 @@ class _BringUp:
         took: dict[str, float] = {}
         skipped = {decision.step for decision in self.decisions if decision.action == "skip"}
         wanted = [step for step in self.steps if step.name not in skipped]
-        for group in side_by_side(wanted):
+        for group in group_parallel_steps(wanted):
             for step in group:
                 position = self.steps.index(step)
                 say(f"  step {position + 1} of {len(self.steps)}: {step.name}")
@@ -230,7 +230,7 @@ class _BringUp:
         name = self.lab.name
         with self.store.change(f"recording that lab '{name}' is up"):
             self.store.put_lab(replace(self.row, status="up", updated=self.store.now()))
-            self.store.made(name)
+            self.store.mark_resources_made(name)
 
     def _broken(self, step: str, happened: str) -> BrokenError:
         from lab.lifecycle.evidence import keep_because  # noqa: PLC0415  only a failure pays for it
@@ -278,7 +278,7 @@ def _make_row(request: UpRequest, provider: str, known: LabRow | None, now: floa
     )
 
 
-def side_by_side(steps: Iterable[Step]) -> tuple[tuple[Step, ...], ...]:
+def group_parallel_steps(steps: Iterable[Step]) -> tuple[tuple[Step, ...], ...]:
     """The steps in order, in groups that run at the same time."""
     groups: list[tuple[Step, ...]] = []
     for step in steps:

@@ -230,7 +230,7 @@ def import_images(opened: OpenLab, archives: Sequence[Path], say: Say) -> tuple[
             images = read_archive(archive, str(archive), Scratch(Path(directory)))
             names |= dict.fromkeys(image.name for image in images if image.os == "linux")
     with opened.used(f"lab image import {opened.name}", say):
-        opened.require_running(well=False)
+        opened.require_running(healthy=False)
         for archive in archives:
             nodes = cluster.import_images(archive)
             say(f"imported '{archive}' on {', '.join(nodes)}")

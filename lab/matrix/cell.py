@@ -150,7 +150,7 @@ class GridTarget:
     path: Callable[[Endpoint], GridPath]
     kind: str = ""
     """Distinguishes it from other targets of its group."""
-    never: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
     """Names of sources that do not probe it."""
     only_small: bool = False
     protocol: Protocol | None = None
@@ -174,7 +174,7 @@ class Grid:
         """The number of cells."""
         names = {source.name for source in self.sources}
         return sum(
-            len(self.variants_of(target)) * (len(names) - len(target.never & names))
+            len(self.variants_of(target)) * (len(names) - len(target.excluded & names))
             for target in self.targets
         )
 
@@ -189,13 +189,13 @@ class Grid:
         """Every cell, by source, target, protocol and size."""
         for source in self.sources:
             for target in self.targets:
-                if source.name not in target.never:
+                if source.name not in target.excluded:
                     path = target.path(source)
                     for variant in self.variants_of(target):
                         yield self.cell(path, variant)
 
     @cached_property
-    def askers(self) -> dict[str, list[int]]:
+    def sources_by_node(self) -> dict[str, list[int]]:
         """Indexes of the sources on each node; a source on no node is its own group."""
         places: dict[str, list[int]] = {}
         for place, source in enumerate(self.sources):
@@ -203,7 +203,7 @@ class Grid:
         return places
 
     @cached_property
-    def asked(self) -> dict[str, list[int]]:
+    def targets_by_group(self) -> dict[str, list[int]]:
         """Indexes of the targets of each group."""
         places: dict[str, list[int]] = {}
         for place, target in enumerate(self.targets):
@@ -217,7 +217,7 @@ class Grid:
             return None
         for grid_target in self.targets:
             if (
-                source not in grid_target.never
+                source not in grid_target.excluded
                 and (path := grid_target.path(asking)).target.name == target
             ):
                 for variant in self.variants_of(grid_target):

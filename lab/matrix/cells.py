@@ -107,7 +107,7 @@ _PARTS_OF_AN_ID = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Matrix:
     """The whole matrix: a grid for each family, in the order of the families."""
 
     grids: tuple[Grid, ...]
@@ -141,7 +141,7 @@ class Product:
         """Whether it has cells with this source and this target."""
         return any(
             end.name == source
-            and source not in grid_target.never
+            and source not in grid_target.excluded
             and grid_target.path(end).target.name == target
             for grid in self.grids
             for end in grid.sources
@@ -149,7 +149,7 @@ class Product:
         )
 
 
-def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Product:
+def make_matrix(plan: Plan, intent: Intent, extra: Collection[Family] = ()) -> Matrix:
     """The matrix that the plan asks for, without creating its cells.
 
     ``besides`` names families that are asked for though the plan does not.
@@ -157,44 +157,48 @@ def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Pro
     Raises MatrixError if it has no cells, or none in a family that the scenario asks for.
     """
     lab = LabEndpoints.of(plan, intent)
-    grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent, besides))
+    grids = tuple(family_grid(lab, family) for family in select_families(plan, intent, extra))
     for grid in grids:
         if not grid.size:
             message = f"family '{grid.family}', which the scenario asks for, has no cells"
             raise _no_cells(plan, message)
     if not grids:
         raise _no_cells(plan, "the scenario asks for no cells at all")
-    return Product(grids)
+    return Matrix(grids)
 
 
-def every_pair(plan: Plan, intent: Intent) -> Product:
+def every_pair(plan: Plan, intent: Intent) -> Matrix:
     """A cell for every pair of endpoints that a family can have, asked for by the plan or not.
 
     Families that are tested on request are left out, unless the plan asks for them.
     """
     lab = LabEndpoints.of(plan, intent)
     usual = (name for name, family in families().items() if not family.on_request)
-    return Product(
-        tuple(family_grid(lab, name, every=True) for name in asked_of(plan, intent, (*usual,)))
+    return Matrix(
+        tuple(
+            family_grid(lab, name, every=True) for name in select_families(plan, intent, (*usual,))
+        )
     )
 
 
-def asked_of(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> tuple[Family, ...]:
+def select_families(
+    plan: Plan, intent: Intent, extra: Collection[Family] = ()
+) -> tuple[Family, ...]:
     """The families that the plan asks for and that the lab can have.
 
     Families of the services node need one.
     """
     left_out = () if intent.services_node else services_node_families()
-    wanted = {*plan.families, *besides}.difference(left_out)
+    wanted = {*plan.families, *extra}.difference(left_out)
     return tuple(family for family in families() if family in wanted)
 
 
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
     """Every cell that the plan asks for.
 
-    Raises MatrixError as :func:`product` does.
+    Raises MatrixError as :func:`make_matrix` does.
     """
-    return tuple(product(plan, intent).cells())
+    return tuple(make_matrix(plan, intent).cells())
 
 
 def counts(made: Iterable[Cell]) -> dict[Family, int]:

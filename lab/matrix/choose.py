@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from lab._errors import UsageError
 from lab._log import listed
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.cells import Product
+from lab.matrix.cells import Matrix
 
 _NEAR = 3
 
 
 def choose_cells(  # noqa: PLR0913  a question has as many parts
-    matrix: Product,
+    matrix: Matrix,
     source: str,
     target: str | None,
     *,
@@ -66,7 +66,7 @@ def choose_cells(  # noqa: PLR0913  a question has as many parts
     return wanted
 
 
-def _by_id(matrix: Product, cell_id: str, action: str) -> Cell:
+def _by_id(matrix: Matrix, cell_id: str, action: str) -> Cell:
     cell = matrix.find(cell_id)
     if cell is None:
         example = next(matrix.cells()).id
@@ -78,11 +78,11 @@ def _by_id(matrix: Product, cell_id: str, action: str) -> Cell:
     return cell
 
 
-def _cells_from(matrix: Product, source: str) -> Iterator[Cell]:
+def _cells_from(matrix: Matrix, source: str) -> Iterator[Cell]:
     for grid in matrix.grids:
         for asking in grid.sources:
             for asked_for in grid.targets if asking.name == source else ():
-                if source not in asked_for.never:
+                if source not in asked_for.excluded:
                     path = asked_for.path(asking)
                     yield from (grid.cell(path, variant) for variant in grid.variants_of(asked_for))
 

@@ -40,7 +40,7 @@ class _Addresses:
     bridge: frozenset[str]
     outward: frozenset[str]
     """Addresses of uplinks and tunnel, which may masquerade traffic to another node's pods."""
-    leaving: tuple[tuple[int, Mapping[int, _Way]], ...]
+    routes: tuple[tuple[int, Mapping[int, _Way]], ...]
     """The routing table: for each prefix length, longest first, the number of host bits, and the
     way for each network number (the address without its host bits)."""
 
@@ -50,8 +50,8 @@ class _Addresses:
         With ``own``, for the machine's own packets, for which a route may set the source.
         """
         number = _number(address)
-        for rest, held in self.leaving:
-            way = held.get(number >> rest)
+        for host_bits, held in self.routes:
+            way = held.get(number >> host_bits)
             if way is not None:
                 return (own and way.source) or way.device or self.every
         return self.every
@@ -172,7 +172,7 @@ def _addresses(machine: MachineIntent) -> _Addresses:
         uplink=uplink,
         bridge=bridge or every,
         outward=every if nameless_tunnel else uplink | tunnel,
-        leaving=_map_ways(machine),
+        routes=_map_ways(machine),
     )
 
 
@@ -181,18 +181,18 @@ def _map_ways(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, _Way]], .
     held = {device: _strip_prefixes(texts) for device, texts in addressed}
     ways: dict[int, dict[int, _Way]] = {}
 
-    def lead(prefix: IPv4Network, device: str, source: str | None = None) -> None:
-        rest = prefix.max_prefixlen - prefix.prefixlen
-        number = int(prefix.network_address) >> rest
+    def add_way(prefix: IPv4Network, device: str, source: str | None = None) -> None:
+        host_bits = prefix.max_prefixlen - prefix.prefixlen
+        number = int(prefix.network_address) >> host_bits
         own = frozenset((source,)) if source else frozenset[str]()
-        ways.setdefault(rest, {}).setdefault(number, _Way(held.get(device, frozenset()), own))
+        ways.setdefault(host_bits, {}).setdefault(number, _Way(held.get(device, frozenset()), own))
 
     for device, texts in addressed:
         for text in texts:
-            lead(IPv4Interface(text).network, device)
+            add_way(IPv4Interface(text).network, device)
     for route in machine.routes:
         prefix = _EVERYWHERE.get(route.destination, route.destination)
-        lead(IPv4Network(prefix), route.device, route.source)
+        add_way(IPv4Network(prefix), route.device, route.source)
     return tuple(sorted(ways.items()))
 
 
@@ -260,7 +260,7 @@ class LabEndpoints:
     pods_of: Mapping[str, tuple[Endpoint, ...]]
     """Probe pods by node name; every node is a key."""
     dns_pod: Endpoint | None
-    outside: Mapping[str, str]
+    outside_addresses: Mapping[str, str]
     """Node name to its address for outside hosts: on a network that a router is on."""
     sources: Sources
     variants: tuple[Variant, ...]
@@ -270,8 +270,8 @@ class LabEndpoints:
     machines: Mapping[str, MachineIntent]
     special: tuple[ProxiedService, ...]
     headless: tuple[HeadlessService, ...]
-    front: ServicesNode | None
-    real: bool
+    services_node: ServicesNode | None
+    on_cluster: bool
     """Whether its pods are Kubernetes' own, and those of Windows nodes are Windows."""
 
     @classmethod
@@ -341,7 +341,7 @@ class LabEndpoints:
                 ),
                 None,
             ),
-            outside={node.name: _choose_outside(intent, node) for node in nodes},
+            outside_addresses={node.name: _choose_outside(intent, node) for node in nodes},
             sources=Sources(intent),
             variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
             small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
@@ -350,8 +350,8 @@ class LabEndpoints:
             machines={machine.name: machine for machine in intent.machines},
             special=_list_special_services(plan, intent),
             headless=intent.headless,
-            front=intent.services_node,
-            real=intent.kubernetes is not None,
+            services_node=intent.services_node,
+            on_cluster=intent.kubernetes is not None,
         )
 
     def nearest(self, node: str, os: Os, avoid: str) -> Endpoint | None:
@@ -384,7 +384,7 @@ class LabEndpoints:
 
     def nodes_and_services_node(self) -> tuple[tuple[Endpoint, ...], Endpoint]:
         """The nodes that probe the services node, and that node; without one, any node."""
-        name = self.front.machine if self.front else ""
+        name = self.services_node.machine if self.services_node else ""
         asking = tuple(node for node in self.nodes if node.name != name)
         return asking, next((node for node in self.nodes if node.name == name), asking[0])
 
@@ -403,7 +403,7 @@ def _list_special_services(plan: Plan, intent: Intent) -> tuple[ProxiedService, 
     return tuple(service for service in services if service.name in wanted)
 
 
-def between(source: Endpoint, backend: Endpoint) -> Relation:
+def find_relation(source: Endpoint, backend: Endpoint) -> Relation:
     """Where the backend is, relative to the source."""
     if source.node is None or backend.node is None:
         return "outside"

@@ -19,7 +19,7 @@ def expect(cell: Cell, limits: Sequence[Limit]) -> Expectation:
     Of two endpoints that are in no family together, by the Intent.
     """
     for limit in limits:
-        if speaks_of(limit.when, cell):
+        if applies_to(limit.when, cell):
             return Expectation.of_limit(limit)
     if cell.unreachable:
         return unreachable(cell.unreachable)
@@ -27,8 +27,8 @@ def expect(cell: Cell, limits: Sequence[Limit]) -> Expectation:
     return family.works if cell.refusal is None else family.promised[cell.refusal]
 
 
-def speaks_of(match: Match, cell: Cell) -> bool:
-    """Whether every facet of the match applies to the cell.
+def applies_to(match: Match, cell: Cell) -> bool:
+    """Whether the match selects the cell: every field that it has applies.
 
     ``source`` is compared with the names of the source and of its node; ``target`` with the names
     of the target, of its node, and of its backends.
@@ -132,7 +132,7 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
         return Judgement("probe-error", f"the probe could not be sent: {outcome.detail}")
     if not expectation.works:
         judged = _judge_refusal(cell, expectation, outcome)
-        return _without_limit(judged) if expectation.promised else judged
+        return _judge_promise(judged) if expectation.promised else judged
     if outcome.status != "ok":
         happened = f"expected to work, but {_HAPPENED[outcome.status]}"
         return Judgement("fail", _join_detail(happened, outcome.detail))
@@ -140,8 +140,8 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
     return Judgement("fail", amiss) if amiss else _PASS
 
 
-def _without_limit(judged: Judgement) -> Judgement:
-    """Turn the verdict on a limit into that on a rule of Kubernetes: pass or fail."""
+def _judge_promise(judged: Judgement) -> Judgement:
+    """The verdict where Kubernetes itself specifies the refusal: pass or fail."""
     if judged.verdict == "known-limit":
         return _PASS
     return Judgement("fail", judged.detail)
@@ -189,8 +189,8 @@ def _describe_deviation(cell: Cell, outcome: Outcome) -> str:
             return amiss
     if cell.min_throughput and (outcome.throughput or 0) < cell.min_throughput:
         return (
-            f"the stream carried {rate_words(outcome.throughput or 0)}, not "
-            f"{rate_words(cell.min_throughput)} or more"
+            f"the stream carried {format_rate(outcome.throughput or 0)}, not "
+            f"{format_rate(cell.min_throughput)} or more"
         )
     sources = (outcome.source_seen, *outcome.other_sources)
     strange = [source for source in sources if source not in cell.sources]
@@ -200,7 +200,7 @@ def _describe_deviation(cell: Cell, outcome: Outcome) -> str:
     return ""
 
 
-def rate_words(bits: float) -> str:
+def format_rate(bits: float) -> str:
     """``940 Mbit/s``, ``1.2 Gbit/s``: a rate of so many bits a second, in the units of networks."""
     unit, name = next(((size, name) for size, name in _RATES if bits >= size), _RATES[-1])
     amount = bits / unit

@@ -12,9 +12,9 @@ from functools import partial
 
 from lab._errors import UsageError
 from lab.matrix.cell import Endpoint, Grid, GridPath, GridTarget
-from lab.matrix.cells import PAIR, Product
+from lab.matrix.cells import PAIR, Matrix
 from lab.matrix.choose import no_such_endpoint
-from lab.matrix.endpoints import LabEndpoints, between
+from lab.matrix.endpoints import LabEndpoints, find_relation
 from lab.plan.plan import Plan
 from lab.scenario.reserved import POD_PORT
 from lab.scenario.terms import Protocol
@@ -46,7 +46,7 @@ class EveryEndpoint:
     """Those that answer: Services, NodePorts and names, too."""
 
     @classmethod
-    def of(cls, plan: Plan, intent: Intent, families: Product) -> EveryEndpoint:
+    def of(cls, plan: Plan, intent: Intent, families: Matrix) -> EveryEndpoint:
         """The endpoints of a lab, and all that its ``families`` have as targets."""
         lab = LabEndpoints.of(plan, intent)
         direct = (*lab.pods, *lab.nodes, lab.client)
@@ -108,7 +108,7 @@ class EveryEndpoint:
     def _path(self, protocol: Protocol, target: Endpoint, source: Endpoint) -> GridPath:
         lab = self.lab
         if (source.kind, target.kind) == ("client", "node"):
-            target = replace(target, address=lab.outside[target.name])
+            target = replace(target, address=lab.outside_addresses[target.name])
         flow = Flow(source.name, target.address, target.port, protocol)
         paths = walk(self.intent, flow)
         whole = [path for path in paths if not path.end]
@@ -116,7 +116,7 @@ class EveryEndpoint:
         return GridPath(
             source,
             target,
-            between(source, target),
+            find_relation(source, target),
             tuple(dict.fromkeys(_backend(path) or target.name for path in whole)),
             lab.sources.of_machine(source.name, target) if target.kind in _DIRECT else frozenset(),
             entry=entry,
@@ -147,10 +147,10 @@ _INQUIRED: Mapping[str, Callable[[str, str], tuple[str, str]]] = {
 """Kinds of targets that only some sources can ask: why another one cannot, and what to do."""
 
 
-def _targets(families: Product) -> Iterator[Endpoint]:
+def _targets(families: Matrix) -> Iterator[Endpoint]:
     for grid in families.grids:
         for target in grid.targets:
-            asking = next((end for end in grid.sources if end.name not in target.never), None)
+            asking = next((end for end in grid.sources if end.name not in target.excluded), None)
             if asking is not None:
                 yield target.path(asking).target
 

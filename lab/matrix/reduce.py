@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from lab._errors import MatrixError, UsageError
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.cells import product
-from lab.matrix.judge import speaks_of
+from lab.matrix.cells import make_matrix
+from lab.matrix.judge import applies_to
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario import rules
@@ -117,7 +117,7 @@ def _find(scenario: Scenario, cell_id: str) -> _Found | None:
         return None
     plan = make_plan(scenario)
     try:
-        cell = product(plan, registry.intent(plan)).find(cell_id)
+        cell = make_matrix(plan, registry.intent(plan)).find(cell_id)
     except MatrixError:
         return None
     return _Found(cell, plan) if cell else None
@@ -157,7 +157,7 @@ def _narrow(scenario: Scenario, cell: Cell) -> Scenario:
             min_throughput=scenario.matrix.min_throughput,
         ),
         exceptions=tuple(
-            exception for exception in scenario.exceptions if speaks_of(exception.when, cell)
+            exception for exception in scenario.exceptions if applies_to(exception.when, cell)
         ),
     )
 

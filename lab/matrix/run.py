@@ -20,14 +20,14 @@ from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrup
 from lab.scenario.scenario import Limit
 from lab.scenario.terms import Family
 
-Subject = str
+Dependency = str
 """``node 'win1'`` or ``Service 'to-win1-p1'``, for a sentence."""
 
 _PREFERENCE = {"same-node": 0, "self": 1, "other-node": 2, "outside": 3}
 """Preferred relations first: a path inside one node depends on no other node."""
 
 
-def subjects(cell: Cell) -> tuple[Subject, ...]:
+def list_dependencies(cell: Cell) -> tuple[Dependency, ...]:
     """The nodes and the Service that the cell's answer depends on."""
     named = [f"node '{name}'" for name in (cell.source.node, cell.entry, cell.target.node) if name]
     if cell.target.kind == "service":
@@ -39,31 +39,31 @@ def subjects(cell: Cell) -> tuple[Subject, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def representatives(
+def choose_representatives(
     cells: Sequence[Cell], expectations: Sequence[Expectation]
-) -> dict[Subject, int]:
+) -> dict[Dependency, int]:
     """For each subject, the index of the cell that represents it.
 
     Only cells that are expected to work are used; a subject without any is not waited for. Small
     probes are preferred to large ones, and paths within one node to longer ones.
     """
-    best: dict[Subject, tuple[tuple[bool, int], int]] = {}
+    best: dict[Dependency, tuple[tuple[bool, int], int]] = {}
     for index, cell in enumerate(cells):
         if not expectations[index].works:
             continue
         rank = (cell.size != "small", _PREFERENCE[cell.relation])
-        for subject in subjects(cell):
+        for subject in list_dependencies(cell):
             known = best.get(subject)
             if known is None or rank < known[0]:
                 best[subject] = (rank, index)
     return {subject: index for subject, (_, index) in best.items()}
 
 
-def converge(
-    chosen: Mapping[Subject, int],
+def wait_for_dependencies(
+    chosen: Mapping[Dependency, int],
     passes: Callable[[Sequence[int]], frozenset[int]],
     deadline: Deadline,
-) -> frozenset[Subject]:
+) -> frozenset[Dependency]:
     """Probe the chosen cells until all have passed; return the subjects that never passed.
 
     A lab that does not settle is judged anyway: its cells say more than an error would. ``passes``
@@ -72,7 +72,7 @@ def converge(
     """
     missing = dict(chosen)
 
-    def look() -> tuple[Subject, ...]:
+    def look() -> tuple[Dependency, ...]:
         passed = passes(sorted(set(missing.values())))
         for subject, index in tuple(missing.items()):
             if index in passed:
@@ -184,7 +184,7 @@ class _Engine:
         self.pace = pace
         self.expectations: list[Expectation] = [expect(cell, limits) for cell in cells]
         self.probes: list[Probe] = [
-            probe(index, cell, unanswered=self.expectations[index].refusal == "timeout")
+            make_probe(index, cell, unanswered=self.expectations[index].refusal == "timeout")
             for index, cell in enumerate(cells)
         ]
         self.unsent = {
@@ -196,7 +196,7 @@ class _Engine:
         self.judgements: dict[int, Judgement] = {}
         """By the index of a cell, like ``attempts``; complete unless the run is interrupted."""
         self.interrupted = False
-        self.late: frozenset[Subject] = frozenset()
+        self.unsettled: frozenset[Dependency] = frozenset()
 
     def settle(self) -> None:
         """Wait until one probe per Service and node has passed; keep those that never did."""
@@ -205,11 +205,13 @@ class _Engine:
             for at, pending in enumerate(self.probes)
             if not _is_stream(pending) and at not in self.unsent
         ]
-        chosen = representatives(
+        chosen = choose_representatives(
             [self.cells[at] for at in quick], [self.expectations[at] for at in quick]
         )
         chosen = {subject: quick[at] for subject, at in chosen.items()}
-        self.late = converge(chosen, self._passing, Deadline(self.pace.settle))
+        self.unsettled = wait_for_dependencies(
+            chosen, self._select_passing, Deadline(self.pace.settle)
+        )
 
     def first_pass(self) -> None:
         self._attempt(range(len(self.cells)), self.pace.first)
@@ -223,8 +225,8 @@ class _Engine:
         failed = [
             index for index, judgement in self.judgements.items() if judgement.verdict == "fail"
         ]
-        order = retry_order(failed, self.cells, self.pace.each)
-        groups = Counter(group(self.cells[index]) for index in failed)
+        order = order_retries(failed, self.cells, self.pace.each)
+        groups = Counter(group_of(self.cells[index]) for index in failed)
         sampled = sum(min(count, self.pace.each) for count in groups.values())
         settings = self.pace.second
         ends = clock() + self.pace.budget
@@ -244,7 +246,7 @@ class _Engine:
         stop: ProbesInterrupted | None = None
         probes = [self.probes[index] for index in indexes if index not in self.unsent]
         try:
-            outcomes = self._sent(probes, settings) if probes else {}
+            outcomes = self._send_streams_last(probes, settings) if probes else {}
         except ProbesInterrupted as error:
             outcomes, stop = error.outcomes, error
         outcomes = {**outcomes, **self.unsent}
@@ -255,8 +257,10 @@ class _Engine:
         if stop is not None:
             raise stop
 
-    def _sent(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
-        """Streams go when all else has been answered."""
+    def _send_streams_last(
+        self, probes: Sequence[Probe], settings: ProbeSettings
+    ) -> Mapping[int, Outcome]:
+        """Send the probes; streams are sent when all others have been answered."""
         streams = [pending for pending in probes if _is_stream(pending)]
         if not streams:
             return self.send(probes, settings)
@@ -288,8 +292,8 @@ class _Engine:
         if verdict == "fail" and not retried:
             spent = f"the {self.pace.budget:g} s for retries were spent"
             detail += f"; not retried: {'the run was interrupted' if self.interrupted else spent}"
-        if verdict == "fail" and self.late:
-            named = [subject for subject in subjects(cell) if subject in self.late]
+        if verdict == "fail" and self.unsettled:
+            named = [subject for subject in list_dependencies(cell) if subject in self.unsettled]
             if named:
                 detail += f"; {' and '.join(named)} had not settled when the run began"
         if doubtful:
@@ -299,7 +303,7 @@ class _Engine:
         expectation = self.expectations[index]
         return CellResult(cell, expectation, verdict, detail, attempts, retried, repeat)
 
-    def _passing(self, indexes: Sequence[int]) -> frozenset[int]:
+    def _select_passing(self, indexes: Sequence[int]) -> frozenset[int]:
         outcomes = self.send([self.probes[index] for index in indexes], self.pace.first)
         return frozenset(
             index
@@ -312,8 +316,8 @@ class _Engine:
         return judge(self.cells[index], self.expectations[index], self.attempts[index])
 
 
-def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
-    """The probe of a cell."""
+def make_probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
+    """Build the probe of a cell; it is not sent."""
     family = family_of(cell)
     return Probe(
         key=key,
@@ -343,7 +347,7 @@ def _tries(cell: Cell) -> int:
 
 UNPROVEN = "not tested"
 """Part of the detail of an unproven cell."""
-Path = tuple[str, str]
+NodePair = tuple[str, str]
 """The node of the source and the node that answers."""
 
 
@@ -355,10 +359,10 @@ def find_unproven(
     For these, the run has controls (cells of the same path that should work), and none of them
     worked. A cell without controls is not included.
     """
-    tried: set[Path] = set()
-    through: set[Path] = set()
+    tried: set[NodePair] = set()
+    through: set[NodePair] = set()
     for cell, expectation, verdict in zip(cells, expectations, verdicts, strict=True):
-        path = _path(cell)
+        path = _node_pair(cell)
         if path is not None and expectation.works and _is_direct(cell):
             tried.add(path)
             if verdict in {"pass", "flaky"}:
@@ -369,11 +373,11 @@ def find_unproven(
         for index, cell in enumerate(cells)
         if verdicts[index] in {"known-limit", "pass"}
         and expectations[index].refusal == "timeout"
-        and _path(cell) in broken
+        and _node_pair(cell) in broken
     )
 
 
-def _path(cell: Cell) -> Path | None:
+def _node_pair(cell: Cell) -> NodePair | None:
     source, target = cell.source.node, cell.target.node
     return None if source is None or target is None else (source, target)
 
@@ -385,7 +389,7 @@ def _is_direct(cell: Cell) -> bool:
 Group = tuple[str, str, Family]
 
 
-def group(cell: Cell) -> Group:
+def group_of(cell: Cell) -> Group:
     """Source node, target node and family: such cells usually fail for the same reason.
 
     For a NodePort, the target node is the one probed. The name of an endpoint without a node is
@@ -395,7 +399,7 @@ def group(cell: Cell) -> Group:
     return (cell.source.node or cell.source.name, target, cell.family)
 
 
-def retry_order(failed: Sequence[int], cells: Sequence[Cell], each: int) -> tuple[int, ...]:
+def order_retries(failed: Sequence[int], cells: Sequence[Cell], each: int) -> tuple[int, ...]:
     """The failed cells' indexes in the order of retries.
 
     First one cell of every group, then a second of every group, and so on up to ``each``; then all
@@ -404,7 +408,7 @@ def retry_order(failed: Sequence[int], cells: Sequence[Cell], each: int) -> tupl
     rounds: list[list[int]] = [[] for _ in range(each + 1)]
     ranks: dict[Group, int] = {}
     for index in failed:
-        key = group(cells[index])
+        key = group_of(cells[index])
         rank = ranks.get(key, 0)
         ranks[key] = rank + 1
         rounds[min(rank, each)].append(index)

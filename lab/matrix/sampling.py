@@ -19,7 +19,7 @@ from typing import Literal
 
 from lab._log import quantity
 from lab.matrix.cell import Cell, Grid
-from lab.matrix.cells import Product
+from lab.matrix.cells import Matrix
 from lab.scenario.terms import Family
 
 Strategy = Literal["full", "node-pairs", "os-pairs"]
@@ -44,17 +44,17 @@ class Choice:
     families: tuple[Family, ...] = ()
     """Families to add that are tested only on request."""
 
-    def strategy_for(self, product: Product) -> Strategy:
+    def strategy_for(self, matrix: Matrix) -> Strategy:
         """The requested strategy, or the default for this number of cells."""
-        return self.strategy or ("full" if product.size <= LIMIT else "node-pairs")
+        return self.strategy or ("full" if matrix.size <= LIMIT else "node-pairs")
 
 
-def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
+def sample(matrix: Matrix, choice: Choice) -> tuple[Cell, ...]:
     """The cells to probe, in the order of the product; those added by name come last."""
-    strategy = choice.strategy_for(product)
+    strategy = choice.strategy_for(matrix)
     if strategy == "full":
-        return tuple(product.cells())
-    samplers = [_Sampler(grid, choice.seed) for grid in product.grids]
+        return tuple(matrix.cells())
+    samplers = [_Sampler(grid, choice.seed) for grid in matrix.grids]
     for sampler in samplers:
         sampler.every_kind()
         if strategy == "node-pairs":
@@ -63,10 +63,10 @@ def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
         else:
             sampler.every_node()
         sampler.every_source()
-    if strategy == "node-pairs" and product.size > LIMIT:
+    if strategy == "node-pairs" and matrix.size > LIMIT:
         _fill(samplers)
     made = [cell for sampler in samplers for cell in sampler.cells()]
-    return (*made, *_find_named(product, made, choice.named))
+    return (*made, *_find_named(matrix, made, choice.named))
 
 
 def _fill(samplers: Sequence[_Sampler]) -> None:
@@ -80,10 +80,10 @@ def _fill(samplers: Sequence[_Sampler]) -> None:
             return
 
 
-def _find_named(product: Product, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
+def _find_named(matrix: Matrix, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
     ids = {cell.id for cell in made} if named else set()
     for cell_id in named:
-        if cell_id not in ids and (cell := product.find(cell_id)):
+        if cell_id not in ids and (cell := matrix.find(cell_id)):
             ids.add(cell_id)
             yield cell
 
@@ -99,8 +99,8 @@ class _Sampler:
     def __init__(self, grid: Grid, seed: int) -> None:
         self.places: set[int] = set()
         self._grid = grid
-        self._askers = list(grid.askers.values())
-        self._asked = list(grid.asked.values())
+        self._askers = list(grid.sources_by_node.values())
+        self._asked = list(grid.targets_by_group.values())
         self._kinds = [
             len({grid.targets[place].kind for place in places}) for places in self._asked
         ]
@@ -194,7 +194,7 @@ class _Sampler:
                 return
 
     def _asks(self, source: int, target: int) -> bool:
-        return self._grid.sources[source].name not in self._grid.targets[target].never
+        return self._grid.sources[source].name not in self._grid.targets[target].excluded
 
     def _ring(self, pair: int) -> Iterator[tuple[int, int, int]]:
         sources = self._askers[pair // len(self._asked)]
@@ -292,18 +292,18 @@ def _describe_part(part: Part, whole: str, noun: str) -> str:
     return whole if part.whole else f"{part.found:,} of {part.of:,} {noun}"
 
 
-def coverage(product: Product, choice: Choice, cells: Sequence[Cell]) -> Coverage:
+def coverage(matrix: Matrix, choice: Choice, cells: Sequence[Cell]) -> Coverage:
     """How much of the product the cells in ``cells`` cover."""
-    nodes = _nodes(product)
-    pairs = {pair for grid in product.grids for pair in _node_pairs(grid, nodes)}
-    systems = {system for grid in product.grids for system in _systems(grid)}
+    nodes = _nodes(matrix)
+    pairs = {pair for grid in matrix.grids for pair in _node_pairs(grid, nodes)}
+    systems = {system for grid in matrix.grids for system in _systems(grid)}
     askers = {
-        source.name for grid in product.grids for source in grid.sources if source.kind == "pod"
+        source.name for grid in matrix.grids for source in grid.sources if source.kind == "pod"
     }
     return Coverage(
-        strategy=choice.strategy_for(product),
+        strategy=choice.strategy_for(matrix),
         seed=choice.seed,
-        cells=Part(len(cells), product.size),
+        cells=Part(len(cells), matrix.size),
         node_pairs=Part(len(pairs & {_pair(cell) for cell in cells}), len(pairs)),
         systems=Part(len(systems & {_system(cell) for cell in cells}), len(systems)),
         askers=Part(len(askers & {cell.source.name for cell in cells}), len(askers)),
@@ -314,15 +314,15 @@ def coverage(product: Product, choice: Choice, cells: Sequence[Cell]) -> Coverag
     )
 
 
-def _nodes(product: Product) -> frozenset[str]:
-    asking = {source.node for grid in product.grids for source in grid.sources if source.node}
-    targets = {target.group for grid in product.grids for target in grid.targets if target.on_node}
+def _nodes(matrix: Matrix) -> frozenset[str]:
+    asking = {source.node for grid in matrix.grids for source in grid.sources if source.node}
+    targets = {target.group for grid in matrix.grids for target in grid.targets if target.on_node}
     return frozenset(asking | targets)
 
 
 def _node_pairs(grid: Grid, nodes: frozenset[str]) -> Iterator[tuple[str, str]]:
     groups = {target.group for target in grid.targets if target.on_node}
-    return ((a, b) for a in grid.askers if a in nodes for b in groups if a != b)
+    return ((a, b) for a in grid.sources_by_node if a in nodes for b in groups if a != b)
 
 
 def _pair(cell: Cell) -> tuple[str | None, str | None]:
@@ -337,7 +337,7 @@ def _systems(grid: Grid) -> Iterator[tuple[str, str, str]]:
     for places in kept.values():
         for source in (grid.sources[place] for place in places[:2]):
             for target in grid.targets:
-                if source.name not in target.never:
+                if source.name not in target.excluded:
                     yield grid.family, source.os, target.path(source).target.os
 
 

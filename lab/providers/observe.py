@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.facts.linux import Runs, observe, observe_pod
+from lab.facts.linux import CommandRunner, observe, observe_pod
 from lab.facts.node import NodeFacts, PodFacts, Unread
 
 _EACH_SECONDS = 40.0
@@ -17,7 +17,7 @@ _EACH_SECONDS = 40.0
 def observe_machine(
     name: str,
     pods: Collection[str],
-    shell: Callable[[str], Runs],
+    shell: Callable[[str], CommandRunner],
     deadline: Deadline,
     *,
     namespace: bool = False,
@@ -45,7 +45,9 @@ def observe_machine(
     )
 
 
-def _observe_pod(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | Unread:
+def _observe_pod(
+    pod: str, shell: Callable[[str], CommandRunner], deadline: Deadline
+) -> PodFacts | Unread:
     try:
         return observe_pod(pod, shell(pod), _share(deadline))
     except LabError as error:

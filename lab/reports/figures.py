@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lab._log import quantity
-from lab.matrix.judge import rate_words
+from lab.matrix.judge import format_rate
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.patterns import list_concerned
 from lab.reports.wording import RED, latency_ms, percentile, throughput_of
@@ -84,7 +84,7 @@ def _collect_measures(
 
 def span_of(streams: Measured) -> str:
     """``from 940 Mbit/s to 5.3 Gbit/s, of 10 streams``; at least one must be measured."""
-    least, most = rate_words(streams.values[0]), rate_words(streams.values[-1])
+    least, most = format_rate(streams.values[0]), format_rate(streams.values[-1])
     span = least if least == most else f"from {least} to {most}"
     return f"{span}, of {quantity(len(streams.values), 'stream')}"
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from lab._log import quantity
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.judge import rate_words
+from lab.matrix.judge import format_rate
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.explanation import Cause, red_causes
 from lab.reports.figures import Measured, family_table, latencies, shares, span_of, throughputs
@@ -281,7 +281,7 @@ def _template(name: str) -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["ms"] = milliseconds
-    environment.filters["rate"] = rate_words
+    environment.filters["rate"] = format_rate
     environment.filters["failover"] = failover_words
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity, table_lines
-from lab.matrix.judge import rate_words
+from lab.matrix.judge import format_rate
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
@@ -145,7 +145,7 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
         yield ["Known limits", *(f"  {limit.sentence}" for limit in limits)]
     if (streams := throughputs(run)).values:
         slow = (
-            f"  {rate_words(rate):>11}  {path_words(result.cell)}"
+            f"  {format_rate(rate):>11}  {path_words(result.cell)}"
             for rate, result in streams.slowest
         )
         yield [f"Throughput: {span_of(streams)}; the slowest:", *slow]

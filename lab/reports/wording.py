@@ -9,7 +9,7 @@ from datetime import datetime
 from lab._log import quantity
 from lab.matrix.cell import Cell
 from lab.matrix.failover import Failover
-from lab.matrix.judge import rate_words
+from lab.matrix.judge import format_rate
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome
 
@@ -173,7 +173,7 @@ def expected(result: CellResult) -> str:
     if len(cell.backends) > 1:
         return f"an answer from each of {', '.join(cell.backends)}"
     seeing = f", which sees the source {' or '.join(sorted(cell.sources))}" if cell.sources else ""
-    floor = f", {rate_words(cell.min_throughput)} or more" if cell.min_throughput else ""
+    floor = f", {format_rate(cell.min_throughput)} or more" if cell.min_throughput else ""
     return f"an answer from {', '.join(cell.backends) or cell.target.name}{seeing}{floor}"
 
 
@@ -216,7 +216,9 @@ def _describe_outcome(outcome: Outcome) -> str:
         return f"the answer {outcome.answer}"
     words = f"an answer from {', '.join(outcome.backends) or 'an unnamed endpoint'}"
     words += f", which saw the source {outcome.source_seen}" if outcome.source_seen else ""
-    return f"{words}, {rate_words(outcome.throughput)}" if outcome.throughput is not None else words
+    return (
+        f"{words}, {format_rate(outcome.throughput)}" if outcome.throughput is not None else words
+    )
 
 
 def in_full(started: str) -> str:

@@ -187,7 +187,7 @@ class Store:
         """The lab's resources, by kind and name."""
         return self._of_lab(ResourceRow, "resources", lab, "kind, name")
 
-    def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
+    def intend_resources(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
         """Record resources that are about to be created, as (kind, name)."""
         self._write(
             f"recording the resources of lab '{lab}'",
@@ -195,7 +195,7 @@ class Store:
             [(lab, kind, name) for kind, name in resources],
         )
 
-    def made(self, lab: str) -> None:
+    def mark_resources_made(self, lab: str) -> None:
         """Record that all intended resources are created."""
         self._write(
             f"recording that lab '{lab}' is made",
@@ -203,7 +203,7 @@ class Store:
             [(lab,)],
         )
 
-    def gone(self, lab: str) -> None:
+    def mark_resources_gone(self, lab: str) -> None:
         """Record that nothing of the lab is left."""
         self._write(
             f"recording that lab '{lab}' is gone",

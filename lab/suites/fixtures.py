@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
 from lab._log import say
-from lab.matrix.cells import product
+from lab.matrix.cells import make_matrix
 from lab.matrix.choose import choose_cells
 from lab.matrix.run import run
 from lab.matrix.verdict import GREEN, CellResult
@@ -139,7 +139,7 @@ class HeldLab:
         """
         action = f"probing '{target}' from '{source}' in lab '{self.name}'"
         cells = choose_cells(
-            product(self.suite.plan, self.intent),
+            make_matrix(self.suite.plan, self.intent),
             source,
             target,
             protocol=protocol,

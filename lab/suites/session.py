@@ -19,13 +19,13 @@ from lab._log import listed, say
 from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_marginal, with_places
-from lab.explain.explainer import compare_lab, unlearned
-from lab.explain.question import LOOK_SECONDS, answered
+from lab.explain.explainer import compare_lab, list_unlearned
+from lab.explain.question import LOOK_SECONDS, compare_or_errors
 from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER_NAME
 from lab.matrix.cell import Cell
-from lab.matrix.cells import product
+from lab.matrix.cells import make_matrix
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.obstructed import Obstructions
 from lab.matrix.run import PACE, RunInterrupted, Send, run
@@ -127,7 +127,7 @@ class SuiteLab(Protocol):
 
 
 @contextmanager
-def bound(
+def bind_intent(
     lab: SuiteLab, cluster: RealCluster | None = None, *, ready: bool = False
 ) -> Iterator[Intent]:
     """The lab's Intent; on a cluster its probe pods exist in the block, with their real addresses.
@@ -295,13 +295,13 @@ class LabSession:
     def choose(self, choice: Choice) -> None:
         """Take another choice, before :attr:`cells` is looked at. Raises as the class does."""
         self.choice = choice
-        self.product = product(self.lab.plan, self.intent, choice.families)
-        require(self.product.size, choice.strategy_for(self.product), self.lab.name)
+        self.matrix = make_matrix(self.lab.plan, self.intent, choice.families)
+        require(self.matrix.size, choice.strategy_for(self.matrix), self.lab.name)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """The cells to choose from, by ``choice`` at the time of the first access."""
-        return sample(self.product, self.choice)
+        return sample(self.matrix, self.choice)
 
     def probe(
         self,
@@ -432,13 +432,13 @@ class LabSession:
 
     def bound(self) -> AbstractContextManager[Intent]:
         """The Intent for the cells; on a cluster, its probe pods exist during the block."""
-        return bound(self.lab, self.cluster, ready=True)
+        return bind_intent(self.lab, self.cluster, ready=True)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
         """The chosen cells; on a cluster, with the addresses that its pods have."""
         if self.cluster is None:
             return chosen
-        whole = product(self.lab.plan, self.intent, self.choice.families)
+        whole = make_matrix(self.lab.plan, self.intent, self.choice.families)
         made = {cell.id: cell for cell in sample(whole, self.choice)}
         return [made[cell.id] for cell in chosen]
 
@@ -473,7 +473,7 @@ class LabSession:
             started=started.isoformat(timespec="seconds"),
             seconds=seconds,
             results=results,
-            coverage=coverage(self.product, self.choice, [result.cell for result in results]),
+            coverage=coverage(self.matrix, self.choice, [result.cell for result in results]),
             windows_rules_off=tuple(self.lab.windows_rules_off),
             hosts=self.lab.intent.hosts(),
             temporary=bool(self.lab.repeat_with),
@@ -484,7 +484,7 @@ def _compare(
     view: LabView, places: Sequence[str], seconds: float
 ) -> Mapping[str, Sequence[Difference] | LabError]:
     """The differences of the places; what did not answer is said: its causes are not known."""
-    answers = answered(lambda names: view.compare(names, seconds), places)
+    answers = compare_or_errors(lambda names: view.compare(names, seconds), places)
     silent: dict[str, list[str]] = {}
     for place, answer in answers.items():
         if isinstance(answer, LabError):
@@ -605,7 +605,7 @@ class FailoverTest:
             for unread in facts.unread
         ]
         # a cluster removes a lost node from Services with a delay
-        compare = unlearned if wanted.kubernetes else compare_lab
+        compare = list_unlearned if wanted.kubernetes else compare_lab
         return (*silent, *(str(difference) for difference in compare(wanted, facts_of)))
 
     def _holders(self) -> Mapping[str, str | None]:

@@ -339,7 +339,7 @@ class LabUnderTest:
 
     def _sampled(self) -> str:
         """A clause with the size of the whole matrix; empty if the cells are all of it."""
-        size = self.session.product.size
+        size = self.session.matrix.size
         return "" if len(self.session.cells) == size else f", which are a sample of {size:,}"
 
     def _refuse(self, error: LabError) -> None:

@@ -18,7 +18,7 @@ from lab.explain.explainer import Explainer, compare_machine, with_chosen_macs, 
 from lab.explain.question import flow_of
 from lab.facts.churn import churn
 from lab.facts.difference import Difference
-from lab.facts.linux import facts, observe_pod
+from lab.facts.linux import observe_pod, read_facts
 from lab.facts.node import NodeFacts, PodFacts
 from lab.facts.questions import STATE_COMMAND, command
 from lab.facts.state import State, compare_states, read_state
@@ -143,7 +143,7 @@ def _output(script: Sequence[str], texts: Texts) -> Completed:
 
 def _node(texts: Texts) -> NodeFacts:
     done = _output(command("namespace"), texts)
-    return facts(done.stdout, done.stderr)
+    return read_facts(done.stdout, done.stderr)
 
 
 class _Answering:

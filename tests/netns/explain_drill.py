@@ -40,7 +40,7 @@ from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, resolve_gateways
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
-from lab.suites.session import bound
+from lab.suites.session import bind_intent
 from lab.topology.intent import Intent
 
 QUICK = RunPace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
@@ -111,7 +111,7 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
         try:
             up(wanted, provider, store, lambda _: None)
             opened = open_lab(lab, providers, store)
-            with bound(opened) as intent:
+            with bind_intent(opened) as intent:
                 yield replace(opened, intent=intent)
         finally:
             if store.lab(lab) is not None:

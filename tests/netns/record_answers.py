@@ -233,7 +233,7 @@ class ScenarioRecorder:
         """
         asked = question(cell)
         words = [asked.source, asked.target or "", asked.protocol or "", asked.size or ""]
-        recording = Recording(title, words, self.opened.worked())
+        recording = Recording(title, words, self.opened.last_success())
         provider = RecordingProvider(recording)
         with provider.noting():
             live = explain_again(replace(self.opened, provider=provider), cell)

@@ -15,8 +15,8 @@ from lab._deadline import Deadline
 from lab.explain.capture.files import WHOLE, Captured, files
 from lab.explain.capture.probe import capture_probe as once
 from lab.explain.faults import registry
-from lab.matrix.cells import Product, product
-from lab.matrix.run import probe
+from lab.matrix.cells import Matrix, make_matrix
+from lab.matrix.run import make_probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.capture import Tap
@@ -42,8 +42,8 @@ def running(bring_up):
 
 
 @cache
-def matrix(running: Running) -> Product:
-    return product(plan(), running.intent)
+def matrix(running: Running) -> Matrix:
+    return make_matrix(plan(), running.intent)
 
 
 def capture_cell(running: Running, cell_id: str, seconds: float = SECONDS) -> Captured:
@@ -138,7 +138,7 @@ def test_what_is_beyond_the_limit_is_counted_and_not_kept(running):
     def ask() -> None:
         settings = ProbeSettings(5.0, 1)
         running.provider.probe(
-            running.lab, running.intent, [probe(0, cell)], settings, lambda _: None
+            running.lab, running.intent, [make_probe(0, cell)], settings, lambda _: None
         )
 
     taps = [Tap("worker1", "eth0")]

@@ -14,9 +14,9 @@ from netns_running import Running
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.explain.kernel import kernel_words, trace_table
-from lab.matrix.cells import product
-from lab.matrix.run import probe
+from lab.explain.kernel import read_kernel_reports, trace_table
+from lab.matrix.cells import make_matrix
+from lab.matrix.run import make_probe
 from lab.plan.planner import make_plan
 from lab.providers.capture import TracedFlow
 from lab.providers.netns import capture
@@ -45,14 +45,14 @@ def dropping(running: Running, place: str, rule: str) -> Iterator[None]:
 
 
 def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[str, ...]:
-    matrix = product(PLAN, running.intent)
+    matrix = make_matrix(PLAN, running.intent)
     cell = matrix.find("pod-pod/worker1-p1/win1-p1/tcp-small")
     assert cell is not None
 
     def ask() -> None:
         settings = ProbeSettings(0.5, 1)
         running.provider.probe(
-            running.lab, running.intent, [probe(0, cell)], settings, lambda _: None
+            running.lab, running.intent, [make_probe(0, cell)], settings, lambda _: None
         )
 
     flow = TracedFlow("tcp", {}, trace_table("tcp", [cell.target.address]))
@@ -62,7 +62,7 @@ def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[
     assert [(report.place, report.trouble) for report in answers] == [
         (place, "") for place in PLACES
     ]
-    return tuple(word.sentence for word in kernel_words(answers))
+    return tuple(word.sentence for word in read_kernel_reports(answers))
 
 
 def tables(running: Running) -> set[str]:

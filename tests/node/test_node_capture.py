@@ -10,12 +10,12 @@ from node_lab import SECONDS, NodeLab
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.explain.capture.packets import match
-from lab.explain.capture.probe import listening
+from lab.explain.capture.probe import choose_capture_points
 from lab.explain.capture.trace import Conclusion, conclude, trace
-from lab.explain.kernel import TABLE, kernel_words, trace_table
+from lab.explain.kernel import TABLE, read_kernel_reports, trace_table
 from lab.machines.agents.control import NodeControl
 from lab.machines.agents.fleet import Fleet
-from lab.matrix.run import probe
+from lab.matrix.run import make_probe
 from lab.providers.capture import Frame, Taken, Tap
 from lab.providers.provider import ProbeSettings
 from lab.topology.intent import Intent
@@ -23,12 +23,12 @@ from lab.topology.intent import Intent
 
 def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]:
     cell = next(cell for cell in lab.cells() if cell.id == cell_id)
-    where = listening(lab.intent, cell)
+    where = choose_capture_points(lab.intent, cell)
     outcomes = []
 
     def ask() -> None:
         settings = ProbeSettings(0.5, 1)
-        probes = [probe(0, cell)]
+        probes = [make_probe(0, cell)]
         outcomes.append(lab.fleet.probe_all(lab.intent, probes, settings, lambda _: None)[0])
 
     taps = [tap for tap, _ in where.taps]
@@ -72,7 +72,7 @@ def test_an_agent_passes_packets_on_as_they_come(new_lab):
         parts.append(taken)
         if len(parts) == 1:  # the tap is open
             settings = ProbeSettings(5.0, 1)
-            lab.fleet.probe_all(lab.intent, [probe(0, cell)], settings, lambda _: None)
+            lab.fleet.probe_all(lab.intent, [make_probe(0, cell)], settings, lambda _: None)
         if sum(len(part.frames) for part in parts) >= 6:
             raise EnoughError
 
@@ -94,7 +94,7 @@ def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_
 
     def ask() -> None:
         settings = ProbeSettings(0.5, 1)
-        lab.fleet.probe_all(lab.intent, [probe(0, cell)], settings, lambda _: None)
+        lab.fleet.probe_all(lab.intent, [make_probe(0, cell)], settings, lambda _: None)
 
     def tables() -> str:
         return str(guest.shell("nft list tables"))
@@ -102,7 +102,9 @@ def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_
     reports = lab.fleet.trace(lab.intent, places, table, ask, Deadline(SECONDS))
     assert [(one.place, one.trouble) for one in reports] == [(place, "") for place in places]
     assert [
-        word for word in kernel_words(reports) if "table inet mine chain c dropped" in word.sentence
+        word
+        for word in read_kernel_reports(reports)
+        if "table inet mine chain c dropped" in word.sentence
     ]
     assert TABLE not in tables()
 

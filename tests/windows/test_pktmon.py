@@ -19,7 +19,7 @@ from lab._deadline import Deadline
 from lab.explain.bracket import find_bracket
 from lab.explain.capture.probe import capture_probe
 from lab.machines.base import MachinesProvider
-from lab.matrix.cells import product
+from lab.matrix.cells import make_matrix
 from lab.plan.planner import make_plan
 from lab.providers.capture import KernelSaid, PacketDrop, Taken
 from lab.providers.provider import CAPTURE, KERNEL_TRACE, LabHandle, Outcome
@@ -308,7 +308,7 @@ class Provider:
 @pytest.mark.parametrize("used", [False, True])
 def test_explain_names_the_component_that_dropped_the_probe(pktmon, windows_shell, tmp_path, used):
     pktmon.running = used
-    cell = product(PLAN, INTENT).find("pod-pod/win1-p1/worker1-p1/tcp-small")
+    cell = make_matrix(PLAN, INTENT).find("pod-pod/win1-p1/worker1-p1/tcp-small")
     assert cell is not None
 
     here, pod = (INTENT.places()[one][1] for one in ("win1-p1", "worker1-p1"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lab.explain.capture.packets import Matched, Way
 from lab.explain.capture.trace import Conclusion, Trace
-from lab.explain.kernel import KernelWord
+from lab.explain.kernel import KernelReport
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.capture import SNAP_BYTES, Frame, Taken, Tap
@@ -42,7 +42,7 @@ class Captured:
     """Where the Intent itself leads no further; empty if the answer comes back."""
     tried: int = 1
     """Number of the probe within its cell; those before it were as expected."""
-    kernel: tuple[KernelWord, ...] = ()
+    kernel: tuple[KernelReport, ...] = ()
     """What the kernel reported about it; empty if it was not traced."""
     untraced: tuple[tuple[str, str], ...] = ()
     """Places where the kernel could not be asked, each with the reason."""

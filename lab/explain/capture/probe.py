@@ -11,11 +11,11 @@ from lab._deadline import Deadline
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Asked, Matched, match
 from lab.explain.capture.trace import Conclusion, Trace, Ways, by_time, conclude, trace
-from lab.explain.kernel import kernel_words, route_questions, trace_table
+from lab.explain.kernel import read_kernel_reports, route_questions, trace_table
 from lab.explain.question import flow_of
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
-from lab.matrix.run import probe
+from lab.matrix.run import make_probe
 from lab.matrix.verdict import GREEN
 from lab.providers.capture import Capturing, KernelSaid, KernelTracing, Taken, Tap, TracedFlow
 from lab.providers.provider import (
@@ -57,7 +57,7 @@ class CapturePoint:
     """The same for the query that the DNS server itself sends before it answers."""
 
 
-def listening(intent: Intent, cell: Cell) -> CapturePoint:
+def choose_capture_points(intent: Intent, cell: Cell) -> CapturePoint:
     """Where to capture a cell's probe.
 
     Raises
@@ -75,7 +75,7 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
         return CapturePoint(around, (), request, ends, owners, addresses=frozenset(addresses))
     flow = flow_of(cell)
     paths = walk(intent, flow)
-    ways = tuple((stations(path.there), stations(_answer(path))) for path in paths)
+    ways = tuple((stations(path.there), stations(_select_answer_hops(path))) for path in paths)
     taps = {
         Tap(station.place, station.device): station.machine
         for outbound, back in ways
@@ -91,7 +91,7 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
     return CapturePoint(tuple(taps.items()), ways, request, ends, owners, paths[0].end, *rest)
 
 
-def _answer(path: Path) -> tuple[Hop, ...]:
+def _select_answer_hops(path: Path) -> tuple[Hop, ...]:
     """The way back, without the server's own query before its answer."""
     if not path.flow.forwarded or path.end or not path.back:
         return () if path.flow.forwarded else path.back
@@ -196,9 +196,9 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it
 
     Raises BrokenError when the lab's machines are not there.
     """
-    where = listening(intent, cell)
+    where = choose_capture_points(intent, cell)
     expectation = expect(cell, limits)
-    question = probe(0, cell)
+    question = make_probe(0, cell)
     if question.dialect == "throughput":  # the packets of a stream take the same path as others
         question, cell = replace(question, dialect="lab"), replace(cell, min_throughput=None)
     if not cell.sticky:  # one connection; any of several backends is fine
@@ -246,7 +246,7 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it
         taken=taken,
         matched=matched,
         end=where.end,
-        kernel=kernel_words(reports),
+        kernel=read_kernel_reports(reports),
         untraced=tuple((report.place, report.trouble) for report in reports if report.trouble),
         onward=_seen(where.onward, taken, answered=answered, heard=True)[2]
         if where.onward

@@ -112,7 +112,7 @@ class Trace:
     time."""
     arrived: bool = True
     """If the path is not known: whether the request was seen where it is answered."""
-    way: int = 0
+    path_index: int = 0
     """Index of the intended path."""
 
 
@@ -139,7 +139,7 @@ def trace(
     # a path that ends at a card that is down has no stations
     ends = [outbound[-1].packet.target if outbound else "" for outbound, _ in ways]
     traces = [
-        replace(_along(outbound, back, _of_end(matched, end, ends), blind), way=number)
+        replace(_along(outbound, back, _of_end(matched, end, ends), blind), path_index=number)
         for number, ((outbound, back), end) in enumerate(zip(ways, ends, strict=True))
     ]
     return max(

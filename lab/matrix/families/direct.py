@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from lab.matrix.cell import Endpoint, GridPath, GridTarget
 from lab.matrix.cells import MODEL, SOURCE_IP, CellFamily, Ends, rule
-from lab.matrix.endpoints import SYSTEMS, LabEndpoints, between
+from lab.matrix.endpoints import SYSTEMS, LabEndpoints, find_relation
 
 
 def _pod_pod(lab: LabEndpoints) -> Ends:
@@ -15,10 +15,12 @@ def _pod_pod(lab: LabEndpoints) -> Ends:
     sources_of = cache(lab.sources.of_pod_to_pod)
 
     def path(target: Endpoint, source: Endpoint) -> GridPath:
-        return GridPath(source, target, between(source, target), (target.name,), sources_of(source))
+        return GridPath(
+            source, target, find_relation(source, target), (target.name,), sources_of(source)
+        )
 
     return lab.pods, (
-        GridTarget(str(pod.node), True, partial(path, pod), never=frozenset({pod.name}))
+        GridTarget(str(pod.node), True, partial(path, pod), excluded=frozenset({pod.name}))
         for pod in lab.pods
     )
 
@@ -28,14 +30,14 @@ def _node_pod(lab: LabEndpoints) -> Ends:
 
     def path(pod: Endpoint, node: Endpoint) -> GridPath:
         sources = lab.sources.of_machine(node.name, pod)
-        return GridPath(node, pod, between(node, pod), (pod.name,), sources)
+        return GridPath(node, pod, find_relation(node, pod), (pod.name,), sources)
 
     return lab.hosts, (GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.pods)
 
 
 def _to_address(lab: LabEndpoints, target: Endpoint, pod: Endpoint) -> GridPath:
     sources = lab.sources.of_pod_to_address(pod, target)
-    return GridPath(pod, target, between(pod, target), (target.name,), sources)
+    return GridPath(pod, target, find_relation(pod, target), (target.name,), sources)
 
 
 def _pod_node(lab: LabEndpoints) -> Ends:
@@ -59,7 +61,7 @@ def _throughput(lab: LabEndpoints) -> Ends:
     number of streams grows with the nodes, not with their pairs. Nothing of the lab takes a stream
     on Windows itself: on a real cluster the pods of Windows nodes neither send nor receive.
     """
-    systems = SYSTEMS[:1] if lab.real else SYSTEMS
+    systems = SYSTEMS[:1] if lab.on_cluster else SYSTEMS
     first = {
         node.name: pods[0]
         for node in lab.hosts
@@ -75,16 +77,16 @@ def _throughput(lab: LabEndpoints) -> Ends:
     floor = lab.plan.min_throughput
 
     def path(receiver: Endpoint, sender: Endpoint) -> GridPath:
-        sources, relation = lab.sources.of_pod_to_pod(sender), between(sender, receiver)
+        sources, relation = lab.sources.of_pod_to_pod(sender), find_relation(sender, receiver)
         backends = (receiver.name,)
         return GridPath(sender, receiver, relation, backends, sources, min_throughput=floor)
 
     def targets() -> Iterator[GridTarget]:
         for pod in lab.pods:
             if pod.name in senders:
-                never = frozenset(everybody - senders[pod.name])
+                excluded = frozenset(everybody - senders[pod.name])
                 to = partial(path, pod)
-                yield GridTarget(str(pod.node), True, to, never=never, only_small=True)
+                yield GridTarget(str(pod.node), True, to, excluded=excluded, only_small=True)
 
     return tuple(first.values()), targets()
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from lab.matrix.cell import Endpoint, GridPath, GridTarget
 from lab.matrix.cells import DNS, CellFamily, Ends, rule
-from lab.matrix.endpoints import LabEndpoints, between
+from lab.matrix.endpoints import LabEndpoints, find_relation
 from lab.providers.provider import DNS_PORT
 from lab.topology.intent import HeadlessService
 
@@ -30,7 +30,7 @@ def _ask_names(lab: LabEndpoints, names: Iterable[_Name]) -> Ends:
     address = str(lab.plan.dns_address)
 
     def path(form: _Form, answer: str, target: Endpoint, pod: Endpoint) -> GridPath:
-        relation = between(pod, server)
+        relation = find_relation(pod, server)
         return GridPath(pod, target, relation, (server.name,), name_form=form, answer=answer)
 
     return lab.pods, (
@@ -78,13 +78,13 @@ def _node_names(lab: LabEndpoints) -> Ends:
     The services node does not query itself.
     """
     asking, server = lab.nodes_and_services_node()
-    front = lab.front
+    front = lab.services_node
 
     def path(name: str, answer: str, source: Endpoint) -> GridPath:
         assert front is not None, "else there are no names"
         address = str(lab.plan.dns_address) if source.kind == "pod" else front.address
         target = Endpoint(name, "name", server.os, server.node, address, DNS_PORT)
-        relation = between(source, server)
+        relation = find_relation(source, server)
         return GridPath(source, target, relation, (server.name,), name_form="full", answer=answer)
 
     return (*lab.pods, *asking), (
@@ -101,7 +101,7 @@ def _api(lab: LabEndpoints) -> Ends:
     on Windows nodes does not report: there, Windows nodes and pods are not sources.
     """
     asking, server = lab.nodes_and_services_node()
-    front = lab.front
+    front = lab.services_node
     if front is None:
         return (), iter(())
     target = Endpoint("api", "api", server.os, server.node, front.address, front.api_port)
@@ -109,7 +109,7 @@ def _api(lab: LabEndpoints) -> Ends:
     sources = (*lab.pods, *asking, lab.client)
 
     def path(source: Endpoint) -> GridPath:
-        return GridPath(source, target, between(source, server), front.api_servers, addresses)
+        return GridPath(source, target, find_relation(source, server), front.api_servers, addresses)
 
     return tuple(source for source in sources if not front.tls or source.os == "linux"), iter(
         (GridTarget(server.name, True, path, only_small=True, protocol="tcp"),)

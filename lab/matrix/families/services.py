@@ -12,7 +12,7 @@ from lab.matrix.endpoints import (
     Choose,
     LabEndpoints,
     SharedTarget,
-    between,
+    find_relation,
     local_and_remote,
 )
 
@@ -24,14 +24,14 @@ def _pod_service(lab: LabEndpoints) -> Ends:
     def path(backend: Endpoint, source: Endpoint) -> GridPath:
         target = lab.services[backend.name]
         return GridPath(
-            source, target, between(source, backend), (backend.name,), sources_of(source)
+            source, target, find_relation(source, backend), (backend.name,), sources_of(source)
         )
 
     def targets() -> Iterator[GridTarget]:
         for pod in lab.pods:
             if pod.name in lab.services:
                 yield GridTarget(
-                    str(pod.node), True, partial(path, pod), never=frozenset({pod.name})
+                    str(pod.node), True, partial(path, pod), excluded=frozenset({pod.name})
                 )
         for shared in lab.shared:
             name = shared.endpoint.name
@@ -43,7 +43,7 @@ def _pod_service(lab: LabEndpoints) -> Ends:
 def _to_shared(lab: LabEndpoints, shared: SharedTarget, source: Endpoint) -> GridPath:
     """Every backend must answer; the relation is that of the farthest one."""
     sources = lab.sources.of_pod_to_service(source)
-    relations = {between(source, backend) for backend in shared.backends}
+    relations = {find_relation(source, backend) for backend in shared.backends}
     if "self" in relations:
         sources |= lab.sources.of_pod_to_itself(source)
     relation: Relation = "other-node" if "other-node" in relations else "same-node"
@@ -63,10 +63,10 @@ def _node_service(lab: LabEndpoints) -> Ends:
         backend = chosen[node.name][place](node)
         target = lab.services[backend.name]
         sources = lab.sources.of_machine(node.name, backend)
-        return GridPath(node, target, between(node, backend), (backend.name,), sources)
+        return GridPath(node, target, find_relation(node, backend), (backend.name,), sources)
 
     return lab.hosts, (
-        GridTarget(place, False, partial(path, place), never=without)
+        GridTarget(place, False, partial(path, place), excluded=without)
         for place in PLACES
         for without in [frozenset(name for name, kinds in chosen.items() if place not in kinds)]
     )
@@ -78,7 +78,7 @@ def _every_node_service(lab: LabEndpoints) -> Ends:
     def path(backend: Endpoint, node: Endpoint) -> GridPath:
         sources = lab.sources.of_machine(node.name, backend)
         target = lab.services[backend.name]
-        return GridPath(node, target, between(node, backend), (backend.name,), sources)
+        return GridPath(node, target, find_relation(node, backend), (backend.name,), sources)
 
     return lab.hosts, (
         GridTarget(str(pod.node), True, partial(path, pod))
@@ -127,11 +127,11 @@ def _path_through(
         "nodeport",
         backend.os,
         backend.node,
-        lab.outside[entry.name] if source.kind == "client" else entry.address,
+        lab.outside_addresses[entry.name] if source.kind == "client" else entry.address,
         lab.node_ports[backend.name],
     )
     sources = lab.sources.of_node_port(entry.name, backend)
-    relation = between(source, backend)
+    relation = find_relation(source, backend)
     return GridPath(
         source, target, relation, (backend.name,), sources, entry=entry.name, entry_os=entry.os
     )

@@ -13,7 +13,7 @@ from itertools import chain
 
 from lab.matrix.cell import Endpoint, GridPath, GridTarget, Relation
 from lab.matrix.cells import PROXY, SERVICES, SOURCE_IP, CellFamily, Ends, refusal, rule
-from lab.matrix.endpoints import LabEndpoints, between
+from lab.matrix.endpoints import LabEndpoints, find_relation
 from lab.scenario.reserved import POD_PORT
 from lab.scenario.special import has_own_ports
 from lab.scenario.terms import PROTOCOLS, Os, Protocol, Refusal, ServicePort
@@ -31,11 +31,11 @@ def _by_address(
     lab: LabEndpoints,
     service: ProxiedService,
     port: ServicePort,
-    never: frozenset[str] = frozenset(),
+    excluded: frozenset[str] = frozenset(),
 ) -> Iterator[GridTarget]:
     """Targets for the port of a Service's address, one per protocol."""
     for protocol in lab.asked_protocols(port.protocols):
-        yield from _PortTargets(lab, service, port, protocol).targets(never)
+        yield from _PortTargets(lab, service, port, protocol).targets(excluded)
 
 
 def _by_node(
@@ -43,11 +43,11 @@ def _by_node(
     service: ProxiedService,
     port: ServicePort,
     entry: Endpoint,
-    never: frozenset[str] = frozenset(),
+    excluded: frozenset[str] = frozenset(),
 ) -> Iterator[GridTarget]:
     """Targets for the port's NodePort on a node, if it has one."""
     for protocol in lab.asked_protocols(port.protocols) if port.node_port is not None else ():
-        yield from _PortTargets(lab, service, port, protocol, entry).targets(never)
+        yield from _PortTargets(lab, service, port, protocol, entry).targets(excluded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class _PortTargets:
     protocol: Protocol
     entry: Endpoint | None = None
 
-    def targets(self, never: frozenset[str]) -> Iterator[GridTarget]:
+    def targets(self, excluded: frozenset[str]) -> Iterator[GridTarget]:
         """One target for other sources, and one for pods that are backends themselves."""
         ends = self.lab
         backends = frozenset(backend.pod for backend in self.service.backends)
         others = _names((*ends.pods, *ends.hosts, ends.client)) - backends
         for kind, silent in (("other", backends), ("itself", others)):
-            if kind == "other" or backends - never:
+            if kind == "other" or backends - excluded:
                 yield GridTarget(
                     self.entry.name if self.entry else self.service.name,
                     self.entry is not None,
                     self._path,
                     f"{self.service.name}:{self.port.name}:{self.protocol}:{kind}",
-                    never | silent,
+                    excluded | silent,
                     only_small=True,
                     protocol=self.protocol,
                 )
@@ -152,7 +152,7 @@ def _join_sets(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def _farthest_relation(source: Endpoint, backends: list[Endpoint]) -> Relation:
-    relations = {between(source, backend) for backend in backends}
+    relations = {find_relation(source, backend) for backend in backends}
     order: tuple[Relation, ...] = ("outside", "other-node", "same-node", "self")
     return next(relation for relation in order if relation in relations)
 
@@ -188,9 +188,9 @@ def _affinity(lab: LabEndpoints, *, every: bool = False) -> Ends:
         for service, port in _choose_ports(
             lab, lambda service: service.affinity is not None and service.backends
         ):
-            yield from _by_address(lab, service, port, never=_client(lab))
+            yield from _by_address(lab, service, port, excluded=_client(lab))
             for entry in lab.hosts:
-                yield from _by_node(lab, service, port, entry, never=pods)
+                yield from _by_node(lab, service, port, entry, excluded=pods)
 
     return (*lab.pods, *(lab.hosts if every else ()), lab.client), targets()
 
@@ -209,8 +209,8 @@ def _nodeport_local(lab: LabEndpoints) -> Ends:
             for entry in lab.hosts:
                 local = len(proxying.local(service, entry.name))
                 mixed = entry.os == "windows" and 0 < local < len(service.backends)
-                never = _names(lab.pods_of[entry.name]) if mixed else frozenset[str]()
-                yield from _by_node(lab, service, port, entry, never=never)
+                excluded = _names(lab.pods_of[entry.name]) if mixed else frozenset[str]()
+                yield from _by_node(lab, service, port, entry, excluded=excluded)
 
     return (*lab.pods, *lab.hosts, lab.client), targets()
 
@@ -244,13 +244,13 @@ def _ports(lab: LabEndpoints, *, every: bool = False) -> Ends:
     def targets() -> Iterator[GridTarget]:
         for service in services:
             for port in service.ports:
-                yield from _by_address(lab, service, port, never=client)
+                yield from _by_address(lab, service, port, excluded=client)
                 refused = lab.asked_protocols(_other_protocols(service, port)) if rejects else ()
                 for protocol in refused:
                     yield from _PortTargets(lab, service, port, protocol).targets(client)
             for port in service.ports:
                 for entry in lab.hosts:
-                    yield from _by_node(lab, service, port, entry, never=pods)
+                    yield from _by_node(lab, service, port, entry, excluded=pods)
 
     return (*lab.pods, *(lab.hosts if every else ()), lab.client), targets()
 
@@ -272,7 +272,7 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
 
     def targets() -> Iterator[GridTarget]:
         for service, port in _choose_ports(lab, lambda service: not service.backends):
-            yield from _by_address(lab, service, port, never=_client(lab))
+            yield from _by_address(lab, service, port, excluded=_client(lab))
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry)
 
@@ -286,7 +286,7 @@ def _health_check(lab: LabEndpoints, *, every: bool = False) -> Ends:
     """
 
     def path(checked: Endpoint, number: int, source: Endpoint) -> GridPath:
-        relation = between(source, checked)
+        relation = find_relation(source, checked)
         return GridPath(source, checked, relation, (), entry=checked.node, answer=str(number))
 
     def target(service: ProxiedService, node: Endpoint, port: int) -> GridTarget:

@@ -12,7 +12,7 @@ from made_items import without
 from lab.explain.check import LabLook
 from lab.explain.explainer import Explainer
 from lab.facts.difference import Difference
-from lab.facts.linux import facts
+from lab.facts.linux import read_facts
 from lab.facts.node import CalicoFacts, NodeFacts
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.addons.calico import node_pool, pool_spec
@@ -60,12 +60,12 @@ def test_what_the_api_and_ps_answer_is_read() -> None:
         "calico-systems": "master    64513\nworker1   <none>\n",
     }
     said = "".join(f"\n@@@ {name}\n{text}\n@@@= 0\n" for name, text in answers.items())
-    assert facts(f"{said}\n@@@ end\n", "").calico == CalicoFacts(
+    assert read_facts(f"{said}\n@@@ end\n", "").calico == CalicoFacts(
         ("S", "T"), {"of-master": {"cidr": "10.244.0.0/26"}}, {"master": "64513", "worker1": ""}
     )
-    assert facts("\n@@@ address\n[]\n@@@= 0\n\n@@@ end\n", "").calico is None
+    assert read_facts("\n@@@ address\n[]\n@@@= 0\n\n@@@ end\n", "").calico is None
     pools = "\n@@@ calico-pools\nnot JSON\n@@@= 0\n"
-    broken = facts(f"\n@@@ felix\nS\n@@@= 0\n{pools}\n@@@ end\n", "")
+    broken = read_facts(f"\n@@@ felix\nS\n@@@= 0\n{pools}\n@@@ end\n", "")
     assert broken.calico is None
     assert not broken.knows("calico-pools")
 

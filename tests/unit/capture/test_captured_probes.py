@@ -20,7 +20,7 @@ from lab.explain.capture.packets import (
     decode,
     match,
 )
-from lab.explain.capture.probe import listening
+from lab.explain.capture.probe import choose_capture_points
 from lab.explain.capture.trace import (
     Conclusion,
     Point,
@@ -56,7 +56,7 @@ def taken(case: Case) -> tuple[Taken, ...]:
 
 def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
     name = case["scenario"]
-    where = listening(intent_of(name), cell_of(name, case["cell"]))
+    where = choose_capture_points(intent_of(name), cell_of(name, case["cell"]))
     matched = match(packets, where.request)
     ways, taps, well = where.ways, where.taps, case["answered"]
     blind = {packet.tap for packet in packets if packet.blind}
@@ -210,7 +210,7 @@ def test_packets_of_others_change_nothing(path):
 
 
 def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend():
-    where = listening(
+    where = choose_capture_points(
         intent_of("overlay"), cell_of("overlay", "pod-service/master-p1/everyone/udp-small")
     )
     ways = where.ways[:2]
@@ -221,7 +221,7 @@ def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend():
     ]
     matched = Matched(tuple(passed), (), ())
     lost, answered = (trace(ways, matched, well=well) for well in (False, True))
-    assert (lost.way, answered.way) == (0, 1)
+    assert (lost.path_index, answered.path_index) == (0, 1)
     target = ways[0][0][-1]
     conclusion = conclude(lost, well=False, owners={})
     assert (conclusion.kind, conclusion.last) == (
@@ -255,9 +255,9 @@ def test_every_device_that_is_listened_at_is_there(name):
         for device, _ in operations.indexes
     }
     for cell in cells_of(name)[::EVERY]:
-        taps = {(tap.place, tap.device) for tap, _ in listening(intent, cell).taps}
+        taps = {(tap.place, tap.device) for tap, _ in choose_capture_points(intent, cell).taps}
         assert taps <= there, cell.id
-        assert taps or listening(intent, cell).end, cell.id
+        assert taps or choose_capture_points(intent, cell).end, cell.id
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -265,7 +265,7 @@ def test_what_leaves_one_namespace_comes_into_the_next(name):
     """Between two namespaces a packet leaves by a device of one and comes in by the other's."""
     intent = intent_of(name)
     for cell in cells_of(name)[::EVERY]:
-        for stations, back in listening(intent, cell).ways:
+        for stations, back in choose_capture_points(intent, cell).ways:
             for way in (stations, back):
                 for left, right in pairwise(way):
                     if left.place != right.place:
@@ -291,7 +291,7 @@ WAYS = [
 
 @pytest.mark.parametrize(("name", "cell", "there"), WAYS)
 def test_a_way_is_every_passing_of_a_device(name, cell, there):
-    ((way, back),) = listening(intent_of(name), cell_of(name, cell)).ways
+    ((way, back),) = choose_capture_points(intent_of(name), cell_of(name, cell)).ways
     assert ", ".join(f"{station} {station.passing}" for station in way) == there
     turned = [
         f"{station} {'in' if station.passing == 'out' else 'out'}" for station in reversed(way)

@@ -18,7 +18,7 @@ from processes import run_program
 import lab
 from lab.cli import defect, show
 from lab.cli.main import main, report_beside
-from lab.cli.test import Keeper
+from lab.cli.test import RunPlugin
 from lab.lifecycle.session import OpenLab
 
 
@@ -142,7 +142,7 @@ def test_an_interruption_is_no_defect(monkeypatch, capsys):
 def test_a_defect_that_pytest_meets_while_cells_are_tested_is_not_printed_by_it(pytester, capsys):
     pytester.makeconftest("def pytest_runtestloop():\n    raise LookupError('ours')\n")
     pytester.makepyfile("def test_nothing(): pass")
-    keeper = Keeper(cast("OpenLab", None))
+    keeper = RunPlugin(cast("OpenLab", None))
     with pytest.raises(LookupError, match="ours"):
         pytest.main(["-p", "hybridlab", "-p", "no:cacheprovider"], plugins=[keeper])
     told = capsys.readouterr()

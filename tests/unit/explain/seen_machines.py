@@ -26,7 +26,7 @@ from lab.facts.items import (
 from lab.facts.node import NodeFacts, PodFacts, SeenSession
 from lab.facts.translations import End, Masquerade, Translated, Translations
 from lab.matrix.cell import Cell
-from lab.matrix.cells import Product, product
+from lab.matrix.cells import Matrix, make_matrix
 from lab.plan.plan import Plan
 from lab.topology import bird, proxying
 from lab.topology.intent import Intent, MachineIntent, Pod, Route
@@ -36,10 +36,10 @@ Seen = dict[str, NodeFacts]
 
 
 @cache
-def lab(name: str) -> tuple[Plan, Intent, Product]:
+def lab(name: str) -> tuple[Plan, Intent, Matrix]:
     """A lab whose pods are its own."""
     plan, intent = plan_of(name), bare_intent_of(name)
-    return plan, intent, product(plan, intent)
+    return plan, intent, make_matrix(plan, intent)
 
 
 def cell(name: str, identity: str) -> Cell:

@@ -17,13 +17,13 @@ from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes
-from lab.explain.objects import of_objects, with_objects
+from lab.explain.objects import put_objects_first, split_by_path
 from lab.facts.difference import OBJECT, Difference
 from lab.facts.items import make_neighbour
 from lab.facts.node import NodeFacts
 from lab.facts.objects import Objects, compare_objects, read_objects
 from lab.facts.questions import MARK
-from lab.matrix.cells import product
+from lab.matrix.cells import make_matrix
 from lab.matrix.judge import expect
 from lab.matrix.verdict import CellResult
 from lab.providers.capture import Tap
@@ -401,10 +401,10 @@ def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
     differs: Any, findings: list[Difference], bracket: Bracket | None, first: bool
 ) -> None:
     way = dns_path() if differs is BEHIND else service_path()
-    near, others = of_objects(way, differs, "m")
+    near, others = split_by_path(way, differs, "m")
     assert (len(near), others) == (1, [])
     assert near[0][1].sentence.startswith(f"{differs[0].object}: ")
-    differences = with_objects(way, findings, near, bracket)
+    differences = put_objects_first(way, findings, near, bracket)
     assert [difference.kind for difference in differences[:1]] == (
         ["object-not-as-made"] if first else [difference.kind for difference in findings[:1]]
     )
@@ -412,7 +412,7 @@ def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
 
 def test_a_difference_that_the_path_does_not_need_is_shown_beside_it() -> None:
     every = (*SERVICE, *ON_POD, *ON_NODE, *PROXY)
-    near, others = of_objects(path("worker2-p1", "master-p1"), every, "master")
+    near, others = split_by_path(path("worker2-p1", "master-p1"), every, "master")
     assert near == []
     assert [difference.hop for difference in others] == [-1] * len(every)
 
@@ -432,7 +432,7 @@ def failed_on_a_cluster() -> tuple[Intent, dict[str, NodeFacts], list[CellResult
             learned = make_neighbour("10.244.1.0", "flannel.4096", NEW)
             seen[name] = replace(facts, items=changed(facts.items, learned))
     outcome = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
-    cells = (cell for cell in product(plan, intent).cells() if cell.family == "pod-pod")
+    cells = (cell for cell in make_matrix(plan, intent).cells() if cell.family == "pod-pod")
     failed = [
         CellResult(cell, expect(cell, ()), "fail", "", (outcome,), False, "")
         for cell in cells

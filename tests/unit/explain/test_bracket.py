@@ -14,7 +14,7 @@ from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
-from lab.explain.question import Witnesses, _rank, explain, flow_of, order
+from lab.explain.question import LabQueries, _rank, explain, flow_of, rank_finding
 from lab.facts.difference import DEVIATION, Difference
 from lab.matrix.judge import expect
 from lab.providers.capture import Tap
@@ -152,7 +152,7 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         [CELL],
         (),
         INTENT,
-        Witnesses(
+        LabQueries(
             lambda probes, _: {probe.key: replace(OUTCOME, key=probe.key) for probe in probes},
             lambda scope: {name: facts for name, facts in whole(INTENT).items() if name in scope},
             lambda _: (),
@@ -187,7 +187,7 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
         [asked],
         (),
         intent,
-        Witnesses(
+        LabQueries(
             lambda probes, _: {probe.key: replace(OUTCOME, key=probe.key) for probe in probes},
             lambda scope: {name: one for name, one in facts.items() if name in scope},
             lambda _: (),
@@ -205,7 +205,7 @@ def test_a_card_without_its_other_end_comes_after_that_end() -> None:
         differs("worker1", DeviceSubject("veth1"), "not up"), kind="link-down", attribute="up"
     )
     for difference in (dark, replace(dark, kind="link-down")):
-        assert min([difference, down], key=lambda one: order(one, PATH, bracket)) == down
+        assert min([difference, down], key=lambda one: rank_finding(one, PATH, bracket)) == down
 
 
 def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> None:
@@ -221,7 +221,7 @@ def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> N
 def test_of_what_was_passed_the_last_place_comes_first() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker2"}), before=("worker2-p1", "worker1"))
     far, near = (at_place(place, RouteSubject("default")) for place in ("worker1", "worker2-p1"))
-    assert sorted([far, near], key=lambda difference: order(difference, PATH, bracket)) == [
+    assert sorted([far, near], key=lambda difference: rank_finding(difference, PATH, bracket)) == [
         near,
         far,
     ]
@@ -232,7 +232,7 @@ def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it()
     for place, first in (("worker1-p1", "queue"), ("worker1", "table")):  # TCP in VXLAN, on UDP
         difference = at_place(place, TableSubject("ip", "x"), "udp drop")
         other = at_place(place, QueueSubject("queue", "root", "eth0"), "tbf")
-        found = min([difference, other], key=lambda one: order(one, PATH, bracket))
+        found = min([difference, other], key=lambda one: rank_finding(one, PATH, bracket))
         assert found.object.startswith(first)
 
 
@@ -245,7 +245,7 @@ def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
             at_place("worker1-p1", RouteSubject(one))
             for one in ("default", "10.9.9.9", wide, target)
         ),
-        key=lambda difference: order(difference, PATH, bracket),
+        key=lambda difference: rank_finding(difference, PATH, bracket),
     )
     routes = ["route to " + one for one in (target, wide, "default", "10.9.9.9")]
     assert [difference.object for difference in ordered] == routes
@@ -281,7 +281,7 @@ def test_chain_at_a_hook_that_the_probe_does_not_pass_comes_last(
         f"type filter hook {hook} priority 0; policy drop;",
     )
     other = differs(place, DeviceSubject("worker1-p1"), "without ARP")
-    first = min([chain, other], key=lambda difference: order(difference, path, bracket))
+    first = min([chain, other], key=lambda difference: rank_finding(difference, path, bracket))
     assert (first == chain) == passed
 
 
@@ -289,5 +289,7 @@ def test_path_mtu_that_is_still_known_is_named_after_what_limits_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1"}), frozenset({"win1"}))
     cached = differs("worker1", CachedMtuSubject(552), "learned from ICMP errors")
     device = differs("win1", DeviceSubject("veth1"), "552")
-    ordered = sorted([cached, device], key=lambda difference: order(difference, PATH, bracket))
+    ordered = sorted(
+        [cached, device], key=lambda difference: rank_finding(difference, PATH, bracket)
+    )
     assert ordered == [device, cached]

@@ -22,7 +22,7 @@ from lab.facts.items import VNI, make_attribute
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect
-from lab.matrix.run import group
+from lab.matrix.run import group_of
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
@@ -148,7 +148,7 @@ def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points()
     assert {result.finding and result.finding.observed for result in failed} == {
         "last seen at cni0"
     }
-    ends = {(*group(result.cell), result.cell.protocol) for result in failed}
+    ends = {(*group_of(result.cell), result.cell.protocol) for result in failed}
     assert len(followed) == len(ends)
 
 

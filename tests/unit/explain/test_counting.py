@@ -8,7 +8,7 @@ import pytest
 from seen_machines import cell, lab
 
 from lab._errors import BrokenError, LabError
-from lab.explain.question import flow_of, lost
+from lab.explain.question import find_losses, flow_of
 from lab.facts.node import Counter, NodeFacts
 from lab.topology.walk import walk
 
@@ -57,13 +57,13 @@ QUIET: list[tuple[str, Counts, Counts]] = [
     ("before", "after"), [one[1:] for one in QUIET], ids=[one[0] for one in QUIET]
 )
 def test_no_loss_is_reported_for(before: Counts, after: Counts) -> None:
-    assert lost(PATH, counted(before), counted(after)) == ()
+    assert find_losses(PATH, counted(before), counted(after)) == ()
 
 
 def test_what_was_sent_and_never_heard_was_lost_between_two_cards() -> None:
     before = counted({"worker1": {SENT: 10}, "win1": {GOT: 500}})
     after = counted({"worker1": {SENT: 16}, "win1": {GOT: 500}})
-    (difference,) = lost(PATH, before, after)
+    (difference,) = find_losses(PATH, before, after)
     assert (difference.kind, difference.node, difference.fault) == ("lost-between", "win1", "")
     assert (difference.hop, difference.node) == CARDS[1]
     assert difference.observed == "6 packets sent by eth0 of worker1, none arrived"
@@ -73,14 +73,14 @@ def test_what_was_sent_and_never_heard_was_lost_between_two_cards() -> None:
 
 def test_three_packets_that_never_arrived_are_a_loss() -> None:
     before = counted({"worker1": {SENT: 10}, "win1": {GOT: 500}})
-    (difference,) = lost(PATH, before, counted({"worker1": {SENT: 13}, "win1": {GOT: 500}}))
+    (difference,) = find_losses(PATH, before, counted({"worker1": {SENT: 13}, "win1": {GOT: 500}}))
     assert difference.kind == "lost-between"
 
 
 def test_the_way_back_is_looked_at_too() -> None:
     before = counted({"worker1": {SENT: 10, GOT: 7}, "win1": {SENT: 3, GOT: 500}})
     after = counted({"worker1": {SENT: 16, GOT: 7}, "win1": {SENT: 9, GOT: 506}})
-    (difference,) = lost(PATH, before, after)
+    (difference,) = find_losses(PATH, before, after)
     assert (difference.hop, difference.node) == CARDS[3] == (CARDS[3][0], "worker1")
     assert "sent by eth0 of win1" in difference.observed
 
@@ -88,7 +88,7 @@ def test_the_way_back_is_looked_at_too() -> None:
 @pytest.mark.parametrize("name", [DROPPED, "eth0 sent errors"])
 def test_a_dropping_device_on_the_path_is_reported_once(name: str) -> None:
     before, after = counted({"worker1": {name: 1}}), counted({"worker1": {name: 8}})
-    (difference,) = lost(PATH, before, after)
+    (difference,) = find_losses(PATH, before, after)
     assert (difference.kind, difference.hop, difference.node) == ("packets-dropped", *CARDS[0])
     assert difference.observed == f"{name} 7 while it was asked"
     assert difference.intended == "no drops"
@@ -97,7 +97,7 @@ def test_a_dropping_device_on_the_path_is_reported_once(name: str) -> None:
 def test_what_drops_comes_before_what_is_only_missing() -> None:
     before = counted({"worker1": {SENT: 0}, "win1": {GOT: 0, DROPPED: 0}})
     after = counted({"worker1": {SENT: 6}, "win1": {GOT: 0, DROPPED: 6}})
-    assert [difference.kind for difference in lost(PATH, before, after)] == [
+    assert [difference.kind for difference in find_losses(PATH, before, after)] == [
         "packets-dropped",
         "lost-between",
     ]

@@ -8,11 +8,11 @@ import pytest
 from made_differences import at_place
 from seen_machines import lab
 
-from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
-from lab.explain.capture.probe import listening
+from lab.explain.bracket import AT, BEYOND, UNREPORTED, Bracket
+from lab.explain.capture.probe import choose_capture_points
 from lab.explain.capture.trace import Change, Point
-from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
-from lab.explain.question import order
+from lab.explain.kernel import TABLE, read_kernel_reports, route_questions, trace_table
+from lab.explain.question import rank_finding
 from lab.facts.difference import Difference
 from lab.providers.capture import KernelSaid, PacketDrop, RouteQuestion, Tap
 from lab.topology.path import Flow
@@ -65,7 +65,8 @@ def deviation(subject: Subject, place: str = "worker1") -> Difference:
 
 
 def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> None:
-    assert [(word.sentence, word.drops) for word in kernel_words([KernelSaid("w", TRACED)])] == [
+    reports = read_kernel_reports([KernelSaid("w", TRACED)])
+    assert [(report.sentence, report.drops) for report in reports] == [
         ("w: table inet f chain c dropped it: rule 'tcp dport 8080 drop comment \"x\"' (handle 3)",
          True),
         ("w: table ip shut chain all dropped it by its policy", True),
@@ -79,7 +80,7 @@ def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> No
 )
 def test_a_rule_that_changes_the_probe_is_named(change: str) -> None:
     line = f"trace id 1 ip mine c rule {change} # handle 2 (verdict continue)\n"
-    told = [word.sentence for word in kernel_words([KernelSaid("w", line)])]
+    told = [word.sentence for word in read_kernel_reports([KernelSaid("w", line)])]
     took = f"w: table ip mine chain c took it: rule '{change}' (handle 2)"
     assert told == ([] if change == "accept" else [took])
 
@@ -111,7 +112,7 @@ def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
     rises: dict[str, int], said: str, about: Subject
 ) -> None:
     before, after = COUNTERS.format(**NONE), COUNTERS.format(**{**NONE, **rises})
-    (word,) = kernel_words([KernelSaid("worker1", "", before, after)])
+    (word,) = read_kernel_reports([KernelSaid("worker1", "", before, after)])
     assert said in word.sentence
     assert word.names(deviation(about))
     assert not word.names(deviation(about, place="worker2"))
@@ -132,17 +133,17 @@ def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
 def test_a_rule_speaks_of_its_own_chain_or_of_the_table_as_a_whole(
     thing: Subject, named: bool
 ) -> None:
-    word = kernel_words([KernelSaid("worker1", TRACED)])[0]
+    word = read_kernel_reports([KernelSaid("worker1", TRACED)])[0]
     assert word.names(deviation(thing)) == named
 
 
 def test_unchanged_counters_are_not_reported() -> None:
     text = COUNTERS.format(**NONE)
-    assert kernel_words([KernelSaid("worker1", "", text, text)]) == ()
+    assert read_kernel_reports([KernelSaid("worker1", "", text, text)]) == ()
 
 
 def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first() -> None:
-    words = kernel_words([KernelSaid("worker1", TRACED)])
+    words = read_kernel_reports([KernelSaid("worker1", TRACED)])
     at = Point(Tap("worker1", "eth0"), "out")
     change = Change(None, at, "its source is wrong")
     bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=words, change=change)
@@ -150,9 +151,11 @@ def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first(
         deviation(TableSubject(*one)) for one in (("ip", "stray"), ("ip", "mark"), ("inet", "f"))
     )
     path = walk(lab("overlay")[1], Flow("worker1-p1", "10.244.1.5", 8080, "tcp"))[0]
-    ordered = sorted([stray, marks, drops], key=lambda difference: order(difference, path, bracket))
+    ordered = sorted(
+        [stray, marks, drops], key=lambda difference: rank_finding(difference, path, bracket)
+    )
     assert ordered == [drops, marks, stray]
-    assert bracket.heard(stray) == UNHEARD
+    assert bracket.kernel_rank(stray) == UNREPORTED
     elsewhere = replace(bracket, at=frozenset({"win1"}))
     assert [elsewhere.rank(difference) for difference in (drops, marks, stray)] == [
         AT,
@@ -161,7 +164,7 @@ def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first(
     ]
     assert elsewhere.dropping() == {"worker1"}
     unchanged = replace(bracket, change=None)
-    assert [unchanged.heard(difference) for difference in (drops, marks)] == [0, UNHEARD]
+    assert [unchanged.kernel_rank(difference) for difference in (drops, marks)] == [0, UNREPORTED]
     assert bracket.dropped()[0].startswith("worker1: table inet f chain c dropped it")
 
 
@@ -184,7 +187,7 @@ BY_CARD = RouteQuestion("10.244.1.4", "10.244.3.4", "tcp", 8080, False, "cni0", 
     ],
 )
 def test_a_missing_or_different_route_is_reported(answer: str, drops: bool | None) -> None:
-    words = kernel_words([KernelSaid("worker1", routes=((BY_CARD, answer),))])
+    words = read_kernel_reports([KernelSaid("worker1", routes=((BY_CARD, answer),))])
     assert [word.drops for word in words] == ([] if drops is None else [drops])
     for word in words:
         assert "'ip route get 10.244.3.4 from 10.244.1.4 iif cni0 ipproto tcp dport 8080'" in (
@@ -199,7 +202,7 @@ def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_trans
     _, intent, matrix = lab("overlay")
     cell = matrix.find("pod-service/worker1-p1/to-win1-p1/tcp-small")
     assert cell is not None
-    asked = route_questions(listening(intent, cell).ways)
+    asked = route_questions(choose_capture_points(intent, cell).ways)
     back = next(question for question in asked["win1"] if question.answer)
     assert (back.arrives, back.leaves) == ("cni0", "flannel.4096")
     assert not [question for question in asked["worker1"] if question.target == cell.target.address]
@@ -232,7 +235,7 @@ def test_a_component_of_windows_reports_why_it_drops(
     reason: str, meaning: str, about: Difference | None
 ) -> None:
     drop = PacketDrop("tcpip.sys", "inbound", 1, reason)
-    (word,) = kernel_words([KernelSaid("win1", drops=(drop,))])
+    (word,) = read_kernel_reports([KernelSaid("win1", drops=(drop,))])
     told = f"win1: tcpip.sys dropped 1 inbound packet of it: '{reason}'"
     assert word.sentence == told + (f" ({meaning})" if meaning else "")
     assert (word.drops, word.traced) == (True, True)
@@ -244,4 +247,6 @@ def test_a_component_of_windows_reports_why_it_drops(
     "reason", ["INET: Rst", "INET_DuplicateSegment", "NL_NotLocallyDestined", "FailedPacketFilter"]
 )
 def test_late_segments_and_flooded_frames_accuse_no_component(reason: str) -> None:
-    assert not kernel_words([KernelSaid("win1", drops=(PacketDrop("a", "inbound", 1, reason),))])
+    assert not read_kernel_reports(
+        [KernelSaid("win1", drops=(PacketDrop("a", "inbound", 1, reason),))]
+    )

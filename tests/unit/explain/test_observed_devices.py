@@ -6,7 +6,7 @@ import pytest
 
 from lab.facts import nftables
 from lab.facts.items import make_route, read_items
-from lab.facts.linux import facts
+from lab.facts.linux import read_facts
 from lab.facts.node import Unread
 from lab.facts.questions import answers, command
 from lab.facts.translations import Leaving, Masquerade, masquerades
@@ -151,7 +151,7 @@ udp UNCONN 0 0 127.0.0.1:323 0.0.0.0:*
 
 
 def test_a_computers_facts_include_its_programs_and_pods() -> None:
-    found = facts(COMPUTER, "")
+    found = read_facts(COMPUTER, "")
     assert [(unit.name, unit.state) for unit in found.units] == [
         ("kubelet", "activating, restarted 7 times"),
         ("containerd", "active"),
@@ -164,19 +164,19 @@ def test_a_computers_facts_include_its_programs_and_pods() -> None:
 
 
 def test_a_node_that_is_no_computer_has_not_looked_at_its_pods() -> None:
-    assert facts("\n@@@ address\n[]\n\n@@@= 0\n\n@@@ end\n", "").pods is None
+    assert read_facts("\n@@@ address\n[]\n\n@@@= 0\n\n@@@ end\n", "").pods is None
 
 
 def test_of_a_pod_that_did_not_answer_nothing_is_known() -> None:
     text = COMPUTER.replace("127.0.0.1:323 0.0.0.0:*\n", "").replace(
         "@@@= 0\n\n@@@ pod cni-1 sockets", "@@@= 1\n\n@@@ pod cni-1 sockets"
     )
-    found = facts(text, "\n@@@ pod cni-1 address\nout of memory\n")
+    found = read_facts(text, "\n@@@ pod cni-1 address\nout of memory\n")
     assert found.pods == ()
     why = "exit code 1: out of memory"
     assert found.unread == (Unread("pod cni-1 address", why, "cni-1"),)
     gone = text.replace("@@@ end", "@@@ pod cni-1 gone\n\n@@@= 0\n\n@@@ end")
-    assert facts(gone, "").unread == ()
+    assert read_facts(gone, "").unread == ()
 
 
 def test_a_route_with_several_next_hops_names_them() -> None:

@@ -18,14 +18,14 @@ from lab.explain.check import kinds as every_kind
 from lab.explain.explainer import compare_lab, with_chosen_macs, with_held_gateways
 from lab.explain.explainer import compare_machine as differences
 from lab.facts.items import Items, LinkFacts, make_attribute, make_device_items
-from lab.facts.linux import facts
+from lab.facts.linux import read_facts
 from lab.facts.node import Counter, NodeFacts, PodFacts, Unread, rises
 from lab.facts.questions import OF_KERNEL
 from lab.facts.translations import Translations
 
 WAYS = json.loads((CASES / "differences.json").read_text())
 WORKER = intent("overlay").machine("worker1")
-HEALTHY = facts(WORKER1, "")
+HEALTHY = read_facts(WORKER1, "")
 
 
 def changed(changes: list[list[str]]) -> NodeFacts:
@@ -33,7 +33,7 @@ def changed(changes: list[list[str]]) -> NodeFacts:
     for old, new in changes:
         assert old in text, f"'{old}' is not in what was seen"
         text = text.replace(old, new)
-    return facts(text, "")
+    return read_facts(text, "")
 
 
 def test_a_node_as_intended_shows_no_difference() -> None:
@@ -71,7 +71,7 @@ def test_of_two_differences_one_is_the_first_finding() -> None:
             text = text.replace(old, new)
         else:
             tried += 1
-            first = differences(WORKER, facts(text, ""))[0]
+            first = differences(WORKER, read_facts(text, ""))[0]
             wanted = {(way["kind"], way["object"]) for way in (one, other)}
             assert (first.kind, first.object) in wanted, (one["name"], other["name"], str(first))
     assert tried > 100
@@ -102,38 +102,38 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
 
 def test_an_unanswered_query_is_reported_with_the_reason() -> None:
     text = WORKER1.replace("@@@= 0\n\n@@@ forwarding", "@@@= absent ip\n\n@@@ forwarding")
-    assert dict(facts(text, "").absent)["proxy"] == "there is no 'ip'"
-    (unread,) = facts(text, "").unread
+    assert dict(read_facts(text, "").absent)["proxy"] == "there is no 'ip'"
+    (unread,) = read_facts(text, "").unread
     assert (unread.part, unread.reason) == ("proxy", "there is no 'ip'")
     bad = WORKER1.replace('[{"ifindex"', '[{"ifindex', 1)
-    assert "cannot be read" in dict(facts(bad, "").absent)["address"]
+    assert "cannot be read" in dict(read_facts(bad, "").absent)["address"]
 
 
 def test_a_program_that_no_check_needs_may_be_missing() -> None:
     text = re.sub(r"(@@@ queues\n).*?@@@= 0\n", r"\1@@@= absent tc\n", WORKER1, flags=re.DOTALL)
-    assert dict(facts(text, "").absent)["queues"] == "there is no 'tc'"
-    assert not facts(text, "").unread
+    assert dict(read_facts(text, "").absent)["queues"] == "there is no 'tc'"
+    assert not read_facts(text, "").unread
 
 
 @pytest.mark.parametrize("at", range(0, WORKER1.index("\n@@@ end"), 997))
 def test_answers_that_were_cut_off_anywhere_are_no_facts(at: int) -> None:
     with pytest.raises(BrokenError, match="cut off"):
-        facts(WORKER1[:at], "")
+        read_facts(WORKER1[:at], "")
 
 
 def test_a_failing_tool_is_reported_with_its_own_message() -> None:
     text = WORKER1.replace("@@@= 0\n\n@@@ iptables", "@@@= 1\n\n@@@ iptables")
     complaint = "\n@@@ nftables\nError: Could not process rule: Operation not permitted\n"
-    why = dict(facts(text, complaint).absent)["nftables"]
+    why = dict(read_facts(text, complaint).absent)["nftables"]
     assert why == "exit code 1: Error: Could not process rule: Operation not permitted"
-    assert facts(text, complaint).unread == (Unread("nftables", why),)
+    assert read_facts(text, complaint).unread == (Unread("nftables", why),)
 
 
 @pytest.mark.parametrize("name", sorted(OF_KERNEL - {"iptables-legacy"}))
 def test_a_question_that_failed_is_no_difference(name: str) -> None:
     start = WORKER1.index(f"@@@ {name}\n")
     end = WORKER1.index("\n@@@= ", start)
-    seen = facts(f"{WORKER1[:start]}@@@ {name}\n\n@@@= 137{WORKER1[end + 7 :]}", "")
+    seen = read_facts(f"{WORKER1[:start]}@@@ {name}\n\n@@@= 137{WORKER1[end + 7 :]}", "")
     assert differences(WORKER, seen) == ()
     assert [unread.part for unread in seen.unread] == [name]
 
@@ -141,7 +141,7 @@ def test_a_question_that_failed_is_no_difference(name: str) -> None:
 def test_names_and_macs_that_kubernetes_chose_are_no_difference() -> None:
     text = WORKER1.replace('"ifname":"veth1"', '"ifname":"veth2f4c01"')
     text = text.replace("0a:58:0a:f4:01:01", "6e:12:aa:00:00:01")
-    assert differences(WORKER, facts(text, ""), by="kubernetes") == ()
+    assert differences(WORKER, read_facts(text, ""), by="kubernetes") == ()
 
 
 def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
@@ -172,7 +172,7 @@ def test_entries_with_a_peers_old_mac_are_reported() -> None:
 def test_real_kube_proxys_rules_are_judged_as_the_labs_are() -> None:
     rules = json.dumps(json.loads((CASES / "kube-proxy-nftables.json").read_text()))
     start, end = WORKER1.index("@@@ nftables\n"), WORKER1.index("\n@@@ iptables")
-    seen = facts(f"{WORKER1[:start]}@@@ nftables\n{rules}\n\n@@@= 0\n{WORKER1[end:]}", "")
+    seen = read_facts(f"{WORKER1[:start]}@@@ nftables\n{rules}\n\n@@@= 0\n{WORKER1[end:]}", "")
     assert dict(seen.absent) == {}
     translation = WORKER.translation
     served = tuple(service for service in translation.services if service.address == "10.96.0.22")

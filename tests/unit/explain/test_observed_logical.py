@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lab.facts.linux import facts
+from lab.facts.linux import read_facts
 from lab.facts.ovn import databases, switching
 from lab.facts.translations import End, Translated
 
@@ -146,6 +146,6 @@ def test_databases_list_each_switchs_own_and_group_balancers() -> None:
 
 
 def test_what_cannot_be_read_is_absent_with_the_reason() -> None:
-    found = facts("\n@@@ switch\nnonsense\n\n@@@= 0\n\n@@@ end\n", "")
+    found = read_facts("\n@@@ switch\nnonsense\n\n@@@= 0\n\n@@@ end\n", "")
     assert found.switching is None
     assert "cannot be read" in dict(found.absent)["switch"]

@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 
 from lab.facts import iptables, nftables
-from lab.facts.translations import End, Masquerade, Ruleset, Translated
+from lab.facts.translations import End, Masquerade, RuleEffects, Translated
 
 CASES = Path(__file__).parents[2] / "cases/observers"
 NOTHING = frozenset[tuple[str, str]]()
 
 
-def nft(name: str, but: frozenset[tuple[str, str]] = NOTHING) -> Ruleset:
+def nft(name: str, but: frozenset[tuple[str, str]] = NOTHING) -> RuleEffects:
     document = json.loads((CASES / name).read_text())
     return nftables.read(document["nftables"], but=but)
 
 
-def saved(name: str) -> Ruleset:
+def saved(name: str) -> RuleEffects:
     return iptables.read((CASES / name).read_text())
 
 
-def services(rules: Ruleset) -> dict[str, tuple[str, ...]]:
+def services(rules: RuleEffects) -> dict[str, tuple[str, ...]]:
     return {
         f"{service.protocol} {service.address or 'node'}:{service.port}": tuple(
             f"{end.address}:{end.port}" for end in service.backends
@@ -66,7 +66,7 @@ KUBE_PROXY = {
     ids=["nftables", "iptables"],
 )
 def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
-    rules: Ruleset, by: str
+    rules: RuleEffects, by: str
 ) -> None:
     assert services(rules) == KUBE_PROXY
     assert len(rules.translations.services) == len(KUBE_PROXY)
@@ -80,7 +80,7 @@ def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
     [nft("kube-proxy-nftables.json"), saved("kube-proxy-iptables.txt")],
     ids=["nftables", "iptables"],
 )
-def test_what_a_real_kube_proxy_remembers_keeps_and_loses(rules: Ruleset) -> None:
+def test_what_a_real_kube_proxy_remembers_keeps_and_loses(rules: RuleEffects) -> None:
     found = {(service.address, service.port): service for service in rules.translations.services}
     assert [service.port for service in found.values() if service.kept and service.backends] == []
     assert [service.address for service in found.values() if service.affinity] == ["10.96.0.32"]

@@ -24,7 +24,7 @@ from seen_machines import (
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
-from lab.explain.question import Witnesses, explain, flow_of, select_machines
+from lab.explain.question import LabQueries, explain, flow_of, select_machines
 from lab.facts import linux, nftables
 from lab.facts.difference import Difference
 from lab.facts.items import make_device_items
@@ -138,7 +138,7 @@ def test_a_session_that_stays_down_ranks_after_its_cause() -> None:
 def explained(name: str, id_: str, look: Callable[..., object]) -> Difference | None:
     """The first finding where every probe times out."""
     return explain(
-        [cell(name, id_)], (), lab(name)[1], Witnesses(timed_out, look, lambda _: ())
+        [cell(name, id_)], (), lab(name)[1], LabQueries(timed_out, look, lambda _: ())
     ).finding
 
 

@@ -17,8 +17,16 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.cli.main import command
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
-from lab.explain.kernel import KernelWord
-from lab.explain.question import Compare, Explanation, Silence, Witnesses, explain, flow_of, known
+from lab.explain.kernel import KernelReport
+from lab.explain.question import (
+    Compare,
+    Explanation,
+    LabQueries,
+    Silence,
+    explain,
+    find_known_lines,
+    flow_of,
+)
 from lab.facts.difference import Difference, make_not_asked
 from lab.facts.items import make_setting
 from lab.facts.node import Counter, NodeFacts
@@ -66,7 +74,7 @@ class World:
             cells,
             limits,
             intent,
-            Witnesses(
+            LabQueries(
                 Network(cells, limits, self.fault).send,
                 lambda asked: {name: one for name, one in facts.items() if name in asked},
                 self._read,
@@ -123,7 +131,7 @@ def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspect
 
     send = Network(cells, ()).send
     explanation = explain(
-        cells, [limit], intent, Witnesses(send, inspect, inspect, inspect, inspect)
+        cells, [limit], intent, LabQueries(send, inspect, inspect, inspect, inspect)
     )
     assert (explanation.verdict, explanation.well) == ("unexpected-pass", False)
     advice = "  exception 1 (mine.yaml:47) no longer holds: remove it or narrow its 'when'"
@@ -132,7 +140,7 @@ def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspect
     facts = whole(intent)
     cells = tuple(reversed(cells))
     send = Network(cells, (), tcp_fails).send
-    failed = explain(cells, [limit], intent, Witnesses(send, lambda _: facts, lambda _: ()))
+    failed = explain(cells, [limit], intent, LabQueries(send, lambda _: facts, lambda _: ()))
     assert (failed.verdict, failed.cell.protocol) == ("fail", "tcp"), "a failure comes first"
 
 
@@ -170,7 +178,7 @@ def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
     assert explanation.finding.fault == "ip-forward-off"
     elsewhere = Bracket("lost", 0, frozenset({"win1-p1"}))
     here = replace(elsewhere, at=frozenset({explanation.finding.place}))
-    reports = KernelWord(explanation.finding.place, "not forwarded", frozenset({"forwarding"}))
+    reports = KernelReport(explanation.finding.place, "not forwarded", frozenset({"forwarding"}))
     heard = replace(here, kernel=(reports,))
     for bracket, agree in (
         (heard, "all three: where it was lost, what differs there, what the kernel reports"),
@@ -213,7 +221,7 @@ def test_only_the_end_of_a_long_log_is_searched_and_lines_are_counted_from_its_b
     early, late = f"{LOST}\n", f"other\n{LOST}\n"
     filler = "x" * 99 + "\n"
     content = early + filler * ((2 << 20) // 100) + late
-    (entry,) = known([Evidence("worker1/bird/log", content.encode())])
+    (entry,) = find_known_lines([Evidence("worker1/bird/log", content.encode())])
     assert (entry.match.times, entry.match.number + 1) == (1, content.count("\n"))
 
 
@@ -248,7 +256,7 @@ def test_counters_are_asked_where_no_state_differs() -> None:
         return {name: facts[name] for name in asked}
 
     explanation = explain(
-        cells, (), intent, Witnesses(Network(cells, (), no_reply).send, look, lambda _: ())
+        cells, (), intent, LabQueries(Network(cells, (), no_reply).send, look, lambda _: ())
     )
     assert explanation.finding is not None
     assert (explanation.finding.kind, explanation.finding.node) == ("lost-between", "win1")
@@ -298,7 +306,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
         facts["win1"] = replace(facts["win1"], counters=counters)
         return {name: facts[name] for name in asked}
 
-    explanation = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
+    explanation = explain(cells, (), intent, LabQueries(Network(cells).send, look, lambda _: ()))
     assert explanation.well
     assert [(difference.kind, difference.node) for difference in explanation.marginal] == [
         ("packets-dropped", "win1")
@@ -315,7 +323,7 @@ def test_a_difference_on_the_path_of_a_green_cell_is_shown_but_is_no_finding() -
         cells,
         (),
         intent,
-        Witnesses(
+        LabQueries(
             Network(cells).send,
             lambda asked: {name: facts[name] for name in asked},
             lambda _: (),
@@ -362,9 +370,9 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     facts = whole(intent)
     compare = WITNESSES_SILENT[name]
-    witnesses = Witnesses(Network(cells).send, lambda _: facts, lambda _: (), compare)
+    witnesses = LabQueries(Network(cells).send, lambda _: facts, lambda _: (), compare)
     explanation = explain(cells, (), intent, witnesses)
-    assert (explanation.amiss, explanation.well) == (False, False)
+    assert (explanation.has_problem, explanation.well) == (False, False)
     (silence,) = explanation.silences
     assert "win1" in silence.places
     text = to_text("overlay", explanation)
@@ -391,7 +399,7 @@ def test_what_a_machine_has_no_program_for_is_a_note_and_no_silence() -> None:
         lacking = [make_not_asked(query, "there is no 'tc'") for query in ("queues", "vlans")]
         return {place: lacking if place.startswith("worker1") else () for place in places}
 
-    witnesses = Witnesses(Network(cells).send, lambda _: seen, lambda _: (), compare)
+    witnesses = LabQueries(Network(cells).send, lambda _: seen, lambda _: (), compare)
     found = explain(cells, (), intent, witnesses)
     assert found.well
     text = to_text("overlay", found)
@@ -411,7 +419,7 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
         return {place: () for place in places if place != "win1"}
 
     sends = Network(cells, (), no_reply).send
-    witnesses = Witnesses(sends, lambda _: facts, lambda _: (), compare, lambda _: no_room())
+    witnesses = LabQueries(sends, lambda _: facts, lambda _: (), compare, lambda _: no_room())
     explanation = explain(cells, (), intent, witnesses)
     assert explanation.silences == (Silence("where", (), "comparing 'win1': no room"),)
     assert explanation.unrecorded == ("win1",)
@@ -429,7 +437,7 @@ def test_a_kernel_that_cannot_be_asked_is_no_kernel_that_reports_no_drop() -> No
         "lost", 0, frozenset({"worker1"}), untraced=(("worker1", "there is no 'tc'"),)
     )
     sends = Network(cells, (), no_reply).send
-    witnesses = Witnesses(sends, lambda _: seen, lambda _: (), follow=lambda _: bracket)
+    witnesses = LabQueries(sends, lambda _: seen, lambda _: (), follow=lambda _: bracket)
     found = explain(cells, (), intent, witnesses)
     assert found.silences == (Silence("kernel", ("worker1",), "there is no 'tc'"),)
     text = to_text("overlay", found)
@@ -443,7 +451,7 @@ def test_a_machine_off_the_path_that_does_not_answer_is_named_beside() -> None:
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen: dict[str, NodeFacts | LabError] = {**whole(intent), "worker2": NO_ROOM}
     look = lambda asked: {name: seen[name] for name in asked}  # noqa: E731
-    explanation = explain(cells, (), intent, Witnesses(Network(cells).send, look, lambda _: ()))
+    explanation = explain(cells, (), intent, LabQueries(Network(cells).send, look, lambda _: ()))
     assert explanation.well
     assert [(difference.kind, difference.node) for difference in explanation.elsewhere] == [
         ("machine-silent", "worker2")
@@ -472,7 +480,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
         cells,
         (),
         intent,
-        Witnesses(
+        LabQueries(
             Network(cells, (), no_reply).send,
             lambda asked: {name: facts[name] for name in asked},
             lambda _: (),
@@ -497,7 +505,7 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
         [cell],
         (),
         intent,
-        Witnesses(
+        LabQueries(
             Network([cell], (), without_one).send,
             lambda asked: {name: facts[name] for name in asked},
             lambda _: (),

@@ -9,8 +9,8 @@ from made_differences import at_place, of_state
 from seen_machines import cell, lab
 
 from lab.explain.bracket import Bracket
-from lab.explain.explainer import Explained
-from lab.explain.kernel import KernelWord, kernel_words
+from lab.explain.explainer import PathFindings
+from lab.explain.kernel import KernelReport, read_kernel_reports
 from lab.explain.question import _in_doubt, flow_of
 from lab.explain.topics import Topic, alters, topics_of
 from lab.facts.difference import Difference
@@ -42,7 +42,7 @@ def test_packets_take_another_way_without_an_address(change: str) -> None:
 
 @pytest.mark.parametrize("attribute", ["address", "mac"])
 def test_the_mac_of_a_device_is_named_where_the_kernel_speaks_of_macs(attribute: str) -> None:
-    word = KernelWord("worker1", "frames for another MAC", frozenset[Topic]({"macs"}))
+    word = KernelReport("worker1", "frames for another MAC", frozenset[Topic]({"macs"}))
     difference = at_place("worker1", DeviceSubject("eth0"), attribute=attribute)
     assert word.names(difference)
     assert not word.names(replace(difference, attribute="mtu"))
@@ -50,7 +50,7 @@ def test_the_mac_of_a_device_is_named_where_the_kernel_speaks_of_macs(attribute:
 
 
 def test_a_forwarding_entry_has_nothing_to_do_with_whether_a_machine_forwards() -> None:
-    off = KernelWord("worker1", "forwarding is off", frozenset[Topic]({"forwarding"}))
+    off = KernelReport("worker1", "forwarding is off", frozenset[Topic]({"forwarding"}))
     assert topics_of(of_state(ENTRY)) == {"entries"}
     assert not off.names(at_place("worker1", ENTRY))
     assert off.names(at_place("worker1", SettingSubject("ipv4/ip_forward")))
@@ -75,7 +75,7 @@ def test_a_set_changes_packets_by_what_is_in_it_whatever_its_name(
 
 
 def test_drops_of_a_queue_name_nothing_but_its_device() -> None:
-    (word,) = kernel_words(
+    (word,) = read_kernel_reports(
         [
             KernelSaid(
                 "worker1",
@@ -117,12 +117,12 @@ def test_a_flow_that_drops_is_in_doubt_where_the_kernel_reports_another_drop(
     doubtful: bool,
 ) -> None:
     """As a rule is: it would be named if it had dropped the probe."""
-    word = KernelWord("worker1", "no route", frozenset[Topic]({"routes"}))
+    word = KernelReport("worker1", "no route", frozenset[Topic]({"routes"}))
     bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=(word,))
     path = walk(lab("overlay")[1], flow_of(cell("overlay", CELL)))[0]
     at_machine = next(number for number, hop in enumerate(path.hops) if hop.place == "worker1")
     difference = replace(finding(barrier), hop=at_machine)
-    assert _in_doubt(Explained(path, (difference,)), bracket) is doubtful
+    assert _in_doubt(PathFindings(path, (difference,)), bracket) is doubtful
 
 
 CELL = "pod-pod/worker1-p1/win1-p1/tcp-small"

@@ -15,7 +15,7 @@ from lab.explain.capture.files import Captured
 from lab.lifecycle import capture, night_report
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
-from lab.matrix.cells import every_pair, product
+from lab.matrix.cells import every_pair, make_matrix
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import HeldText, find, load
@@ -54,7 +54,7 @@ def test_names_protocol_size_and_family_choose_cells_and_an_id_one():
 def test_any_two_endpoints_have_a_cell_though_the_matrix_samples_others(
     source, target, family, backend
 ):
-    matrix = product(*made())
+    matrix = make_matrix(*made())
     assert matrix.find(f"{family}/{source}/{target}/udp-small") is None
     request = CaptureRequest(source, target, "udp", "small")
     (cell,) = cells_of(*made(), request, "capturing")
@@ -73,7 +73,7 @@ def test_families_that_the_scenario_does_not_test_can_be_explained_and_captured(
 def test_a_pair_of_the_matrix_is_the_same_cell_among_every_pair():
     plan, intent = made()
     every = every_pair(plan, intent)
-    for cell in product(plan, intent).cells():
+    for cell in make_matrix(plan, intent).cells():
         assert every.find(cell.id) == cell
 
 

@@ -12,7 +12,7 @@ from made_items import changed, make_links, make_routes, with_link, with_routes
 
 from lab._errors import DeadlineError
 from lab.explain.explainer import learning_machines as asked
-from lab.explain.explainer import unlearned
+from lab.explain.explainer import list_unlearned
 from lab.facts.items import Items, LinkFacts
 from lab.facts.node import NodeFacts
 from lab.lifecycle import reconnect
@@ -225,13 +225,13 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
     learned = [route for route in intent.machine("node001").routes if route.by]
     moved = make_routes(replace(route, via="9.9.9.9") for route in learned)
     elsewhere = replace(node, items=changed(node.items, *moved))
-    kinds = {difference.kind for difference in unlearned(intent, {"node001": elsewhere})}
+    kinds = {difference.kind for difference in list_unlearned(intent, {"node001": elsewhere})}
     assert kinds == {"wrong-learned-route"}
     card = intent.machine("master1").interfaces[1]
     link = healthy["master1"].link(card.name)
     assert link is not None
     bare = with_link(healthy["master1"].items, replace(link, addresses=card.addresses))
-    differences = unlearned(intent, {"master1": replace(healthy["master1"], items=bare)})
+    differences = list_unlearned(intent, {"master1": replace(healthy["master1"], items=bare)})
     assert {difference.kind for difference in differences} == {"gateway-missing"}
 
 

@@ -10,8 +10,8 @@ from shipped import cell_of, cells_of, plan_of
 
 from lab.matrix.cell import Expectation
 from lab.matrix.cells import cells, families
-from lab.matrix.judge import STICKY_TRIES, expect, judge, speaks_of
-from lab.matrix.run import probe
+from lab.matrix.judge import STICKY_TRIES, applies_to, expect, judge
+from lab.matrix.run import make_probe
 from lab.matrix.verdict import GREEN, VERDICTS
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit, Match
@@ -70,7 +70,7 @@ def limit(identity: str, when: Match) -> Limit:
     ("match", "cell", "holds"), [case[1:] for case in FACETS], ids=[case[0] for case in FACETS]
 )
 def test_facet(match, cell, holds):
-    assert speaks_of(match, cell_of("overlay", cell)) is holds
+    assert applies_to(match, cell_of("overlay", cell)) is holds
 
 
 def test_first_limit_that_speaks_of_the_cell_decides():
@@ -235,9 +235,9 @@ def test_verdict_on_a_special_service(cell, outcome, wanted):
 
 
 def test_cells_are_asked_as_what_they_are():
-    assert probe(1, SERVICES[STICKY.format("worker1-p2")]).tries == STICKY_TRIES
-    assert probe(1, SERVICES[HEALTH]).dialect == "health"
-    assert probe(1, SERVICES[HEADLESS]).name == HEADLESS_NAME
+    assert make_probe(1, SERVICES[STICKY.format("worker1-p2")]).tries == STICKY_TRIES
+    assert make_probe(1, SERVICES[HEALTH]).dialect == "health"
+    assert make_probe(1, SERVICES[HEADLESS]).name == HEADLESS_NAME
 
 
 def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it():

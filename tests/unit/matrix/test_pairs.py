@@ -13,7 +13,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import every_pair
 from lab.matrix.judge import expect, judge
 from lab.matrix.pairs import EveryEndpoint
-from lab.matrix.run import probe
+from lab.matrix.run import make_probe
 from lab.providers.provider import Outcome
 from lab.topology import registry
 
@@ -41,7 +41,7 @@ def test_every_two_endpoints_have_cells_or_a_reason_why_not(scenario):
         for grid in families.grids
         for source in grid.sources
         for target in grid.targets
-        if source.name not in target.never
+        if source.name not in target.excluded
     }
     for source in ends.senders.values():
         for target in ends.targets.values():
@@ -57,7 +57,7 @@ def test_every_two_endpoints_have_cells_or_a_reason_why_not(scenario):
                 expectation = expect(cell, limits)
                 assert expectation.works != bool(cell.unreachable or expectation.refusal)
                 assert bool(cell.backends) != bool(cell.unreachable)
-                assert probe(0, cell).source == source.name
+                assert make_probe(0, cell).source == source.name
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from shipped import bare_intent_of, cell_of, cells_of, intent_of, plan_of
 from simulation import Fault, Network, silent
 
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.cells import product
-from lab.matrix.judge import expect, rate_words
+from lab.matrix.cells import make_matrix
+from lab.matrix.judge import expect, format_rate
 from lab.matrix.run import (
     PACE,
     RunInterrupted,
     RunPace,
-    group,
-    probe,
-    representatives,
-    retry_order,
+    choose_representatives,
+    group_of,
+    make_probe,
+    order_retries,
     run,
 )
 from lab.matrix.verdict import CellResult, Verdict
@@ -165,15 +165,15 @@ def test_retries_stop_when_the_budget_is_spent_and_report_it():
 
 def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth():
     failed = [index for index, cell in enumerate(CELLS) if cell.source.node == "win1"]
-    order = retry_order(failed, CELLS, 3)
+    order = order_retries(failed, CELLS, 3)
     assert sorted(order) == failed
-    groups = {group(CELLS[index]) for index in failed}
-    head = [group(CELLS[index]) for index in order[: len(groups)]]
+    groups = {group_of(CELLS[index]) for index in failed}
+    head = [group_of(CELLS[index]) for index in order[: len(groups)]]
     assert set(head) == groups
     seen: dict[object, int] = {}
     ranks = []
     for index in order:
-        key = group(CELLS[index])
+        key = group_of(CELLS[index])
         seen[key] = seen.get(key, 0) + 1
         ranks.append(min(seen[key], 4))
     assert ranks == sorted(ranks)
@@ -197,17 +197,17 @@ def test_after_three_of_every_group_the_others_go_at_once_if_none_recovered(reco
 
 
 def test_groups_are_of_source_node_target_node_and_family():
-    assert group(cell_of("overlay", "pod-pod/win1-p1/master-p2/udp-large")) == (
+    assert group_of(cell_of("overlay", "pod-pod/win1-p1/master-p2/udp-large")) == (
         "win1",
         "master",
         "pod-pod",
     )
-    assert group(cell_of("overlay", "nodeport/client/win1:to-master-p1/tcp-small")) == (
+    assert group_of(cell_of("overlay", "nodeport/client/win1:to-master-p1/tcp-small")) == (
         "client",
         "win1",
         "nodeport",
     )
-    assert group(cell_of("overlay", "pod-service/win1-p2/everyone/tcp-small")) == (
+    assert group_of(cell_of("overlay", "pod-service/win1-p2/everyone/tcp-small")) == (
         "win1",
         "everyone",
         "pod-service",
@@ -232,7 +232,7 @@ def test_same_network_gives_the_same_run():
 
 
 def test_lab_is_waited_for_until_every_service_and_node_has_answered():
-    chosen = set(representatives(CELLS, [expect(c, ()) for c in CELLS]).values())
+    chosen = set(choose_representatives(CELLS, [expect(c, ()) for c in CELLS]).values())
     settled = {CELLS[index].id for index in chosen}
     network = Network(CELLS, fault=silence(lambda cell: cell.id in settled, until=2))
     results = judged(network, replace(PACE, settle=30.0))
@@ -259,7 +259,7 @@ def test_nothing_is_waited_for_that_is_not_expected_to_answer():
 
 
 def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near():
-    chosen = representatives(CELLS, [expect(cell, ()) for cell in CELLS])
+    chosen = choose_representatives(CELLS, [expect(cell, ()) for cell in CELLS])
     assert len(chosen) == 5 + 10 + 1 + 1
     for subject, index in chosen.items():
         cell = CELLS[index]
@@ -268,14 +268,14 @@ def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near():
 
 
 def test_shared_service_is_tried_64_times_and_others_once():
-    shared = probe(7, cell_of("overlay", "pod-service/win1-p1/everyone/tcp-small"))
+    shared = make_probe(7, cell_of("overlay", "pod-service/win1-p1/everyone/tcp-small"))
     assert (shared.key, shared.tries) == (7, 64)
-    single = probe(8, cell_of("overlay", "pod-service/win1-p1/to-win2-p1/tcp-small"))
+    single = make_probe(8, cell_of("overlay", "pod-service/win1-p1/to-win2-p1/tcp-small"))
     assert (single.tries, single.name) == (1, None)
 
 
 def test_dns_probe_asks_for_the_name_as_written():
-    asked = probe(1, cell_of("overlay", "dns/win1-p1/to-master-p1.default/udp-small"))
+    asked = make_probe(1, cell_of("overlay", "dns/win1-p1/to-master-p1.default/udp-small"))
     assert (asked.name, asked.address, asked.port) == ("to-master-p1.default", "10.96.0.10", 53)
 
 
@@ -366,7 +366,7 @@ MBIT = 1_000_000
 
 def streams(name: str = "overlay", floor: int | None = None) -> tuple[Cell, ...]:
     plan = replace(plan_of(name), families=(), min_throughput=floor)
-    return tuple(product(plan, bare_intent_of(name), ["throughput"]).cells())
+    return tuple(make_matrix(plan, bare_intent_of(name), ["throughput"]).cells())
 
 
 def judged_streams(cells: tuple[Cell, ...], *rates: float | None) -> tuple[CellResult, ...]:
@@ -382,10 +382,10 @@ def judged_streams(cells: tuple[Cell, ...], *rates: float | None) -> tuple[CellR
 def test_the_family_is_asked_only_where_somebody_names_it():
     plan, intent = plan_of("overlay"), bare_intent_of("overlay")
     assert "throughput" not in usual_families()
-    assert "throughput" not in product(plan, intent).counts()
-    assert product(plan, intent, ["throughput"]).counts()["throughput"] == 10
+    assert "throughput" not in make_matrix(plan, intent).counts()
+    assert make_matrix(plan, intent, ["throughput"]).counts()["throughput"] == 10
     named = replace(plan, families=("throughput",))
-    assert product(named, intent).counts() == {"throughput": 10}
+    assert make_matrix(named, intent).counts() == {"throughput": 10}
 
 
 @pytest.mark.parametrize("name", ["overlay", "hard-way", "services"])
@@ -400,14 +400,14 @@ def test_every_node_with_a_pod_sends_to_another_and_is_sent_to(name):
 def test_on_a_real_cluster_no_pod_of_a_windows_node_takes_part():
     plan, intent = plan_of("overlay"), intent_of("overlay")
     assert intent.kubernetes is not None
-    cells = product(replace(plan, families=("throughput",)), intent).cells()
+    cells = make_matrix(replace(plan, families=("throughput",)), intent).cells()
     assert {end.os for cell in cells for end in (cell.source, cell.target)} == {"linux"}
 
 
 def test_streams_go_one_at_a_time_after_everything_else():
     plan, intent = plan_of("overlay"), bare_intent_of("overlay")
     asked = replace(plan, families=("pod-pod", "throughput"))
-    cells = tuple(product(asked, intent).cells())
+    cells = tuple(make_matrix(asked, intent).cells())
     network = Network(cells)
     run(cells, (), network.send, network.clock, lambda cell: cell.id)
     (*_, before, last) = network.sent
@@ -448,4 +448,4 @@ def test_a_stream_passes_that_reaches_the_floor_or_has_none(floor, rates, verdic
     ],
 )
 def test_rates_have_two_digits_where_they_matter(bits, words):
-    assert rate_words(bits) == words
+    assert format_rate(bits) == words

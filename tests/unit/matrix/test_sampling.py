@@ -13,7 +13,7 @@ from shipped import matrix_of
 from lab._errors import PreflightError
 from lab.matrix import sampling
 from lab.matrix.cell import Cell
-from lab.matrix.cells import Product, counts, product
+from lab.matrix.cells import Matrix, counts, make_matrix
 from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Part, coverage, sample
 from lab.plan.planner import make_plan
 from lab.scenario.families import usual_families
@@ -38,9 +38,9 @@ nodes:
 """
 
 
-def drawn(path: Path) -> Product:
+def drawn(path: Path) -> Matrix:
     plan = make_plan(load(path))
-    return product(plan, registry.intent(plan))
+    return make_matrix(plan, registry.intent(plan))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_os_pairs_asks_each_kind_three_times_and_every_node(name):
     made = sample(whole, choice)
     kinds = Counter(map(_kind, made))
     assert set(kinds) >= {_kind(cell) for cell in whole.cells() if cell.relation != "self"}
-    assert max(kinds.values()) < 2 * max(3, len(whole.grids[0].askers))
+    assert max(kinds.values()) < 2 * max(3, len(whole.grids[0].sources_by_node))
     for grid in whole.grids:
         nodes = {cell.source.node for cell in made if cell.family == grid.family}
         assert nodes >= {source.node for source in grid.sources}
@@ -129,7 +129,7 @@ def test_a_sample_of_any_lab_covers_what_it_reports(lab, strategy, seed):
     assert told.askers == share(_asking_pod, made, every)
 
 
-def small(linux: int, windows: int, pods: int, kind: str) -> Product:
+def small(linux: int, windows: int, pods: int, kind: str) -> Matrix:
     """A lab of a control plane and so many workers of each system."""
     scenario = load(find(kind))
     groups = {group.os: group for group in scenario.nodes if group.role == "worker"}
@@ -143,7 +143,7 @@ def small(linux: int, windows: int, pods: int, kind: str) -> Product:
     plan = make_plan(
         scenario.replace(nodes=(*control, *workers), pods_per_node=pods, services=Services())
     )
-    return product(plan, registry.intent(plan))
+    return make_matrix(plan, registry.intent(plan))
 
 
 def share(named: Callable[[Cell], object], made: Iterable[Cell], every: Iterable[Cell]) -> Part:
@@ -186,7 +186,7 @@ def test_a_sample_is_the_same_for_the_same_seed_and_on_every_machine(overlay):
 
 def test_what_there_is_room_for_is_filled(overlay, monkeypatch):
     assert Choice().strategy_for(overlay) == "full"
-    pairs = sum(len(grid.askers) * len(grid.asked) for grid in overlay.grids)
+    pairs = sum(len(grid.sources_by_node) * len(grid.targets_by_group) for grid in overlay.grids)
     monkeypatch.setattr(sampling, "LIMIT", 1_500)
     made = sample(overlay, Choice())
     assert 1_500 - pairs < len(made) <= 1_500

@@ -56,10 +56,10 @@ def test_steps_are_intended_then_done_and_kept_in_order(store):
 
 def test_only_what_was_intended_is_made(store):
     store.put_lab(LAB)
-    store.intend("a", [("node", "n1")])
-    store.gone("a")
-    store.intend("a", [("node", "n2")])
-    store.made("a")
+    store.intend_resources("a", [("node", "n1")])
+    store.mark_resources_gone("a")
+    store.intend_resources("a", [("node", "n2")])
+    store.mark_resources_made("a")
     assert store.resources("a") == (
         ResourceRow("node", "n1", "gone"),
         ResourceRow("node", "n2", "made"),
@@ -298,7 +298,7 @@ def filled_store(tmp_path):
     with Store(tmp_path / "state") as opened:
         opened.put_lab(LAB_ROW)
         opened.intend_step("a", 0, "first", "d1")
-        opened.intend("a", [("node", "n1")])
+        opened.intend_resources("a", [("node", "n1")])
         opened.record_run(RUN_ROW)
         opened.intend_fault("a", "11", "wrong-vni", node="n1", peer="")
         yield opened

@@ -14,7 +14,7 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells, product
+from lab.matrix.cells import cells, make_matrix
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -152,7 +152,7 @@ class PaperLabs:
         **changes: object,
     ) -> None:
         plan, intent, limits, _ = blueprint()
-        every = tuple(product(plan, intent, ["throughput"]).cells())
+        every = tuple(make_matrix(plan, intent, ["throughput"]).cells())
         provider = PaperProvider(Network(every, limits, fault))
         self.lab = PaperLab(directory, provider, plan, intent, limits)
         for name, value in changes.items():

@@ -16,7 +16,7 @@ from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.shells.shell import Completed
-from lab.suites.session import bound
+from lab.suites.session import bind_intent
 from lab.topology.bind import foresee
 from lab.topology.intent import Intent
 from lab.topology.observed import NodeVersion
@@ -131,7 +131,7 @@ def test_pods_that_cannot_be_had_are_a_broken_lab_and_no_failed_cells(outer, tmp
 
 def test_what_explains_a_lab_does_not_wait_for_pods_that_are_not_ready(tmp_path):
     cluster = PaperCluster(ready=False)
-    with bound(clustered(tmp_path, cluster).lab, cluster) as intent:
+    with bind_intent(clustered(tmp_path, cluster).lab, cluster) as intent:
         assert intent == moved(cluster.intent)
 
 

@@ -6,7 +6,7 @@ from ipaddress import ip_interface
 import pytest
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.matrix.cells import asked_of, cells, counts
+from lab.matrix.cells import cells, counts, select_families
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import load, meant
@@ -137,7 +137,7 @@ def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces():
     real = on_real_ones(replace(intent, kubernetes=None))
     assert real.services_node
     assert not real.services_node.tls
-    assert set(asked_of(plan, real)) == set(asked_of(plan, intent))
+    assert set(select_families(plan, real)) == set(select_families(plan, intent))
     run = [daemon.name for daemon in real.machine("services").daemons]
     assert run == ["haproxy", "dnsmasq"]
 
