@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from linux_clusters import Case, case, linux_only
-from linux_world import Killed, World
+from linux_world import Killed, World, ready_pod
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -180,6 +180,21 @@ def test_nodes_that_rejoin_get_their_bridge_and_are_recorded_anew(tmp_path):
             )
         )
         assert deleted < created < joined
+
+
+def test_pods_of_a_node_that_rejoins_are_removed(tmp_path):
+    """Their old readiness would be taken for that of the new ones."""
+    case, world = brought_up("overlay", tmp_path)
+    for node in ("worker1", "worker2"):
+        pod = ready_pod(f"{node}-p1")
+        pod["metadata"]["namespace"] = "probes"
+        pod["spec"]["nodeName"] = node
+        world.pods.append(pod)
+    world.log.clear()
+    del world.nodes["worker1"]
+    bring(case, world, tmp_path)
+    removed = [line for _, line in world.log if line.startswith("DELETE") and "pods" in line]
+    assert removed == ["DELETE /api/v1/namespaces/probes/pods/worker1-p1"]
 
 
 def test_a_node_that_rejoins_gets_its_autonomous_system_again(tmp_path):

@@ -85,12 +85,17 @@ class ClusterApi:
         return name in self.nodes(deadline)
 
     def delete_node(self, name: str, deadline: Deadline) -> None:
-        """Remove a Node and wait until it is gone."""
+        """Remove a Node and wait until it is gone; remove its pods.
+
+        Kubernetes keeps the pods of a node that joins again soon, and their old readiness.
+        """
         action = f"removing node '{name}'"
         with self._open(deadline) as api:
             api.patiently(action, lambda: api.remove(f"{NODES}/{name}", deadline), deadline)
             left = "it is still there"
             wait_for(api, NODES, lambda nodes: left if name in nodes else "", action, deadline)
+            action = f"removing the pods of node '{name}'"
+            api.patiently(action, lambda: _remove_pods(api, name, deadline), deadline)
 
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
         """Wait for the node to register, and set its pod CIDR.
@@ -275,3 +280,11 @@ def _pod_state(pod: Mapping[str, Any]) -> str:
 
 def _list_states(states: Mapping[str, str]) -> str:
     return ", ".join(f"'{name}': {state}" for name, state in states.items())
+
+
+def _remove_pods(api: Api, node: str, deadline: Deadline) -> None:
+    for pod in api.listing("/api/v1/pods", deadline).objects.values():
+        if pod["spec"].get("nodeName") == node:
+            metadata = pod["metadata"]
+            path = make_namespaced_path("pods", metadata["namespace"])
+            api.remove(f"{path}/{metadata['name']}", deadline)
