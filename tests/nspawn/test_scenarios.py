@@ -75,6 +75,10 @@ def test_a_cluster_with_an_mtu_above_1500_carries_fragments_between_pods_of_a_no
     with brought_up(labs, str(scenario), "kubernetes", name="jumbo") as lab:
         checked(labs.green(lab))
         labs.run("status", lab, "--deep")
+        kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
+        labs.run("exec", lab, "master", "--", *kubectl, "delete", "node", "worker")
+        labs.up(scenario, pods="kubernetes")
+        labs.green(lab, "-k", "pod-pod")
 
 
 @pytest.mark.clusters
