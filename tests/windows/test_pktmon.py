@@ -283,6 +283,7 @@ class Provider:
 
     abilities = frozenset({CAPTURE, KERNEL_TRACE})
     trace_kernel = MachinesProvider.trace_kernel
+    system_kind = MachinesProvider.system_kind
 
     def __init__(self, shell: Any, probed: Callable[[], None]) -> None:
         self._shell, self._probed = shell, probed
