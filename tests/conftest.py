@@ -35,12 +35,13 @@ def pytest_configure() -> None:
     settings.load_profile("untimed")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def _interruptible() -> None:
-    """Ctrl-C interrupts tests and what they start, as it does at a terminal.
+    """Ctrl-C interrupts each test and what it starts, as it does at a terminal.
 
     A background job of a script, and so many a CI runner, ignores SIGINT and SIGQUIT, and its
-    children inherit that. SIGHUP stays ignored: nohup is to keep the tests alive.
+    children inherit that; a command that a test runs in this process restores it. SIGHUP stays
+    ignored: nohup is to keep the tests alive.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
