@@ -64,11 +64,11 @@ def test_reader_that_stops_early_is_no_failure_and_hides_none(lab):
     assert shell(lab, script, "schema").stdout == "0\n"
     lab.run("up", "overlay")
     assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "0\n"
+    (first,) = (lab.state / "labs/overlay/runs").iterdir()
     lab.run("exec", "overlay", "worker1-p1", "--", "ip", "link", "set", "eth0", "down")
     for words in (("-m", "hairpin"), ("-m", "hairpin", "--verbose"), ("-m", "hairpin", "--json")):
         assert shell(lab, script, "test", "overlay", *words).stdout == "1\n"
-    first = min(run.name for run in (lab.state / "labs/overlay/runs").iterdir())
-    assert shell(lab, script, "diff", first, "overlay").stdout == "1\n"
+    assert shell(lab, script, "diff", first.name, "overlay").stdout == "1\n"
     assert shell(lab, script, "explain", "overlay", "worker1-p1", "master-p1").stdout == "1\n"
     assert shell(lab, script, "events", "overlay", "--follow").stdout == "0\n"
 

@@ -121,7 +121,8 @@ def test_an_earlier_report_is_named_by_its_age_and_opens_in_a_browser(lab, tmp_p
     for _ in range(2):
         lab.run("test", "overlay", "-k", "pod-pod/master-p1/worker1-p1/tcp-small")
     last, before = (lab.run("report", name).stdout for name in ("overlay", "overlay~1"))
-    assert last > before
+    results = [Path(page.strip()).with_name("result.json") for page in (before, last)]
+    assert [json.loads(result.read_text())["number"] for result in results] == [1, 2]
     assert lab.run("report", "overlay", Path(before).parent.name).stdout == before
     assert "only 2 runs" in lab.run("report", "overlay~2", code=2).stderr
     browser = tmp_path / "browser"
