@@ -64,8 +64,8 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 	@set -f; $(LAB) nightly $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"} -- $$SCENARIOS
 
-override PYTEST = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder
-override CORE = tests/unit tests/netns tests/e2e tests/differential
+override PYTEST = .venv/bin/python -m pytest --timeout 600 -n 6 --dist loadfile --no-loadscope-reorder
+override CORE = tests/e2e tests/netns tests/unit tests/differential
 override MACHINES = tests/machines tests/api tests/bundle tests/node
 
 test: develop ## the core's own tests, in minutes; the rooms have targets of their own

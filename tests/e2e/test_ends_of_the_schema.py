@@ -184,7 +184,14 @@ def test_every_number_of_the_schema_is_tried():
     assert {*_numbers(schema(registry.schemas()))} == tried | REFUSED_OTHERWISE
 
 
-@pytest.mark.parametrize(("key", "changes"), COUNTS, ids=_names(COUNTS))
+def _slow_if_large(case: Case) -> Any:
+    thousand_nodes = "998" in str(case[1])  # half a minute
+    return pytest.param(*case, marks=[pytest.mark.slow] if thousand_nodes else [])
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"), [_slow_if_large(case) for case in COUNTS], ids=_names(COUNTS)
+)
 def test_a_count_at_either_end_has_a_plan(tmp_path, key, changes):
     del key
     compiled = compile_scenario(_written(tmp_path, changes), None, None, "namespaces", real=False)
