@@ -95,11 +95,13 @@ def _with_resolver(machine: MachineIntent, change: Callable[[Resolver], Resolver
     return replace(machine, pods=pods)
 
 
+def limit_suffixes(resolver: Resolver) -> Resolver:
+    """Only the first suffix, and none for a name with a dot."""
+    return replace(resolver, search=resolver.search[:1], ndots=1)
+
+
 def _dns_partial(machine: MachineIntent, _: Intent) -> MachineIntent:
-    """Only the namespace's suffix, and none for a name with a dot."""
-    return _with_resolver(
-        machine, lambda resolver: replace(resolver, search=resolver.search[:1], ndots=1)
-    )
+    return _with_resolver(machine, limit_suffixes)
 
 
 def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:

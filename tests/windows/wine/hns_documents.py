@@ -66,6 +66,7 @@ def pod_endpoint(address: str, exceptions: Sequence[str], mac: str = "0E-2A-0a-f
         "IpConfigurations": [{"IpAddress": address}],
         "MacAddress": mac,
         "Policies": [{"Type": "OutBoundNAT", "Settings": {"Exceptions": list(exceptions)}}],
+        "Dns": {"Search": ["probe.svc.cluster.local"], "ServerList": ["10.96.0.10"]},
         "SchemaVersion": {"Major": 2, "Minor": 0},
     }
 

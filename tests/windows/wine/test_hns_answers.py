@@ -18,6 +18,9 @@ from hns_documents import (
     remote_subnet,
 )
 
+from lab.facts.items import VNI
+from lab.topology.intent import Resolver
+from lab.windows.facts import facts
 from lab.windows.wine.hns import documents
 from lab.windows.wine.hns.service import HnsState, after_restart
 
@@ -75,8 +78,13 @@ def test_version_1_reads_what_version_2_wrote() -> None:
     _, answer = asked(state, "call", "GET /networks/")
     (network,) = json.loads(answer.document)["Output"]
     assert network["Subnets"] == [
-        {"AddressPrefix": "10.244.1.0/24", "GatewayAddress": "10.244.1.1"}
+        {
+            "AddressPrefix": "10.244.1.0/24",
+            "GatewayAddress": "10.244.1.1",
+            "Policies": [{"Type": "VSID", "VSID": 4096}],
+        }
     ]
+    assert network["DrMacAddress"] == "00-15-5D-00-02-02"
     assert network["ManagementIP"] == "192.0.2.2"
 
 
@@ -151,6 +159,42 @@ def test_kube_proxys_update_replaces_a_load_balancer() -> None:
         state, ("modify", f"loadbalancers {guid}", load_balancer([], ["10.96.0.10"], 80, 8080))
     )
     assert state.of("loadbalancers")[guid]["HostComputeEndpoints"] == []
+
+
+def test_version_1_has_load_balancers_as_policy_lists_and_deletes_them() -> None:
+    balancer = load_balancer([POD], ["10.96.0.10"], 80, 8080)
+    state = after(overlay_with_a_pod(), ("create", "loadbalancers -", balancer))
+    _, answer = asked(state, "call", "GET /policylists/")
+    (listed,) = json.loads(answer.document)["Output"]
+    assert listed["References"] == [f"/endpoints/{POD}"]
+    (policy,) = listed["Policies"]
+    assert (policy["Type"], policy["VIPs"]) == ("ELB", ["10.96.0.10"])
+    assert (policy["ExternalPort"], policy["InternalPort"]) == (80, 8080)
+    state = after(state, ("call", f"DELETE /policylists/{listed['ID']}", None))
+    assert not state.of("loadbalancers")
+
+
+def test_the_facts_of_a_windows_node_fit_what_hns_answers() -> None:
+    balancer = load_balancer([POD], ["10.96.0.10"], 80, 8080)
+    state = after(overlay_with_a_pod(), ("create", "loadbalancers -", balancer))
+    answers = {}
+    for name, path in (
+        ("networks", "networks"),
+        ("endpoints", "endpoints"),
+        ("policies", "policylists"),
+    ):
+        _, answer = asked(state, "call", f"GET /{path}/")
+        answers[name] = [json.dumps(each) for each in json.loads(answer.document)["Output"]]
+    node = facts(answers)
+    assert node.items.attribute("flannel.4096", VNI) == "4096"
+    assert node.items.attribute("flannel.4096", "address") == "00:15:5d:00:02:02"
+    assert node.pods is not None
+    (pod,) = node.pods
+    assert pod.items.works(POD)
+    (service,) = node.translations.services
+    assert (service.address, service.port) == ("10.96.0.10", 80)
+    assert [end.address for end in service.backends] == ["10.244.1.2"]
+    assert pod.resolver == Resolver("10.96.0.10", ("probe.svc.cluster.local",), 1)
 
 
 def test_deleting_a_network_deletes_its_endpoints() -> None:

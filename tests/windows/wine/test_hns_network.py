@@ -42,7 +42,7 @@ def balanced(fronts: list[str], distribution: int = 0) -> HnsState:
 
 def test_an_overlay_is_flannels_bridge_and_tunnel() -> None:
     machine = node_network(overlay_with_a_pod()).machine
-    assert machine.bridge == Bridge("hns", "0a:58:0a:f4:01:00", ("10.244.1.1/24",), 1450)
+    assert machine.bridge == Bridge("hns", "0a:58:0a:f4:01:00", ("10.244.1.1/32",), 1450)
     assert machine.tunnel is not None
     assert (machine.tunnel.vni, machine.tunnel.port) == (4096, 4789)
     assert (machine.tunnel.local, machine.tunnel.device) == ("192.0.2.2", "cluster")
@@ -52,7 +52,9 @@ def test_an_overlay_is_flannels_bridge_and_tunnel() -> None:
 def test_a_remote_subnet_is_a_route_a_neighbour_and_a_forwarding_entry() -> None:
     machine = node_network(overlay_with_a_pod()).machine
     mac = "0e:00:00:00:00:03"
-    assert machine.routes == (Route("10.244.3.0/24", "vxlan4096", "10.244.3.0", onlink=True),)
+    own, remote = machine.routes
+    assert own == Route("10.244.1.0/24", "hns", source="192.0.2.2")
+    assert remote == Route("10.244.3.0/24", "vxlan4096", "10.244.3.0", onlink=True)
     assert machine.neighbours == (Neighbour("10.244.3.0", mac, "vxlan4096"),)
     assert machine.forwarding == (ForwardingEntry(mac, "vxlan4096", "192.0.2.3"),)
 
@@ -155,7 +157,7 @@ def test_a_bridged_network_has_the_nodes_endpoint_and_answers_for_pods() -> None
     )
     made = node_network(state)
     assert made.machine.bridge is not None
-    assert made.machine.bridge.addresses == ("10.244.2.2/24",)
+    assert made.machine.bridge.addresses == ("10.244.2.2/32",)
     assert made.machine.bridge.mtu == 1500
     assert [(proxy.address, proxy.device) for proxy in made.machine.proxies] == [
         ("10.244.2.3", "cluster")

@@ -41,6 +41,23 @@ class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 Server(("0.0.0.0", int(sys.argv[2])), Call).serve_forever()
 """
+ECHO = """
+import socket, sys
+channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+channel.bind(("0.0.0.0", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    data, client = channel.recvfrom(100)
+    channel.sendto(data, client)
+"""
+DATAGRAM = """
+import socket, sys
+channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+channel.settimeout(float(sys.argv[3]))
+channel.connect((sys.argv[1], int(sys.argv[2])))
+channel.send(b"answered")
+print(channel.recv(100).decode(), end="")
+"""
 CLIENT = """
 import socket, sys
 print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).makefile().read(), end="")
@@ -225,6 +242,23 @@ def test_pods_talk_over_the_overlay_and_through_services(tmp_path: Path) -> None
         assert windows.call(CLUSTER_IP, 80, "cni-1") == "linux 10.244.1.2"
         windows.ask("create", "loadbalancers -", load_balancer([POD], [], 30080, 8080))
         assert linux.call("192.0.2.2", 30080).startswith("windows ")
+
+
+def test_a_node_answers_its_pods_datagrams_from_the_address_that_they_asked(
+    tmp_path: Path,
+) -> None:
+    with two_nodes(tmp_path) as (windows, _):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        server = windows.inside(sys.executable, "-c", ECHO, "8080")
+        with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            words = ("ip", "netns", "exec", "cni-1", sys.executable, "-c", DATAGRAM)
+            try:
+                assert windows.run(*words, "192.0.2.2", "8080", str(SECONDS)) == "answered"
+            finally:
+                process.kill()
 
 
 def test_a_policy_without_exceptions_translates_pods_into_the_cluster(tmp_path: Path) -> None:

@@ -69,6 +69,33 @@ def inner(data: Message, *numbers: int) -> Message:
     return data
 
 
+@pytest.mark.parametrize(
+    ("configuration", "search"),
+    [
+        ({"capabilities": {"dns": True}, "dns": {"search": ["svc.cluster.local"]}}, "probe.svc"),
+        ({"dns": {"Search": ["svc.cluster.local"]}}, "svc.cluster.local"),
+        ({"plugins": [{"dns": {"search": ["svc.cluster.local"]}}]}, "svc.cluster.local"),
+        ({}, "probe.svc"),
+    ],
+)
+def test_a_pod_has_one_suffix_the_kubelets_or_the_plugins(
+    configuration: dict[str, object], search: str
+) -> None:
+    resolver = (
+        Field(1, b"10.96.0.10"),
+        Field(2, b"probe.svc"),
+        Field(2, b"svc.cluster.local"),
+        Field(3, b"ndots:5"),
+    )
+    config = (*message(f3="/log"), Field(4, wire.encode(resolver)))
+    data = wire.encode((Field(1, wire.encode(config)),))
+    sent = translate.with_resolver(data, translate.plugin_search(configuration))
+    made = inner(wire.decode(sent), 1, 4)
+    assert wire.texts(made, 1) == ("10.96.0.10",)
+    assert wire.texts(made, 2) == (search,)
+    assert wire.texts(made, 3) == ("ndots:1",)
+
+
 def test_a_sandbox_gets_linuxs_namespaces() -> None:
     config = (*message(f3="C:\\var\\log\\pods\\a"), Field(9, b""))
     sent = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))

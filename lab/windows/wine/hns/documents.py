@@ -102,17 +102,33 @@ def _subnet_from_version_1(document: Document) -> Document:
 def network_to_version_1(document: Document) -> dict[str, Any]:
     """A network as HNSCall answers it."""
     subnets = [
-        {"AddressPrefix": each["IpAddressPrefix"], "GatewayAddress": gateway(each)}
+        _subnet_to_version_1(each)
         for ipam in document.get("Ipams") or ()
         for each in ipam.get("Subnets") or ()
     ]
     kept = {key: value for key, value in document.items() if key != "Ipams"}
+    router = next(policies(document, "DrMacAddress"), {})
+    if router:
+        kept["DrMacAddress"] = router.get("Address", "")
     return {**kept, "Subnets": subnets, "Policies": _settings_together(document)}
+
+
+def _subnet_to_version_1(document: Document) -> Document:
+    given = _settings_together(document)
+    for policy in given:
+        if policy["Type"] == "VSID":
+            policy["VSID"] = policy.pop("IsolationId")
+    return {
+        "AddressPrefix": document["IpAddressPrefix"],
+        "GatewayAddress": gateway(document),
+        **({"Policies": given} if given else {}),
+    }
 
 
 def endpoint_from_version_1(document: Document) -> dict[str, Any]:
     """An endpoint as HNSCall's caller describes it, in version 2."""
     moved = {"IPAddress", "GatewayAddress", "VirtualNetwork", "Policies", "PrefixLength"}
+    moved |= {"DNSSuffix", "DNSServerList"}
     kept = {key: value for key, value in document.items() if key not in moved}
     configuration = {
         "IpAddress": document.get("IPAddress", ""),
@@ -124,9 +140,17 @@ def endpoint_from_version_1(document: Document) -> dict[str, Any]:
         "HostComputeNetwork": document.get("VirtualNetwork", ""),
         "IpConfigurations": [configuration] if configuration["IpAddress"] else [],
         "Routes": routes if document.get("GatewayAddress") else [],
+        "Dns": {
+            "Search": _listed(document.get("DNSSuffix")),
+            "ServerList": _listed(document.get("DNSServerList")),
+        },
         "Policies": [_endpoint_policy(policy) for policy in document.get("Policies") or ()],
         "SchemaVersion": SCHEMA,
     }
+
+
+def _listed(text: object) -> list[str]:
+    return [word for word in str(text or "").split(",") if word]
 
 
 def _endpoint_policy(document: Document) -> Document:
@@ -141,8 +165,9 @@ def _endpoint_policy(document: Document) -> Document:
 
 def endpoint_to_version_1(document: Document, network: Document) -> dict[str, Any]:
     """An endpoint as HNSCall answers it."""
-    moved = {"IpConfigurations", "Routes", "HostComputeNetwork"}
+    moved = {"IpConfigurations", "Routes", "HostComputeNetwork", "Dns"}
     kept = {key: value for key, value in document.items() if key not in moved}
+    names = document.get("Dns") or {}
     return {
         **kept,
         "IPAddress": address(document),
@@ -150,8 +175,37 @@ def endpoint_to_version_1(document: Document, network: Document) -> dict[str, An
         "GatewayAddress": gateway(document),
         "VirtualNetwork": document.get("HostComputeNetwork", ""),
         "VirtualNetworkName": network.get("Name", ""),
+        "DNSSuffix": ",".join(names.get("Search") or ()),
+        "DNSServerList": ",".join(names.get("ServerList") or ()),
+        "State": _ATTACHED if document.get("HostComputeNamespace") else _CREATED,
         "IsRemoteEndpoint": bool(int(document.get("Flags") or 0) & REMOTE),
         "Policies": _settings_together(document),
+    }
+
+
+_CREATED, _ATTACHED = 1, 3
+"""States of an endpoint (hcsshim, internal/hns, EndpointState)."""
+
+
+def policy_list(guid: str, document: Document) -> dict[str, Any]:
+    """A load balancer as HNSCall answers it."""
+    fronts = [str(address) for address in document.get("FrontendVIPs") or ()]
+    return {
+        "ID": guid,
+        "References": [
+            f"/endpoints/{endpoint}" for endpoint in document.get("HostComputeEndpoints") or ()
+        ],
+        "Policies": [
+            {
+                "Type": "ELB",
+                "Protocol": mapping.get("Protocol", 6),
+                "InternalPort": mapping["InternalPort"],
+                "ExternalPort": mapping["ExternalPort"],
+                "VIPs": fronts,
+                "SourceVIP": document.get("SourceVIP", ""),
+            }
+            for mapping in document.get("PortMappings") or ()
+        ],
     }
 
 
@@ -169,7 +223,7 @@ def _settings_apart(policy: Document) -> dict[str, Any]:
     return {"Type": policy.get("Type", ""), "Settings": settings}
 
 
-def _settings_together(document: Document) -> list[Document]:
+def _settings_together(document: Document) -> list[dict[str, Any]]:
     return [
         {"Type": policy.get("Type", ""), **(policy.get("Settings") or {})}
         for policy in document.get("Policies") or ()

@@ -6,6 +6,8 @@ devices, Service rules and Windows rules. What HNS cannot express otherwise:
 - A load balancer without front-end addresses is a NodePort; it is a Service of its own, with an
   address that no packet has.
 - The node of a backend matters only for being this one or another.
+- What the node itself sends to its pods has its card's address, as on Windows, where the pods'
+  gateway is the switch's and no address of the node.
 """
 
 from __future__ import annotations
@@ -95,15 +97,14 @@ def node_network(state: HnsState, off: frozenset[str] = frozenset()) -> NodeNetw
     overlay = str(network.get("Type", "")).lower() == "overlay"
     mtu = card.mtu - VXLAN_OVERHEAD * overlay
     pods = dict(_pods(state, network, mtu))
-    machine = replace(
-        machine,
-        bridge=_bridge(state, network, mtu),
-        translation=_translation(state, network, subnet),
-    )
+    bridge = _bridge(state, network, mtu)
+    if bridge is not None:
+        machine = replace(machine, routes=(Route(subnet, BRIDGE, source=_bare(card.address)),))
+    machine = replace(machine, bridge=bridge, translation=_translation(state, network, subnet))
     others: tuple[MachineIntent, ...] = ()
     if overlay:
         machine = _with_tunnel(machine, network, card, mtu)
-        others = tuple(_other(route.destination) for route in machine.routes)
+        others = tuple(_other(route.destination) for route in machine.routes if route.via)
     else:
         proxies = (ProxyNeighbour(_bare(pod.address), card.name) for pod in pods.values())
         machine = replace(machine, proxies=tuple(proxies))
@@ -139,7 +140,6 @@ def _bridge(state: HnsState, network: Document, mtu: int) -> Bridge | None:
     prefix = subnet.get("IpAddressPrefix", "")
     if not prefix:
         return None
-    length = IPv4Network(prefix).prefixlen
     held = [
         documents.address(state.of("endpoints")[guid])
         for guid in state.hosted
@@ -147,7 +147,7 @@ def _bridge(state: HnsState, network: Document, mtu: int) -> Bridge | None:
     ]
     if str(network.get("Type", "")).lower() == "overlay":
         held.append(documents.gateway(subnet))
-    addresses = tuple(f"{address}/{length}" for address in held if address)
+    addresses = tuple(f"{address}/32" for address in held if address)
     mac = f"0a:58:{bytes(IPv4Network(prefix).network_address.packed).hex(':')}"
     return Bridge(BRIDGE, mac, addresses, mtu)
 
@@ -182,7 +182,7 @@ def _with_tunnel(machine: MachineIntent, network: Document, card: Card, mtu: int
         ),
         neighbours=tuple(neighbours),
         forwarding=tuple(forwarding),
-        routes=tuple(routes),
+        routes=(*machine.routes, *routes),
     )
 
 

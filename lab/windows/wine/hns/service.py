@@ -366,6 +366,7 @@ def _call(
 ) -> tuple[HnsState, Answer]:
     """HNSCall: version 1, ``GET /networks/GUID``."""
     method, parts = words[0], words[1].strip("/").split("/")
+    parts[0] = _VERSION_1_KINDS.get(parts[0], parts[0])
     if parts[0] == "globals":
         version = dict(zip(("Major", "Minor"), _VERSIONS.get(state.build, (13, 3)), strict=True))
         output: Any = version if parts[-1] == "version" else {"Version": version}
@@ -396,13 +397,15 @@ def _call(
 
 def _read_version_1(state: HnsState, parts: list[str]) -> Any:
     kind = parts[0]
-    if kind == "policylists":
-        return []
     if len(parts) > 1:
         return _to_version_1(state, kind, _kept(state, kind, parts[1]))
     if kind not in KINDS:
         raise RefusalError(_UNSUPPORTED, f"there is no kind of object '{kind}'")
     return [_to_version_1(state, kind, document) for document in state.of(kind).values()]
+
+
+_VERSION_1_KINDS = {"policylists": "loadbalancers"}
+"""What version 1 calls some kinds."""
 
 
 def _to_version_1(state: HnsState, kind: str, document: Document) -> Document:
@@ -411,6 +414,8 @@ def _to_version_1(state: HnsState, kind: str, document: Document) -> Document:
     if kind == "endpoints":
         network = state.of("networks").get(document["HostComputeNetwork"], {})
         return documents.endpoint_to_version_1(document, network)
+    if kind == "loadbalancers":
+        return documents.policy_list(str(document["ID"]), document)
     return document
 
 

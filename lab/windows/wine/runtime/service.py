@@ -6,12 +6,14 @@ python3-grpcio. ``standins/containerd.c`` and ``ctr.c`` carry what Windows progr
 
 from __future__ import annotations
 
+import json
 import socketserver
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 from lab.windows.wine.runtime import translate
@@ -24,6 +26,7 @@ _CALLS = 64
 """Calls at once; a watch of events holds one."""
 _DRIVES = {"d": "/run/hybridlab/bundle"}
 """Where drives other than C are on the node."""
+_CONFIGURATIONS = Path("/etc/cni/net.d")
 _COMMAND_SECONDS = 600.0
 _TASKS = (sys.executable, "-m", "lab.windows.wine.runtime.tasks")
 
@@ -40,6 +43,8 @@ def serve(socket: str) -> None:
 
     def call(method: str, data: bytes, context: Any) -> Iterator[bytes]:
         name = method.rpartition("/")[2]
+        if name == "RunPodSandbox":
+            data = translate.with_resolver(data, _plugin_search())
         sent = translate.request(name, data)
         answers = channel.unary_stream(method)(sent, timeout=context.time_remaining())
         context.add_callback(answers.cancel)
@@ -62,6 +67,13 @@ def serve(socket: str) -> None:
     server.add_insecure_port(f"127.0.0.1:{CRI_PORT}")
     server.start()
     server.wait_for_termination()
+
+
+def _plugin_search() -> tuple[str, ...] | None:
+    """The suffixes of the CNI configuration that containerd uses: the first in its folder."""
+    for file in sorted(_CONFIGURATIONS.glob("*.conf*")):
+        return translate.plugin_search(json.loads(file.read_text(encoding="utf-8")))
+    return None
 
 
 def drive_path(word: str) -> str:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from lab.providers.netns import windows
+from lab.topology.intent import Resolver
 from lab.windows.wine.runtime import wire
 from lab.windows.wine.runtime.wire import Message
 
@@ -52,6 +55,7 @@ class SandboxConfig:
     """Field numbers of PodSandboxConfig."""
 
     log_directory: int = 3
+    resolver: int = 4
     linux: int = 8
     windows: int = 9
 
@@ -125,6 +129,40 @@ def _mount(mount: Message) -> Message:
     inside = linux_path(wire.text(mount, _INSIDE))
     outside = linux_path(wire.text(mount, _OUTSIDE))
     return wire.with_texts(wire.with_texts(mount, _INSIDE, (inside,)), _OUTSIDE, (outside,))
+
+
+_SERVERS, _SEARCH, _OPTIONS = 1, 2, 3
+"""Field numbers of DNSConfig."""
+
+
+def plugin_search(configuration: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The suffixes that a CNI configuration gives to pods; None if they get the kubelet's."""
+    plugin = next(iter(configuration.get("plugins") or ()), configuration)
+    if (plugin.get("capabilities") or {}).get("dns"):
+        return None
+    for key, value in plugin.items():
+        if key.lower() == "dns":
+            lists = (names for name, names in value.items() if name.lower() == "search")
+            return tuple(next(lists, ()))
+    return None
+
+
+def with_resolver(data: bytes, search: tuple[str, ...] | None) -> bytes:
+    """A request RunPodSandbox with a Windows pod's resolver.
+
+    ``search``: of :func:`plugin_search`. The rule of Windows pods is the namespaces provider's.
+    """
+
+    def resolver(given: Message) -> Message:
+        kept = search if search is not None else wire.texts(given, _SEARCH)
+        limited = windows.limit_suffixes(Resolver("", kept, 1))
+        made = wire.with_texts(given, _SEARCH, limited.search)
+        return wire.with_texts(made, _OPTIONS, (f"ndots:{limited.ndots}",))
+
+    def config(given: Message) -> Message:
+        return wire.edited(given, _SANDBOX.resolver, resolver)
+
+    return wire.encode(wire.edited(wire.decode(data), 1, config))
 
 
 def _run_sandbox(request: Message) -> Message:
