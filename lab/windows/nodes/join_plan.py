@@ -12,8 +12,8 @@ changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from lab.machines.addons.flannel import network_config
@@ -223,6 +223,8 @@ class JoinPlan:
     intent: Intent
     node: ClusterNode
     manifest: Manifest
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of its Node, beside Kubernetes' own."""
 
     @property
     def network(self) -> WindowsPodNetwork:
@@ -322,7 +324,7 @@ class JoinPlan:
         pause = pause_image(self.manifest, observed.build)
         return steps.NodeService(
             service=KUBELET_SERVICE,
-            command=kubelet_command(self.node, pause, by_hand=self.by_hand),
+            command=kubelet_command(self.node, pause, self.labels, by_hand=self.by_hand),
             depends=("containerd",),
             environment=(),
             flags_file=None if self.by_hand else paths.KUBEADM_FLAGS,

@@ -8,6 +8,7 @@ in Kubernetes' image-builder since 2026-06. Such a service does not read kubeadm
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.system import NodeCredentials
@@ -22,8 +23,12 @@ TLS_SECONDS = 300
 """kubeadm's default limits for the kubelet's health and its certificate."""
 
 
-def kubelet_command(node: ClusterNode, pause: str, *, by_hand: bool) -> str:
+def kubelet_command(
+    node: ClusterNode, pause: str, labels: Mapping[str, str], *, by_hand: bool
+) -> str:
     """The command line of the kubelet service; it needs no quoting.
+
+    ``labels``: those that its Node registers with, beside Kubernetes' own.
 
     ``cgroups-per-qos``, ``enforce-node-allocatable`` and ``resolv-conf`` override the Linux values
     that kubeadm writes into the configuration of all nodes.
@@ -43,6 +48,8 @@ def kubelet_command(node: ClusterNode, pause: str, *, by_hand: bool) -> str:
         "--enforce-node-allocatable=",
         "--resolv-conf=",
     ]
+    if labels:
+        given.append("--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items()))
     if takes_flag("kubelet", node.version, "--pod-infra-container-image"):
         given.append(f"--pod-infra-container-image={pause}")
     return logged_command(KUBELET_SERVICE, "kubelet.exe", given)

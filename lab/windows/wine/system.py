@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 IMAGE = "debian-13-wine"
 """The Linux image of every Wine node."""
+LABELS: Mapping[str, str] = {"hybridlab/windows": "wine"}
+"""What tells a Wine node from Windows in ``kubectl get nodes``."""
 
 
 class WineSystem(ContainerSystem):
@@ -56,7 +58,7 @@ class WineSystem(ContainerSystem):
         shell = cast("WineShell", joining.shell)
         manifest = wine_manifest(joining.manifest, shell.stand_ins())
         bring_up = WindowsBringUp(
-            JoinPlan(joining.cluster, joining.intent, joining.node, manifest),
+            JoinPlan(joining.cluster, joining.intent, joining.node, manifest, LABELS),
             Runner(shell, joining.patience),
             joining.credentials,
             joining.api,

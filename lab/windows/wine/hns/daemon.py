@@ -2,7 +2,8 @@
 
 ``python3 -m lab.windows.wine.hns.daemon DIRECTORY BUILD CARD...`` runs in the node's own network
 namespace. In DIRECTORY it keeps ``state.json``, replaced at once after each change, so that a
-daemon that is killed goes on where it was; and ``calls.jsonl``, each question with its answer.
+daemon that is killed goes on where it was; and ``calls.jsonl``, each question that
+changes something with its answer.
 
 The state names the machine's start that it belongs to. After another start, what Windows loses
 then is gone: pods, and networks that are not persistent.
@@ -98,7 +99,8 @@ class Daemon:
         draft.replace(self._directory / "state.json")
 
     def _record(self, question: Question, given: Answer) -> None:
-        if question.operation in {"open", "query", "enumerate"}:
+        reads = question.operation in {"open", "query", "enumerate"}
+        if reads or question.object.startswith("GET "):
             return
         line = {"question": asdict(question), "answer": asdict(given)}
         with (self._directory / "calls.jsonl").open("a", encoding="utf-8") as calls:

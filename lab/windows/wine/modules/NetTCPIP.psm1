@@ -14,12 +14,28 @@ function Invoke-Ip {
 }
 
 function Read-Ip {
-    # Linux's answer in JSON, as objects.
+    # Linux's answer in JSON, as objects, without what HNS has made: on Windows the inside of a
+    # virtual switch is seen at HNS alone. The node's own endpoint of a bridge is shown.
     [CmdletBinding()] param([Parameter(Mandatory)] [string[]]$Words)
     $text = (Invoke-Ip -Words (@('-json', '-details') + $Words)) -join "`n"
     if ($text.Trim()) {
-        ConvertFrom-Json -InputObject $text
+        $inside = '^(vxlan[0-9]+|h[0-9a-f]{12})$'
+        if (Test-Overlay) {
+            $inside = '^(vxlan[0-9]+|h[0-9a-f]{12}|hns)$'
+        }
+        ConvertFrom-Json -InputObject $text | Where-Object -FilterScript {
+            $name = Get-Field -Value $_ -Name 'ifname'
+            if (-not $name) { $name = Get-Field -Value $_ -Name 'dev' }
+            "$name" -cnotmatch $inside
+        }
     }
+}
+
+function Test-Overlay {
+    # Whether HNS has an overlay, whose gateway is no address of the node.
+    [CmdletBinding()] [OutputType([bool])] param()
+    return @([System.Net.NetworkInformation.NetworkInterface]::GetAllNetworkInterfaces() |
+            Where-Object -FilterScript { $_.Name -cmatch '^vxlan[0-9]+$' }).Count -gt 0
 }
 
 function Get-Field {
