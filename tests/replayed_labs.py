@@ -19,7 +19,7 @@ from recorded_answers import Places, RecordedShell, TextPool, read_packed
 
 from lab._deadline import Deadline
 from lab.explain.causes import with_causes, with_places
-from lab.explain.question import Explanation
+from lab.explain.explanation import Explanation
 from lab.facts.difference import Difference
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell

@@ -53,4 +53,4 @@ def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
         echo(to_text(name, explanation, commands=commands), nl=False)
     if explanation.has_problem:
         return 1
-    return BrokenError.exit_code if explanation.silences else 0
+    return BrokenError.exit_code if explanation.unanswered else 0

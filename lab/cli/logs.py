@@ -36,7 +36,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     programs and pods; there "--follow" needs a MACHINE, and prints its journal. 'lab gather' writes
     all logs to a file.
     """
-    from lab.explain.question import LOOK_SECONDS
+    from lab.explain.lab_queries import LOOK_SECONDS
     from lab.lifecycle.api import open_any
     from lab.lifecycle.session import machine_name
     from lab.providers.provider import MACHINES

@@ -14,7 +14,7 @@ from lab.cli.output import echo, echo_json
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lab.explain.question import NotAsked
+    from lab.explain.lab_queries import NotAsked
     from lab.facts.difference import Difference
     from lab.lifecycle.status import LabStatus
 
@@ -99,7 +99,7 @@ def _json(status: LabStatus, differences: tuple[Difference, ...] | None) -> dict
 
 
 def _group_not_asked(differences: Iterable[Difference]) -> tuple[NotAsked, ...]:
-    from lab.explain.question import group_not_asked
+    from lab.explain.lab_queries import group_not_asked
 
     return group_not_asked((finding.place, finding) for finding in differences)
 

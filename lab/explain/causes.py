@@ -9,21 +9,16 @@ from itertools import chain
 
 from lab._errors import LabError
 from lab.explain.bracket import Bracket
+from lab.explain.deviations import find_end_deviations, list_deviations, rank_finding
 from lab.explain.explainer import Explainer
+from lab.explain.lab_queries import Compare, Follow, Observe, compare_places
+from lab.explain.losses import drops_some
 from lab.explain.objects import list_concerns, put_objects_first, split_by_path
-from lab.explain.question import (
-    Compare,
-    Follow,
-    Observe,
+from lab.explain.paths import (
     central_machines,
-    compare_places,
-    drops_some,
-    find_end_deviations,
     flow_of,
     list_balancer_flows,
-    list_deviations,
     places_of,
-    rank_finding,
     select_machines,
 )
 from lab.facts.difference import OBJECT, Difference

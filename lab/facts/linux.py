@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.facts import iptables, nftables, ovn
-from lab.facts.items import Items, read_items
+from lab.facts.items import Items
 from lab.facts.node import (
     CalicoFacts,
     Counter,
@@ -26,6 +26,7 @@ from lab.facts.node import (
 )
 from lab.facts.ovn import Databases, Switching
 from lab.facts.questions import DISPENSABLE, OF_KERNEL, CommandAnswer, answers, command
+from lab.facts.readers import read_items
 from lab.facts.translations import RuleEffects, join_rule_effects
 from lab.shells.shell import Completed
 from lab.topology.intent import Resolver

@@ -14,8 +14,9 @@ from lab._errors import BrokenError
 from lab.facts.churn import STILL, Churn
 from lab.facts.difference import DEVIATION, Difference, make_not_asked, name_in_state
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
-from lab.facts.items import CARRIER, KIND, OPEN, THERE, Item, Items, read_items, read_links
+from lab.facts.items import CARRIER, KIND, OPEN, THERE, Item, Items
 from lab.facts.questions import answers
+from lab.facts.readers import read_items, read_links
 from lab.facts.ruleset import Ruleset, changed_lines, compare_rulesets, read_ruleset
 from lab.topology.subject import (
     AddressSubject,

@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError, os_words
-from lab.explain.question import find_known_lines
+from lab.explain.known_lines import find_known_lines
 from lab.facts.signatures import InLog
 from lab.inventory import loader
 from lab.lifecycle.compilation import EvidenceSubject

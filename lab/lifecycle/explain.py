@@ -10,14 +10,10 @@ from lab._errors import LabError, UsageError
 from lab._log import listed, quantity
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
+from lab.explain.explanation import Explanation
+from lab.explain.lab_queries import LOOK_SECONDS, LabQueries
 from lab.explain.objects import split_by_path
-from lab.explain.question import (
-    LOOK_SECONDS,
-    Explanation,
-    LabQueries,
-    explain,
-    explain_obstructed,
-)
+from lab.explain.stages import explain, explain_obstructed
 from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER, CLUSTER_NAME

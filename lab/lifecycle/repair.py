@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError, did_you_mean
 from lab._log import listed
+from lab.explain.deviations import finding_of
 from lab.explain.explainer import Explainer
 from lab.explain.objects import split_by_path
-from lab.explain.question import finding_of
 from lab.facts.command_lines import IN_POD, is_command
 from lab.facts.difference import DEVIATION, NOT_ASKED, OBJECT, Difference
 from lab.facts.objects import CLUSTER

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab._log import listed, quantity
-from lab.explain.question import Explanation
+from lab.explain.explanation import Explanation
 from lab.facts.command_lines import IN_POD, is_command
 from lab.facts.difference import DEVIATION, OBJECT, Difference
 from lab.facts.objects import CLUSTER_NAME
@@ -91,10 +91,10 @@ _UNKNOWN = {
 
 def _unknown(explanation: Explanation) -> Iterator[str]:
     """The witnesses that did not answer, and what could not be compared."""
-    for silence in explanation.silences:
-        places = listed([place or CLUSTER_NAME for place in silence.places])
-        of = _UNKNOWN[silence.witness].format(places)
-        yield f"  not known: {of}: {silence.reason}"
+    for answer in explanation.unanswered:
+        places = listed([place or CLUSTER_NAME for place in answer.places])
+        of = _UNKNOWN[answer.witness].format(places)
+        yield f"  not known: {of}: {answer.reason}"
     for queries in explanation.not_asked:
         yield f"  not looked at here: {queries.line}"
     if explanation.unrecorded:
@@ -180,7 +180,7 @@ def _render_no_finding(lab: str, explanation: Explanation) -> Iterator[str]:
     hops = quantity(len(path.hops), "hop")
     way = f"{hops}, to where it ends: {path.end}" if path.end else f"{hops}, there and back"
     if explanation.verdict in GREEN:
-        if explanation.silences:
+        if explanation.unanswered:
             yield f"  nothing wrong was found on its path ({way}), but not everything answered"
         else:
             yield f"  nothing is wrong on its path ({way})"
@@ -235,11 +235,11 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "well": explanation.well,
         "silences": [
             {
-                "witness": silence.witness,
-                "places": [place or CLUSTER_NAME for place in silence.places],
-                "reason": silence.reason,
+                "witness": answer.witness,
+                "places": [place or CLUSTER_NAME for place in answer.places],
+                "reason": answer.reason,
             }
-            for silence in explanation.silences
+            for answer in explanation.unanswered
         ],
         "not_asked": [asdict(queries) for queries in explanation.not_asked],
         "unrecorded": [place or CLUSTER_NAME for place in explanation.unrecorded],

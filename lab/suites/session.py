@@ -20,7 +20,7 @@ from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.explainer import compare_lab, list_unlearned
-from lab.explain.question import LOOK_SECONDS, compare_or_errors
+from lab.explain.lab_queries import LOOK_SECONDS, compare_or_errors
 from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.facts.objects import CLUSTER_NAME

@@ -15,7 +15,7 @@ from recorded_answers import Answer, Places, scripted
 
 from lab._errors import LabError
 from lab.explain.explainer import Explainer, compare_machine, with_chosen_macs, with_pod_names
-from lab.explain.question import flow_of
+from lab.explain.paths import flow_of
 from lab.facts.churn import churn
 from lab.facts.difference import Difference
 from lab.facts.linux import observe_pod, read_facts

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError
+from lab.explain.explanation import Explanation
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
-from lab.explain.question import Explanation
 from lab.facts.command_lines import IN_POD, by_hand
 from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD

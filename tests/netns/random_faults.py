@@ -31,7 +31,7 @@ from faults_of_networks import NETWORKS
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.explain.question import Explanation
+from lab.explain.explanation import Explanation
 from lab.facts.command_lines import IN_POD, by_hand
 from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD

@@ -11,7 +11,7 @@ from netns_running import Running, scenario_intent
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.explain.question import Silence
+from lab.explain.lab_queries import NoAnswer
 from lab.facts.difference import Difference
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.providers.netns.machine import NetnsMachine
@@ -141,7 +141,7 @@ def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(tmp_p
 
         monkeypatch.setattr(NetnsProvider, "deviations", refuse)
         placed = explain_cell(opened, question, lambda _: None)
-        (silence,) = placed.silences
+        (silence,) = placed.unanswered
         assert (silence.witness, silence.reason) == ("difference", "asking: no room")
         assert {"worker1", "worker1-p1"} <= {*silence.places}
         assert placed.finding is None
@@ -149,7 +149,7 @@ def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(tmp_p
         monkeypatch.undo()
         monkeypatch.setattr(NetnsProvider, "capture", refuse)
         unplaced = explain_cell(opened, question, lambda _: None)
-        assert unplaced.silences == (Silence("where", (), "asking: no room"),)
+        assert unplaced.unanswered == (NoAnswer("where", (), "asking: no room"),)
         assert unplaced.finding is None
         assert "pod worker1-p1, setting net/ipv4/ip_default_ttl" in {
             difference.object for difference in unplaced.elsewhere

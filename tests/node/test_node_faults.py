@@ -3,8 +3,8 @@
 import pytest
 from guest_provider import GuestProvider, opened
 
+from lab.explain.explanation import Explanation
 from lab.explain.faults import registry
-from lab.explain.question import Explanation
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab

@@ -12,7 +12,7 @@ from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Asked, Matched, match
 from lab.explain.capture.trace import Conclusion, Trace, Ways, by_time, conclude, trace
 from lab.explain.kernel import read_kernel_reports, route_questions, trace_table
-from lab.explain.question import flow_of
+from lab.explain.paths import flow_of
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import make_probe

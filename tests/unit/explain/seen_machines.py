@@ -11,7 +11,7 @@ from seen_logical import databases, switching
 from shipped import bare_intent_of, plan_of
 
 from lab.explain.explainer import Explainer
-from lab.explain.question import flow_of
+from lab.explain.paths import flow_of
 from lab.facts.difference import Difference
 from lab.facts.items import (
     HAIRPIN,

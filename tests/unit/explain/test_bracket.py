@@ -14,7 +14,10 @@ from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
-from lab.explain.question import LabQueries, _rank, explain, flow_of, rank_finding
+from lab.explain.deviations import rank_finding, rank_place
+from lab.explain.lab_queries import LabQueries
+from lab.explain.paths import flow_of
+from lab.explain.stages import explain
 from lab.facts.difference import DEVIATION, Difference
 from lab.matrix.judge import expect
 from lab.providers.capture import Tap
@@ -214,8 +217,8 @@ def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> N
         differs("master", ApiSubject("Deployment", "", "coredns")), kind="dns-scaled-down", hop=0
     )
     refused = replace(differs("worker1", ServiceSubject("kube-dns")), kind="service-missing", hop=2)
-    assert [_rank(difference, PATH, bracket) for difference in (scaled, refused)] == [AT, AT]
-    assert _rank(replace(scaled, hop=-1), PATH, bracket) == BEYOND
+    assert [rank_place(difference, PATH, bracket) for difference in (scaled, refused)] == [AT, AT]
+    assert rank_place(replace(scaled, hop=-1), PATH, bracket) == BEYOND
 
 
 def test_of_what_was_passed_the_last_place_comes_first() -> None:

@@ -16,7 +16,7 @@ from lab._errors import BrokenError, LabError
 from lab.explain.bracket import Bracket
 from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes, with_marginal, with_places
-from lab.explain.question import flow_of
+from lab.explain.paths import flow_of
 from lab.facts.difference import Difference
 from lab.facts.items import VNI, make_attribute
 from lab.facts.node import NodeFacts

@@ -8,7 +8,8 @@ import pytest
 from seen_machines import cell, lab
 
 from lab._errors import BrokenError, LabError
-from lab.explain.question import find_losses, flow_of
+from lab.explain.losses import find_losses
+from lab.explain.paths import flow_of
 from lab.facts.node import Counter, NodeFacts
 from lab.topology.walk import walk
 

@@ -30,7 +30,7 @@ from lab.explain.causes import of_failures
 from lab.explain.check import differs, kinds
 from lab.explain.explainer import Explainer, _causes
 from lab.explain.faults import registry
-from lab.explain.question import flow_of, select_machines
+from lab.explain.paths import flow_of, select_machines
 from lab.facts.difference import Difference
 from lab.facts.items import (
     PORT,

@@ -11,8 +11,8 @@ from seen_machines import lab
 from lab.explain.bracket import AT, BEYOND, UNREPORTED, Bracket
 from lab.explain.capture.probe import choose_capture_points
 from lab.explain.capture.trace import Change, Point
+from lab.explain.deviations import rank_finding
 from lab.explain.kernel import TABLE, read_kernel_reports, route_questions, trace_table
-from lab.explain.question import rank_finding
 from lab.facts.difference import Difference
 from lab.providers.capture import KernelSaid, PacketDrop, RouteQuestion, Tap
 from lab.topology.path import Flow

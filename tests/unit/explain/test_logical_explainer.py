@@ -9,7 +9,7 @@ import pytest
 from seen_machines import Seen, broken, cell, down, findings, lab, whole
 
 from lab.explain.explainer import Explainer
-from lab.explain.question import flow_of, select_machines
+from lab.explain.paths import flow_of, select_machines
 from lab.facts.ovn import Databases, SeenSwitch, Switching
 from lab.facts.translations import Barrier, End
 from lab.topology.subject import FlowsSubject, LogicalSubject

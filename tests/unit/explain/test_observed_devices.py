@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lab.facts import nftables
-from lab.facts.items import make_route, read_items
+from lab.facts.items import make_route
 from lab.facts.linux import read_facts
 from lab.facts.node import Unread
 from lab.facts.questions import answers, command
+from lab.facts.readers import read_items
 from lab.facts.translations import Leaving, Masquerade, masquerades
 
 MARK = {"meta": {"key": "mark"}}

@@ -24,7 +24,9 @@ from seen_machines import (
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
-from lab.explain.question import LabQueries, explain, flow_of, select_machines
+from lab.explain.lab_queries import LabQueries
+from lab.explain.paths import flow_of, select_machines
+from lab.explain.stages import explain
 from lab.facts import linux, nftables
 from lab.facts.difference import Difference
 from lab.facts.items import make_device_items

@@ -17,16 +17,12 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.cli.main import command
 from lab.explain.bracket import Bracket
 from lab.explain.check import NEW_LAB
+from lab.explain.explanation import Explanation
 from lab.explain.kernel import KernelReport
-from lab.explain.question import (
-    Compare,
-    Explanation,
-    LabQueries,
-    Silence,
-    explain,
-    find_known_lines,
-    flow_of,
-)
+from lab.explain.known_lines import find_known_lines
+from lab.explain.lab_queries import Compare, LabQueries, NoAnswer
+from lab.explain.paths import flow_of
+from lab.explain.stages import explain
 from lab.facts.difference import Difference, make_not_asked
 from lab.facts.items import make_setting
 from lab.facts.node import Counter, NodeFacts
@@ -373,7 +369,7 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
     witnesses = LabQueries(Network(cells).send, lambda _: facts, lambda _: (), compare)
     explanation = explain(cells, (), intent, witnesses)
     assert (explanation.has_problem, explanation.well) == (False, False)
-    (silence,) = explanation.silences
+    (silence,) = explanation.unanswered
     assert "win1" in silence.places
     text = to_text("overlay", explanation)
     assert "nothing is wrong" not in text
@@ -421,7 +417,7 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
     sends = Network(cells, (), no_reply).send
     witnesses = LabQueries(sends, lambda _: facts, lambda _: (), compare, lambda _: no_room())
     explanation = explain(cells, (), intent, witnesses)
-    assert explanation.silences == (Silence("where", (), "comparing 'win1': no room"),)
+    assert explanation.unanswered == (NoAnswer("where", (), "comparing 'win1': no room"),)
     assert explanation.unrecorded == ("win1",)
     text = to_text("overlay", explanation)
     assert "  not known: where the probe is lost: comparing 'win1': no room\n" in text
@@ -439,7 +435,7 @@ def test_a_kernel_that_cannot_be_asked_is_no_kernel_that_reports_no_drop() -> No
     sends = Network(cells, (), no_reply).send
     witnesses = LabQueries(sends, lambda _: seen, lambda _: (), follow=lambda _: bracket)
     found = explain(cells, (), intent, witnesses)
-    assert found.silences == (Silence("kernel", ("worker1",), "there is no 'tc'"),)
+    assert found.unanswered == (NoAnswer("kernel", ("worker1",), "there is no 'tc'"),)
     text = to_text("overlay", found)
     assert "  not known: what the kernel reports at worker1: there is no 'tc'\n" in text
     assert "what the kernel reports is unknown" in text

@@ -9,9 +9,10 @@ from made_differences import at_place, of_state
 from seen_machines import cell, lab
 
 from lab.explain.bracket import Bracket
+from lab.explain.deviations import is_in_doubt
 from lab.explain.explainer import PathFindings
 from lab.explain.kernel import KernelReport, read_kernel_reports
-from lab.explain.question import _in_doubt, flow_of
+from lab.explain.paths import flow_of
 from lab.explain.topics import Topic, alters, topics_of
 from lab.facts.difference import Difference
 from lab.facts.ruleset import compare_rulesets, read_ruleset
@@ -122,7 +123,7 @@ def test_a_flow_that_drops_is_in_doubt_where_the_kernel_reports_another_drop(
     path = walk(lab("overlay")[1], flow_of(cell("overlay", CELL)))[0]
     at_machine = next(number for number, hop in enumerate(path.hops) if hop.place == "worker1")
     difference = replace(finding(barrier), hop=at_machine)
-    assert _in_doubt(PathFindings(path, (difference,)), bracket) is doubtful
+    assert is_in_doubt(PathFindings(path, (difference,)), bracket) is doubtful
 
 
 CELL = "pod-pod/worker1-p1/win1-p1/tcp-small"

@@ -20,7 +20,7 @@ PARSES = {
 COMPARES = (ast.In, ast.NotIn, ast.Eq, ast.NotEq)
 ALLOWED = {
     # Another difference's advice is given only if it can be run: a command line is no sentence.
-    ("explain/question.py", "is_command(differs[0].mends)"),
+    ("explain/stages.py", "is_command(differs[0].mends)"),
 }
 
 

@@ -1,0 +1,174 @@
+"""What differs on a path from the state that the lab made, the nearest to the loss first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from lab.explain.bracket import AT, Bracket
+from lab.explain.explainer import LEARNED, PathFindings
+from lab.explain.lab_queries import Compare, compare_places
+from lab.explain.losses import COUNTED
+from lab.explain.paths import places_of
+from lab.explain.topics import protocols_of, table_family
+from lab.facts.difference import DEVIATION, Difference
+from lab.topology.path import Path
+from lab.topology.routing import covers
+from lab.topology.subject import CachedMtuSubject, RouteSubject, device_of
+
+_NO_COMMAND = "run 'lab up' again: no single command undoes it"
+
+
+def list_deviations(
+    path: Path, compared: Mapping[str, Sequence[Difference]]
+) -> tuple[Difference, ...]:
+    """All differences of state along a path, by place; within a place, the path's devices first."""
+    findings: list[Difference] = []
+    for place in dict.fromkeys(hop.place for hop in path.hops):
+        at = {
+            hop.device: number
+            for number, hop in reversed([*enumerate(path.hops)])
+            if hop.place == place
+        }
+        first = next(number for number, hop in enumerate(path.hops) if hop.place == place)
+        differences = sorted(
+            compared.get(place, ()),
+            key=lambda each: bool(device_of(each.subject)) and device_of(each.subject) not in at,
+        )
+        machine = path.hops[first].machine
+        findings += (
+            finding_of(machine, place, each, at.get(device_of(each.subject), first))
+            for each in differences
+        )
+    return tuple(findings)
+
+
+def finding_of(machine: str, place: str, difference: Difference, hop: int = -1) -> Difference:
+    """The difference of the state of a machine, or of a pod on it."""
+    within = "" if place == machine else f"pod {place}, "
+    return replace(
+        difference,
+        node=machine,
+        object=f"{within}{difference.object}",
+        mends=difference.mends or _NO_COMMAND,
+        place=place,
+        hop=hop,
+    )
+
+
+def find_end_deviations(path: Path, compare: Compare) -> tuple[Difference, ...]:
+    """The differences of state of the machine or pod that is asked."""
+    return list_deviations(path, compare_places(compare, [path.there[-1].place]))
+
+
+def find_deviating_path(
+    paths: Iterable[Path], compared: Mapping[str, Sequence[Difference]]
+) -> PathFindings | None:
+    """The first path with differences; a path to another backend may have none."""
+    explained = (PathFindings(path, list_deviations(path, compared)) for path in paths)
+    return next((candidate for candidate in explained if candidate.findings), None)
+
+
+def add_deviations(
+    explained: PathFindings, paths: Sequence[Path], compare: Compare, bracket: Bracket | None
+) -> tuple[PathFindings, Sequence[Difference]]:
+    """Findings by distance from the loss, and those that the packets rule out as the cause.
+
+    Without a bracket, differences of the whole state are not reported as findings.
+    """
+    if bracket is None:
+        deviating = find_deviating_path(paths, compare_places(compare, places_of(paths)))
+        return explained, [
+            replace(finding, hop=-1) for finding in deviating.findings
+        ] if deviating else ()
+    path = paths[bracket.path_index]
+    everywhere = places_of([path])
+    near = bracket.at | bracket.next | bracket.dropping()
+    here = [place for place in everywhere if place in near]
+    others: list[Difference] = []
+    for places in (here, [place for place in everywhere if place not in here]):
+        differs = list_deviations(path, compare_places(compare, places)) if places else ()
+        causes = [difference for difference in differs if bracket.allows(difference)]
+        others += (
+            replace(difference, hop=-1) for difference in differs if difference not in causes
+        )
+        if causes:
+            every = sorted(
+                (*causes, *explained.findings),
+                key=lambda difference: rank_finding(difference, path, bracket),
+            )
+            return PathFindings(path, tuple(every)), others
+    return explained, others
+
+
+def is_in_doubt(explained: PathFindings, bracket: Bracket | None) -> bool:
+    """Whether the checks found nothing at the place of the loss that can cause it.
+
+    Not what the kernel does not report, if it reports a rule that drops the probe; nor a rule, if
+    it reports something else there.
+    """
+    if bracket is None:
+        return all(finding.kind in LEARNED | COUNTED for finding in explained.findings)
+    ruled = bracket.dropping()
+    other = any(word.drops and word.place in bracket.at for word in bracket.kernel)
+    return all(
+        finding.kind in LEARNED | COUNTED
+        or rank_place(finding, explained.path, bracket) != AT
+        or (bracket.kernel_rank(finding) and (ruled or (other and finding.barrier is not None)))
+        for finding in explained.findings
+    )
+
+
+_CONFIGURES = frozenset({"wrong-pool", "wrong-encapsulation", "wrong-as"})
+"""Kinds of what nodes are told by the cluster: packets are lost anywhere for it."""
+
+
+def rank_place(finding: Difference, path: Path, bracket: Bracket) -> int:
+    """Distance from the loss, or the hop; what serves all machines may be on any of them."""
+    if finding.kind in _CONFIGURES:
+        return AT
+    met = path.hops[finding.hop].place if finding.hop >= 0 else finding.place
+    return min(bracket.rank(finding), bracket.rank(replace(finding, place=met)))
+
+
+def rank_finding(
+    finding: Difference, path: Path, bracket: Bracket
+) -> tuple[bool, int, bool, bool, int, int, bool, int]:
+    """Consequences last; then by distance; then what the kernel drops by; then known kinds.
+
+    Of what was passed before the loss, the last comes first; what names only a protocol that the
+    probe does not have there, a hook that it does not pass, or a route for other targets, comes
+    after the rest.
+    """
+    dark = finding.attribute == "carrier"
+    cached = isinstance(finding.subject, CachedMtuSubject)
+    follows = dark or cached or finding.kind in LEARNED | COUNTED
+    rank, heard = rank_place(finding, path, bracket), bracket.kernel_rank(finding)
+    passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
+    hops = (hop for hop in path.hops if hop.place == finding.place)
+    packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
+    protocols = protocols_of(finding)
+    foreign = bool(protocols and packets) and protocols.isdisjoint(
+        packet.protocol for packet in packets
+    )
+    foreign |= not _passes_hook(finding, path)
+    route = finding.subject if isinstance(finding.subject, RouteSubject) else _DEFAULT
+    foreign |= bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
+    wide = -route.length  # of several routes the longest one is used
+    return follows, rank, heard > 0, foreign, passed, wide, finding.kind == DEVIATION, heard
+
+
+_DEFAULT = RouteSubject("default")
+
+
+def _passes_hook(finding: Difference, path: Path) -> bool:
+    """Whether packets of the path pass one of the hooks of a chain; true of anything else.
+
+    A machine that carries other packets in its own passes all of them.
+    """
+    hooks = finding.effect.hooks
+    carries = any(hop.carried for hop in path.hops if hop.place == finding.place)
+    if carries or table_family(finding) in {"bridge", "arp", "netdev"}:
+        return True
+    own = finding.place in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
+    return not hooks or not hooks <= ({"forward"} if own else {"input", "output"})
