@@ -376,7 +376,27 @@ def _run(document: Mapping[str, Any]) -> RunResult:
         "hosts": tuple(document.get("hosts", {}).items()),
     }
     run: RunResult = _adapter(RunResult).validate_python(parts)
+    for name, amount in _amounts(run):
+        if amount < 0:
+            raise ValueError(f"{name} is {amount:g}, and cannot be negative")
     return run
+
+
+def _amounts(run: RunResult) -> Iterator[tuple[str, float]]:
+    """Every count, time and rate of the run, with its name in the file."""
+    yield from (("seconds", run.seconds), ("number", run.number))
+    if run.coverage:
+        coverage = run.coverage
+        parts = (coverage.cells, coverage.node_pairs, coverage.systems)
+        for part in (*parts, coverage.askers, coverage.asked):
+            yield from (("coverage: found", part.found), ("coverage: of", part.of))
+    if run.failover:
+        for silence in (*run.failover.away.silences, *run.failover.back.silences):
+            yield from (("silences: seconds", silence.seconds), ("silences: sent", silence.sent))
+            yield "silences: answered", silence.answered
+    for attempt in (attempt for result in run.results for attempt in result.attempts):
+        yield "attempts: latency_ms", attempt.latency_ms
+        yield "attempts: throughput", attempt.throughput or 0
 
 
 def _nest_cell(cell: Mapping[str, Any], findings: Sequence[Any]) -> dict[str, Any]:

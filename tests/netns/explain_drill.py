@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab._errors import LabError
+from lab._errors import LabError, did_you_mean
 from lab.explain.explanation import Explanation
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
@@ -300,6 +300,8 @@ class Drilled:
 
     line: str
     green: bool
+    faults: int
+    """How many were put in."""
 
 
 def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] = ()) -> Drilled:
@@ -328,7 +330,8 @@ def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] 
         f"{len(alarms)} false alarms, an explanation in {sum(took) / len(took):.1f} s, "
         f"at most {max(took):.1f} s"
     )
-    return Drilled(line, good == len(scores) and both == len(pairs) and not alarms)
+    green = good == len(scores) and both == len(pairs) and not alarms
+    return Drilled(line, green, len(scores))
 
 
 def print_score(score: Score) -> None:
@@ -342,11 +345,23 @@ def print_score(score: Score) -> None:
     )
 
 
+def names_of_faults(text: str) -> tuple[str, ...]:
+    """The names in an option; raises ArgumentTypeError when there is no such fault."""
+    names = tuple(text.replace(",", " ").split())
+    if unknown := [name for name in names if name not in registry.faults()]:
+        hints = " ".join(did_you_mean(name, registry.faults()) for name in unknown)
+        message = f"no such fault: {', '.join(unknown)}. {hints}"
+        raise argparse.ArgumentTypeError(message.strip())
+    return names
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*", help="all if none is named")
     parser.add_argument("--provider", default="netns", help="whose labs; %(default)s")
-    parser.add_argument("--faults", default="", help="these alone, with spaces between")
+    parser.add_argument(
+        "--faults", type=names_of_faults, default=(), help="these alone, with spaces or commas"
+    )
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=1, help="times that each fault is put in")
     namespace = parser.parse_args()
@@ -358,9 +373,7 @@ def main() -> int:
             for name in namespace.scenarios or shipped():
                 rng = random.Random(f"{seed} {name}")
                 results.append(
-                    scenario(
-                        name, rng, namespace.rounds, namespace.provider, namespace.faults.split()
-                    )
+                    scenario(name, rng, namespace.rounds, namespace.provider, namespace.faults)
                 )
                 print(f"  {results[-1].line}", flush=True)
     except KeyboardInterrupt:
@@ -368,6 +381,9 @@ def main() -> int:
         return 130
     green = all(result.green for result in results)
     print("\n" + "\n".join(result.line for result in results))
+    if not any(result.faults for result in results):
+        print("NO fault was put in")
+        return 1
     print("all named, no false alarm" if green else "NOT all named, or a false alarm")
     return 0 if green else 1
 
@@ -383,7 +399,7 @@ def scenario(
         ):
             return drill(opened, rng, rounds, only)
     except LabError as error:
-        return Drilled(f"{name}: BROKEN, {error}", green=False)
+        return Drilled(f"{name}: BROKEN, {error}", green=False, faults=0)
 
 
 if __name__ == "__main__":

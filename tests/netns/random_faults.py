@@ -423,7 +423,7 @@ def main() -> int:
         )
         tally = sum(every, Tally())
     print(tally)
-    return 0 if tally.counts["named"] == tally.counted else 1
+    return 0 if tally.counts["named"] == tally.counted > 0 else 1
 
 
 if __name__ == "__main__":

@@ -162,3 +162,27 @@ def test_a_stopped_drill_takes_its_lab_down(monkeypatch, told):
     monkeypatch.setattr(sys, "argv", ["drill", "overlay", "services"])
     assert explain_drill.main() == 130
     assert labs == ["overlay is up", "overlay is down"]
+
+
+@pytest.mark.parametrize("names", ["wrong-vni,no-such-fault", "no-such-fault"])
+def test_a_drill_refuses_names_of_no_fault(monkeypatch, capsys, names):
+    monkeypatch.setattr(sys, "argv", ["drill", "overlay", "--faults", names])
+    with pytest.raises(SystemExit) as ended:
+        explain_drill.main()
+    assert ended.value.code == 2
+    assert "no such fault: no-such-fault" in capsys.readouterr().err
+
+
+def test_a_drill_of_faults_that_no_scenario_can_have_is_red(monkeypatch, capsys):
+    asked: list[object] = []
+
+    def drill_one(name: str, *options: object) -> explain_drill.Drilled:
+        asked.append(options[-1])
+        return explain_drill.Drilled(f"{name}: 0 of 0 faults named", green=True, faults=0)
+
+    monkeypatch.setattr(explain_drill, "scenario", drill_one)
+    faults = "bgp-session-down,gateway-dead"
+    monkeypatch.setattr(sys, "argv", ["drill", "overlay", "--faults", faults])
+    assert explain_drill.main() == 1
+    assert asked == [("bgp-session-down", "gateway-dead")]
+    assert "NO fault was put in" in capsys.readouterr().out

@@ -17,10 +17,10 @@ from lab.reports.result import expanded_text, from_json, to_json, to_text
 from lab.reports.topology import picture_of
 from lab.topology.observed import NodeVersion
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-OUTCOMES = st.lists(st.builds(Outcome, latency_ms=FINITE), max_size=2).map(tuple)
+AMOUNTS = st.floats(min_value=0, allow_infinity=False)
+OUTCOMES = st.lists(st.builds(Outcome, latency_ms=AMOUNTS), max_size=2).map(tuple)
 RESULTS = st.lists(st.builds(CellResult, attempts=OUTCOMES), max_size=3).map(tuple)
-RUNS = st.builds(RunResult, seconds=FINITE, results=RESULTS)
+RUNS = st.builds(RunResult, seconds=AMOUNTS, results=RESULTS)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -107,6 +107,33 @@ def test_texts_that_repeat_more_than_a_file_holds_are_not_made():
     document["cells"]["values"]["id"][0] = "x" * 900
     document["cells"]["rows"][0][0] = [0] * 1_000
     with pytest.raises(BrokenError, match="900999 characters"):
+        from_json(document)
+
+
+def set_latency(document: dict[str, Any]) -> None:
+    document["cells"][0]["attempts"][0]["latency_ms"] = -1.0
+
+
+def set_answered(document: dict[str, Any]) -> None:
+    document["failover"]["back"]["silences"][0]["answered"] = -1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda document: document.update(seconds=-5), "seconds is -5,"),
+        (lambda document: document.update(number=-1), "number is -1,"),
+        (lambda document: document["coverage"]["askers"].update(of=-2), "coverage: of is -2,"),
+        (set_latency, "attempts: latency_ms is -1,"),
+        (set_answered, "silences: answered is -1,"),
+    ],
+)
+def test_negative_counts_and_times_are_malformed(change, message):
+    run = replace(made_run("healthy"), coverage=SAMPLED, failover=FAILOVER)
+    document = json.loads(json.dumps(to_json(run, intent_of())))
+    assert from_json(document)[0] == run
+    change(document)
+    with pytest.raises(BrokenError, match=f"{message} and cannot be negative"):
         from_json(document)
 
 
