@@ -49,6 +49,17 @@ def test_wheel_holds_scenarios_templates_suite_and_types(wheel):
     assert any(name.startswith("lab/images/") for name in names)
 
 
+def test_wheel_holds_the_compiled_stand_ins_of_wine_nodes(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    words = "from lab.windows.wine import standins; print(standins.compiled(None))"
+    packaged = run(sys.executable, "-P", "-c", words, PYTHONPATH=str(tmp_path)).stdout.strip()
+    assert packaged == str(tmp_path / "lab/windows/wine/compiled")
+    for name in ("probe.exe", "keeper.exe", "bcryptprimitives.dll"):
+        content = Path(packaged, name).read_bytes()
+        assert content.startswith(b"MZ"), name
+
+
 def test_installed_wheel_brings_overlay_up_and_tests_it(wheel, tmp_path):
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     pip = (tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet")

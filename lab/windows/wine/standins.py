@@ -1,6 +1,7 @@
 """The stand-ins: programs and DLLs for what a Wine lacks, compiled from ``standins/``.
 
-They are compiled when they are first needed, with mingw, into the cache.
+A wheel has them compiled (``hatch_build.py``). From a clone they are compiled when they are first
+needed, with mingw, into the cache.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from lab.shells import programs
 from lab.state.failure import guarded_files
 
 SOURCES = Path(__file__).parent / "standins"
+PACKAGED = Path(__file__).parent / "compiled"
+"""Where a wheel has the compiled programs."""
+_DIGEST = "digest"
+"""File beside packaged programs: :func:`digest` of what they were compiled from."""
 COMPILER, RESOURCES = "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-windres"
 _FLAGS = ("-O2", "-s", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type")
 _CONSOLE, _WIDE, _DLL = (), ("-municode",), ("-shared",)
@@ -122,11 +127,15 @@ def digest() -> str:
 
 
 def compiled(cache: Path) -> Path:
-    """The directory with every compiled program; compiles them into the cache if needed.
+    """The directory with every compiled program: the wheel's, or one in the cache.
+
+    Compiles them into the cache if neither exists.
 
     Raises PreflightError naming the package when there is no compiler. Raises BrokenError with the
     compiler's last lines when it refuses a source.
     """
+    if is_packaged():
+        return PACKAGED
     final = cache / "wine" / f"standins-{digest()}"
     if final.is_dir():
         return final
@@ -140,6 +149,20 @@ def compiled(cache: Path) -> Path:
         except OSError:  # another command was faster
             shutil.rmtree(draft)
     return final
+
+
+def is_packaged() -> bool:
+    """Whether the wheel's compiled programs are there, and are those of the sources."""
+    try:
+        return (PACKAGED / _DIGEST).read_text(encoding="ascii").strip() == digest()
+    except FileNotFoundError:
+        return False
+
+
+def package(folder: Path) -> None:
+    """Compile every program into a wheel's folder. Raises as :func:`compiled`."""
+    compile_into(folder)
+    (folder / _DIGEST).write_text(f"{digest()}\n", encoding="ascii")
 
 
 def compile_into(folder: Path) -> None:

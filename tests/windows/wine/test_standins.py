@@ -1,7 +1,10 @@
 """The stand-ins: sources that explain themselves, probes, and what is installed when."""
 
 import re
+import runpy
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +49,62 @@ def test_output_of_probes_is_what_this_wine_lacks() -> None:
         "adapters": "GetAdaptersAddresses refuses it (13, 0xd)",
         "counters": "it ended with 5",
     }
+
+
+HOOK = runpy.run_path(str(Path(__file__).parents[3] / "hatch_build.py"))["StandInsHook"]
+
+
+@pytest.fixture
+def without_mingw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no compiler."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def build(version: str) -> dict[str, Any]:
+    """Run the build's hook; what it was told to put into the wheel."""
+    data: dict[str, Any] = {"force_include": {}}
+    hook = HOOK(str(Path(__file__).parents[3]), {}, None, None, "", "wheel")
+    hook.initialize(version, data)
+    return data["force_include"]
+
+
+@pytest.mark.usefixtures("without_mingw")
+def test_a_wheel_without_a_compiler_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(SystemExit, match="apt-get install gcc-mingw-w64-x86-64-win32"):
+        build("standard")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("without_mingw")
+def test_an_editable_installation_needs_no_compiler() -> None:
+    assert build("editable") == {}
+
+
+def test_packaged_programs_of_the_same_sources_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standins, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(standins, "compile_into", lambda _: None)
+    (tmp_path / "packaged").mkdir()
+    standins.package(tmp_path / "packaged")
+    assert standins.compiled(tmp_path / "cache") == tmp_path / "packaged"
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("recorded", [None, "of other sources"])
+def test_other_packaged_programs_are_not_taken(
+    recorded: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standins, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(standins, "compile_into", lambda _: None)
+    if recorded:
+        (tmp_path / "packaged").mkdir()
+        (tmp_path / "packaged/digest").write_text(recorded)
+    folder = standins.compiled(tmp_path / "cache")
+    assert folder == tmp_path / "cache/wine" / f"standins-{standins.digest()}"
 
 
 @pytest.fixture
