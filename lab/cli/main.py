@@ -241,8 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ReaderGoneError:
         pass
     except LabError as error:
-        complain(error)
-        sys.exit(error.exit_code)
+        sys.exit(_complain_of_cause(error))
     except click.ClickException as error:
         complain(_usage_error(error))
         sys.exit(error.exit_code)
@@ -264,6 +263,16 @@ def report_beside(failed: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> 
     """
     if isinstance(failed.exc_value, Exception):
         _beside.append(_report(failed.exc_value))
+
+
+def _complain_of_cause(error: LabError) -> int:
+    """Say why a command ended; return the exit code.
+
+    A file that cannot be read is not the user's mistake if a resource of the machine is used up.
+    """
+    shortage = exhausted(error, error.doing) if isinstance(error, UsageError) else None
+    complain(shortage or error)
+    return (shortage or error).exit_code
 
 
 def _report(error: Exception) -> int:

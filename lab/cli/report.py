@@ -33,6 +33,7 @@ def report_command(name: str, run: str | None, in_browser: bool, as_json: bool) 
     from lab.lifecycle import api
     from lab.lifecycle.runs import chosen_run
     from lab.reports.result import expanded_text
+    from lab.state.failure import exhausted
     from lab.state.files import read_regular
 
     name, directory = chosen_run(name, run)
@@ -47,8 +48,9 @@ def report_command(name: str, run: str | None, in_browser: bool, as_json: bool) 
             why = error.strerror or why
         elif isinstance(error, BrokenError):
             why = error.happened
-        raise BrokenError(
-            f"looking for the report of run '{wanted.parent.name}' of lab '{name}'",
+        action = f"looking for the report of run '{wanted.parent.name}' of lab '{name}'"
+        raise exhausted(error, action) or BrokenError(
+            action,
             f"'{wanted}' cannot be read: {why.lower()}",
             f"lab test {name}, or another run",
         ) from error

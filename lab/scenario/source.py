@@ -38,6 +38,7 @@ from lab.scenario.findings import (
     Position,
     quoted,
 )
+from lab.state.failure import exhausted
 
 MAX_BYTES = 256 * 1024
 """Largest file read. A scenario of a thousand nodes, one per line, takes a quarter of it."""
@@ -61,7 +62,8 @@ def read_bytes(
     ``look`` is called with the open file's descriptor before it is read.
 
     Raises StopError when it does not exist, is not a regular file, or cannot be read. Raises
-    OSError when its name is too long for a file.
+    OSError when its name is too long for a file, PreflightError when a resource of the machine is
+    used up.
     """
     try:
         with open(path, "rb", opener=_at_once) as file:
@@ -81,6 +83,8 @@ def read_bytes(
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise  # a finding would repeat the long name
+        if shortage := exhausted(error, f"reading '{path}'"):
+            raise shortage from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _whole_file_error(
             f"it cannot be read: {reason}", "check the path and its permissions"

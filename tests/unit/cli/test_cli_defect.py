@@ -79,6 +79,32 @@ def test_a_resource_that_is_used_up_is_no_defect(tmp_path, monkeypatch, capsys, 
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "opening"),
+    [
+        (["diff", "run.json", "run.json"], "lab.lifecycle.runs.read_regular"),
+        (["validate", "run.json"], "os.fstat"),
+        (["inventory", "show", "run.json"], "os.fstat"),
+    ],
+)
+def test_a_limit_that_is_reached_is_no_fault_of_the_file_that_is_named(
+    tmp_path, monkeypatch, capsys, command, opening
+):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    Path("run.json").write_text("{}")
+
+    def refuse(*_: object) -> object:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "run.json")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(opening, refuse)
+        with pytest.raises(SystemExit) as raised:
+            main(command)
+    assert raised.value.code == 4
+    assert "this process may not open more files" in capsys.readouterr().err
+
+
 def test_a_thread_that_cannot_be_started_is_no_defect(monkeypatch, capsys):
     usual = threading.stack_size(1 << 46)  # more than a process can have
     try:
