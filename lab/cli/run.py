@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -73,7 +74,13 @@ def command(
                 _, sentence = up.bring_up(prepared)
                 if sentence:
                     say(sentence)
-                code = ctx.invoke(test.command, name=lab, selection=selection, as_json=as_json)
+                code = ctx.invoke(
+                    test.command,
+                    name=lab,
+                    selection=selection,
+                    repeat_with="" if keep else f"lab repro {shlex.quote(lab)}",
+                    as_json=as_json,
+                )
             finally:
                 if api.is_known(lab) and not (keep and code):
                     _, sentence = down.take_down(lab)

@@ -219,8 +219,8 @@ def _particulars(run: RunResult, result: CellResult) -> Iterator[str]:
     yield f"    actual:   {actual(result)}"
     if not run.temporary:
         yield f"    explain:  {explain_command(run.lab, result.cell)}"
-    if fix := fix_command(run.lab, result):
-        yield f"    fix:      {fix}"
+        if fix := fix_command(run.lab, result):
+            yield f"    fix:      {fix}"
     yield f"    repeat:   {result.repeat}"
 
 

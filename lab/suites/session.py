@@ -347,7 +347,7 @@ class LabSession:
             watch.require()
         begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
         results = self._unless_interrupted(
-            results, lambda results: _add_places(results, view, begin, self.lab.name)
+            results, lambda results: _add_places(results, view, begin)
         )
         results = with_marginal(results, view.intent)
         self.found = {result.cell.id: result for result in results}
@@ -495,7 +495,7 @@ def _compare(
 
 
 def _add_places(
-    results: tuple[CellResult, ...], view: LabView, seconds: float, lab: str
+    results: tuple[CellResult, ...], view: LabView, seconds: float
 ) -> tuple[CellResult, ...]:
     """The results; for failures without a cause, with the place where packets are lost.
 
@@ -523,7 +523,7 @@ def _add_places(
     with_place = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
     left = sum(result.unexplained and result.cell.id not in followed for result in with_place)
     if left:
-        say(f"no time to follow {left} failures; 'lab explain {lab}' follows one of them")
+        say(f"no time to follow {left} failures")
     return with_place
 
 

@@ -24,9 +24,13 @@ def test_a_green_run_leaves_its_report_and_no_lab(lab):
 
 
 def test_a_red_run_is_exit_one_and_keeps_its_lab_if_asked(lab):
-    lab.run(*RED, code=1)
+    gone = lab.run(*RED, code=1).stdout
     assert_nothing_is_left(lab.state)
-    lab.run(*RED, "--keep", code=1)
+    assert "lab explain" not in gone
+    assert "repeat:   lab repro overlay nodeport/" in gone
+    kept = lab.run(*RED, "--keep", code=1).stdout
+    assert "explain:  lab explain overlay" in kept
+    assert "repeat:   lab test overlay -k nodeport/" in kept
     lab.run("test", "overlay", "-k", "pod-pod/master-p1/worker1-p1")
     again = lab.run("run", "overlay", code=2).stderr
     assert "lab 'overlay' already exists" in again

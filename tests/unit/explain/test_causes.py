@@ -202,7 +202,7 @@ def test_a_machine_that_hangs_does_not_hold_a_run(
     view = SimpleNamespace(intent=INTENT, follow=lambda *_: hangs.wait(30))
     monkeypatch.setattr(session, "_PLACES_SECONDS", 0.2)
     there, begun = tuple(results()), time.monotonic()
-    assert session._add_places(there, cast("session.LabView", view), 0.1, "overlay") == there
+    assert session._add_places(there, cast("session.LabView", view), 0.1) == there
     assert time.monotonic() - begun < 10
     hangs.set()
     left = sum(result.verdict == "fail" for result in there) - 1
