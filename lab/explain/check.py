@@ -26,14 +26,16 @@ from lab.facts.items import (
     VNI,
     Item,
     Items,
+    make_address,
     make_attribute,
 )
 from lab.facts.node import NodeFacts, PodFacts
 from lab.facts.translations import Barrier
+from lab.topology.commands import tables, with_source
 from lab.topology.footprint import By, Footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet, Path
-from lab.topology.routing import covers, network_of
+from lab.topology.routing import bare, covers, network_of
 from lab.topology.subject import (
     AddressSubject,
     DeviceSubject,
@@ -200,14 +202,30 @@ class Wanted:
     """How it is said that there is none, if not just so."""
 
 
-def wanted_up(kind: str, subject: Subject, device: str, again: Iterable[str] = ()) -> Wanted:
-    """A device that must be up; ``again``: the commands for what it loses when it is set down."""
+def wanted_up(kind: str, subject: Subject, device: str, lost: Iterable[str]) -> Wanted:
+    """A device that must be up; ``lost``: the commands for what it loses when it is set down."""
     item = make_attribute(device, "up", SET)
-    return Wanted(kind, subject, item, mends=" && ".join((item.make, *again)))
+    return Wanted(kind, subject, item, mends=" && ".join((item.make, *lost)))
+
+
+def wanted_address(look: Look, kind: str, subject: Subject, address: str, device: str) -> Wanted:
+    """An address of a machine's device, with the commands for what is lost without it."""
+    item, every = make_address(address, device), look.observed.items
+    lost = () if every.addresses(device) else tables(look.intended, device)
+    by_source = with_source(look.intended, bare(address))
+    return Wanted(kind, subject, item, mends=" && ".join((item.make, *lost, *by_source)))
 
 
 def _is_judged(item: Item, actual: Item | None, items: Items) -> bool:
-    """Whether an item is known, and does not depend on a device that is missing or down."""
+    """Whether an item is known, and does not depend on a device that is missing or down.
+
+    Nor on an address that is missing: a route has next hops only on a device with one.
+    """
+    if isinstance(route := item.subject, RouteSubject) and actual is None:
+        if route.via and not items.addresses(route.device):
+            return False
+        if route.source and route.source not in items.held():
+            return False
     if isinstance(item.subject, DeviceSubject) and item.attribute not in {KIND, "master"}:
         return actual is not None or item.exists
     if isinstance(item.subject, DeviceSubject | AddressSubject):

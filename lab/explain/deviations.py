@@ -12,7 +12,7 @@ from lab.explain.losses import COUNTED
 from lab.explain.paths import places_of
 from lab.explain.topics import protocols_of, table_family
 from lab.facts.difference import DEVIATION, Difference
-from lab.topology.path import Path
+from lab.topology.path import Packet, Path
 from lab.topology.routing import covers
 from lab.topology.subject import CachedMtuSubject, RouteSubject, device_of
 
@@ -133,12 +133,12 @@ def rank_place(finding: Difference, path: Path, bracket: Bracket) -> int:
 
 def rank_finding(
     finding: Difference, path: Path, bracket: Bracket
-) -> tuple[bool, int, bool, bool, int, int, bool, int]:
-    """Consequences last; then by distance; then what the kernel drops by; then known kinds.
+) -> tuple[bool, bool, int, bool, bool, int, int, bool, int]:
+    """Consequences last, before them rules for packets that the probe has none of.
 
-    Of what was passed before the loss, the last comes first; what names only a protocol that the
-    probe does not have there, a hook that it does not pass, or a route for other targets, comes
-    after the rest.
+    Then by distance; then what the kernel drops by; then known kinds. Of what was passed before the
+    loss, the last comes first; what names only a hook that the probe does not pass, or a route for
+    other targets, comes after the rest.
     """
     dark = finding.attribute == "carrier"
     cached = isinstance(finding.subject, CachedMtuSubject)
@@ -147,18 +147,29 @@ def rank_finding(
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
     hops = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
-    protocols = protocols_of(finding)
-    foreign = bool(protocols and packets) and protocols.isdisjoint(
-        packet.protocol for packet in packets
-    )
-    foreign |= not _passes_hook(finding, path)
+    others = heard > 0 and bool(packets) and not any(_is_for(finding, each) for each in packets)
+    foreign = not _passes_hook(finding, path)
     route = finding.subject if isinstance(finding.subject, RouteSubject) else _DEFAULT
     foreign |= bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
     wide = -route.length  # of several routes the longest one is used
-    return follows, rank, heard > 0, foreign, passed, wide, finding.kind == DEVIATION, heard
+    deviates = finding.kind == DEVIATION
+    return follows, others, rank, heard > 0, foreign, passed, wide, deviates, heard
 
 
 _DEFAULT = RouteSubject("default")
+_MOST_FIXED = 32767
+"""The highest port that is no sender's own: the kernel chooses from 32768 on
+(``ip_local_port_range`` of the kernel's ip-sysctl)."""
+
+
+def _is_for(finding: Difference, packet: Packet) -> bool:
+    """Whether a difference is about the packet's protocol and destination port."""
+    protocols, ports = protocols_of(finding), finding.effect.ports
+    if protocols and packet.protocol not in protocols:
+        return False
+    if packet.answer:  # to a port that its client chose
+        return not ports or any(last > _MOST_FIXED for _, last in ports)
+    return not ports or any(first <= packet.port <= last for first, last in ports)
 
 
 def _passes_hook(finding: Difference, path: Path) -> bool:

@@ -66,6 +66,7 @@ _BY_ATTRIBUTE: tuple[tuple[str, Topic], ...] = (
     (r"^address$", "addresses"),
     (r"^vni$", "vni"),
     (r"^(?:up|carrier)$", "links"),
+    (r"^up$", "routes"),  # a device that is set down loses its routes
 )
 """Parts of the names of a device's attributes."""
 _BY_CLAIM: dict[str, tuple[Topic, ...]] = {"address": ("addresses", "routes"), "MAC": ("macs",)}

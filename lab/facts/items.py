@@ -157,6 +157,15 @@ class Items(dict[str, Item]):
             if isinstance(item.subject, AddressSubject) and item.subject.device == device
         )
 
+    def held(self) -> frozenset[str]:
+        """The addresses of all devices, without prefix length."""
+        subjects = (item.subject for item in self.values())
+        return frozenset(
+            subject.address.partition("/")[0]
+            for subject in subjects
+            if isinstance(subject, AddressSubject)
+        )
+
     def devices(self, kind: str = "") -> tuple[str, ...]:
         """The names of all devices, or of those of a kind: ``"bridge"``, ``"vxlan"``."""
         names = (item.device for item in self.values() if item.exists)
@@ -292,6 +301,7 @@ def make_route(line: str) -> Item:
         device=next(iter(devices), ""),
         via=", ".join(ends),
         maker=maker,
+        source=find_after(words, "src"),
     )
     spec = line
     if nexthop := find_after(words, "nhid"):  # ip refuses its device and type beside it

@@ -153,7 +153,7 @@ def _routes(texts: Mapping[str, str]) -> Iterator[Item]:
         if words[0] == "broadcast" and "proto kernel" in line:
             continue
         item = make_route(line)
-        subject = replace(route_of(item), device="", maker="")
+        subject = replace(route_of(item), device="", maker="", source="")
         numbers[subject] += 1
         yield replace(item, subject=replace(route_of(item), number=numbers[subject]))
 

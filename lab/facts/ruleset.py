@@ -275,7 +275,8 @@ def _rules(
             put = [how + shlex.quote(rule) for rule in wanted[first:last]]
         else:
             put = [f"nft add rule {chain} {shlex.quote(rule)}" for rule in wanted[first:last]]
-        listed = "; ".join(f"'{rule}'" for rule in wanted[first:last][:_SHOWN])
+        missing, actual = wanted[first:last], [rule for rule, _ in now.rules[begin:end]]
+        listed = "; ".join(f"'{rule}'" for rule in missing[:_SHOWN])
         present = "; ".join(f"'{rule}' (handle {h})" for rule, h in now.rules[begin:end][:_SHOWN])
         words = (
             f"rule {listed}" if listed else "no such rule",
@@ -286,7 +287,7 @@ def _rules(
             words,
             "; ".join([*put, *gone]),
             "changed" if wanted and now.rules else "gone" if wanted else "new",
-            raw=(" ".join(wanted[first:last]), " ".join(rule for rule, _ in now.rules[begin:end])),
+            raw=("; ".join(missing), "; ".join(actual)),
             attribute=RULES,
         )
 

@@ -14,14 +14,16 @@ from lab._errors import BrokenError
 from lab.facts.churn import STILL, Churn
 from lab.facts.difference import DEVIATION, Difference, make_not_asked, name_in_state
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
-from lab.facts.items import CARRIER, KIND, OPEN, THERE, Item, Items
+from lab.facts.items import CARRIER, KIND, NOT_SET, OPEN, THERE, Item, Items
 from lab.facts.questions import answers
 from lab.facts.readers import read_items, read_links
 from lab.facts.ruleset import Ruleset, changed_lines, compare_rulesets, read_ruleset
+from lab.topology.routing import bare
 from lab.topology.subject import (
     AddressSubject,
     DeviceSubject,
     RouteSubject,
+    Subject,
     device_of,
     values_of,
 )
@@ -90,7 +92,8 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Diffe
                 raise BrokenError(f"comparing the whole state: reading '{name}' {when}", trouble)
     every = [*_same_addresses(_compare_items(made.items, now.items, churn))]
     every = [*_with_renamed(every, _renamed(made.items, now.items))]
-    every = [*_with_neighbours(_without_connected(every, (made.items, now.items)))]
+    every = [*_without_lost(_without_connected(every, (made.items, now.items)), now.items)]
+    every = [*_with_neighbours(every)]
     every += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
     return (
         *(
@@ -190,6 +193,53 @@ def _without_connected(
         )
 
     return [difference for difference in every if not follows(difference)]
+
+
+def _without_lost(every: Sequence[Difference], now: Items) -> Iterator[Difference]:
+    """Without what went with a device or an address: the command for that adds it again."""
+    gone = [
+        difference
+        for difference in every
+        if difference.change == "gone" and difference.section in {"route", "neighbour"}
+    ]
+    # a next hop can be used only after the route to itself
+    gone.sort(key=lambda difference: _is_indirect(difference.subject))
+    lost = {
+        cause: [other for other in gone if _takes_away(cause, other, now)]
+        for cause in every
+        if isinstance(cause.subject, DeviceSubject | AddressSubject)
+    }
+    followers = {other for others in lost.values() for other in others}
+    for difference in every:
+        again = [other.mends for other in lost.get(difference, ()) if not _returns(other.subject)]
+        if difference not in followers:
+            yield replace(difference, mends="; ".join((difference.mends, *again)))
+
+
+def _is_indirect(subject: Subject) -> bool:
+    return isinstance(subject, RouteSubject) and bool(subject.via)
+
+
+def _returns(subject: Subject) -> bool:
+    """Whether the kernel or a daemon adds it again, with the device or the address."""
+    return isinstance(subject, RouteSubject) and subject.maker not in {"", "boot", "static"}
+
+
+def _takes_away(cause: Difference, other: Difference, now: Items) -> bool:
+    """Whether the kernel removes a route or neighbour with what is the matter with a device.
+
+    A device that is set down, or has no address any more, loses all of them; with an address go
+    the routes that have it as their source.
+    """
+    lost, of_device = other.subject, device_of(other.subject) == device_of(cause.subject)
+    match cause.subject:
+        case DeviceSubject():
+            return of_device and cause.attribute == "up" and NOT_SET in cause.values
+        case AddressSubject(address=address, device=device) if cause.change == "gone":
+            source = lost.source if isinstance(lost, RouteSubject) else ""
+            return source == bare(address) or (of_device and not now.addresses(device))
+        case _:
+            return False
 
 
 def _with_neighbours(every: Sequence[Difference]) -> Iterator[Difference]:

@@ -30,6 +30,11 @@ def tables(machine: MachineIntent, device: str) -> Iterator[str]:
             yield replace_entry(entry.mac, device, entry.remote)
 
 
+def with_source(machine: MachineIntent, address: str) -> Iterator[str]:
+    """Commands that restore the routes with a source address: they are lost with the address."""
+    yield from (replace_route(route) for route in machine.routes if route.source == address)
+
+
 def replace_route(route: Route) -> str:
     """The command that sets a route."""
     return f"ip route replace {way(route)}"

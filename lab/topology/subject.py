@@ -73,6 +73,8 @@ class RouteSubject:
     """The next hop; of several, all of them."""
     maker: str = ""
     """Its ``proto`` of rtnetlink(7): ``"kernel"``, ``"bird"``."""
+    source: str = ""
+    """Source address for the machine's own packets; empty if it is not said."""
 
     @property
     def prefix(self) -> str:

@@ -15,6 +15,7 @@ from lab.explain.check import (
     Wanted,
     asks_for,
     at_object,
+    wanted_address,
     wanted_up,
 )
 from lab.facts.difference import Difference
@@ -22,12 +23,12 @@ from lab.facts.items import (
     CARRIER,
     KIND,
     THERE,
-    make_address,
     make_attribute,
     make_device,
     make_proxy,
     make_setting,
 )
+from lab.topology.commands import tables
 from lab.topology.intent import Bridge, Switch, SwitchPort
 from lab.topology.path import Hop, Path
 from lab.topology.subject import (
@@ -87,7 +88,7 @@ def _wanted_bridge(look: Look, subject: DeviceSubject, mtu: int, again: str) -> 
     )
     if link is None or (kind and link.kind != "bridge"):
         return
-    yield wanted_up("bridge-down", subject, name)
+    yield wanted_up("bridge-down", subject, name, tables(look.intended, name))
     ports = (
         port.name for port in look.observed.links if (port.master, port.mtu) == (name, link.mtu)
     )
@@ -145,7 +146,7 @@ class BridgeCheck(Check):
         if link is None or (bridge.switch is None and link.kind != "bridge"):
             return
         for address in bridge.addresses:
-            yield Wanted("bridge-address", subject, make_address(address, bridge.name))
+            yield wanted_address(look, "bridge-address", subject, address, bridge.name)
         if bridge.switch is None:
             yield _wanted_filter()
         yield from _wanted_proxies(look)
@@ -169,7 +170,7 @@ UNPLUGGED = Kind("unplugged", meets=_at_port)
 def _wanted_port(switch: Switch, port: SwitchPort) -> Iterator[Wanted]:
     subject, name = PortSubject(port.name, port.machine), port.name
     yield Wanted("link-missing", subject, make_device(name), shows="ip link", mends=NEW_LAB)
-    yield wanted_up("link-down", subject, name)
+    yield wanted_up("link-down", subject, name, ())
     carrier = make_attribute(name, "carrier", CARRIER)
     yield Wanted("link-down", subject, carrier, mends=f"set the card of {port.machine} up")
     yield _wanted_plug(switch, subject)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
 from typing import Literal
@@ -14,9 +14,9 @@ from lab.facts.items import LinkFacts
 from lab.facts.node import NodeFacts
 from lab.facts.translations import overlap
 from lab.topology.commands import replace_route, tables
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import Intent
 from lab.topology.path import Hop, Path
-from lab.topology.routing import covers, network_of
+from lab.topology.routing import bare, covers, network_of
 from lab.topology.subject import (
     ClaimSubject,
     DeviceSubject,
@@ -155,7 +155,7 @@ def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner])
         "nobody else's",
         "also " + ", ".join(f"{_words_of(owner)} of {node}" for node, owner in others),
         f"{inside}{shows} show dev {held.device}",
-        inside + (_mends(intent.machine(held.node), kind, held) or _words(resource, held)),
+        inside + (_mends(intent, kind, held, others) or _words(resource, held)),
         others=tuple(others),
         place=pod,
     )
@@ -176,14 +176,15 @@ def _words(resource: str, held: _Held) -> str:
     return f"give {_words_of(held.owner)} of {held.node} its own {resource}"
 
 
-def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
+def _mends(intent: Intent, kind: str, held: _Held, others: Sequence[_Owner]) -> str:
     """The command that removes what belongs to another owner; empty if none is known."""
+    machine = intent.machine(held.node)
     if kind == "mac":
         own = next(
             (interface.mac for interface in machine.interfaces if interface.name == held.device), ""
         )
         back = f"ip link set dev {held.device} address {own}"
-        again = tables(machine, held.device)
+        again = (*_resolved(intent, others, held.device), *tables(machine, held.device))
         return " && ".join((back, *again)) if own and isinstance(held.owner, DeviceSubject) else ""
     lines = [f"ip address del {held.text} dev {held.device}"]
     if kind == "cidr":
@@ -191,6 +192,14 @@ def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
         static = [route for route in machine.routes if route.by is None]
         lines += [replace_route(route) for route in static if route.destination == cidr]
     return " && ".join(lines)
+
+
+def _resolved(intent: Intent, others: Iterable[_Owner], device: str) -> Iterator[str]:
+    """Have the kernel send an ARP request to each owner: by its reply switches learn its port."""
+    for node, owner in others:
+        for interface in intent.machine(node).interfaces:
+            if interface.name == device_of(owner) and interface.addresses:
+                yield f"ip neighbour replace {bare(interface.addresses[0])} dev {device} use"
 
 
 class DuplicatesCheck(Check):

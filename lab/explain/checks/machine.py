@@ -16,10 +16,11 @@ from lab.explain.check import (
     asks_for,
     at_object,
     on_machine,
+    wanted_address,
     wanted_up,
 )
 from lab.facts.difference import Difference
-from lab.facts.items import CARRIER, SET, make_address, make_attribute, make_device
+from lab.facts.items import CARRIER, make_address, make_attribute, make_device
 from lab.facts.node import SWITCHED
 from lab.facts.translations import Barrier, overlap
 from lab.topology.commands import tables
@@ -65,15 +66,16 @@ def _wanted_card(look: Look, card: Interface) -> Iterator[Wanted]:
         shows="ip link",
         mends="plug it in, or rename the card with this MAC: " + card.mac,
     )
-    again = tables(look.intended, name)
-    yield wanted_up("link-down", subject, name, again)
+    yield wanted_up("link-down", subject, name, tables(look.intended, name))
     yield Wanted(
         "link-down",
         subject,
         make_attribute(name, "carrier", CARRIER),
         mends="set its other end up (the segment's bridge, the hypervisor's network)",
     )
-    yield from (Wanted("link-address", subject, make_address(it, name)) for it in card.addresses)
+    yield from (
+        wanted_address(look, "link-address", subject, address, name) for address in card.addresses
+    )
     for address in card.virtual:
         yield Wanted(
             "gateway-missing",
@@ -99,9 +101,9 @@ def _wanted_switched(card: Interface) -> Iterator[Wanted]:
     """The interface itself, if a virtual switch has it."""
     name = str(card.card)
     subject = DeviceSubject(name, "card")
-    up = make_attribute(name, "up", SET)
-    yield Wanted("link-down", subject, make_device(name), mends=up.make)
-    yield Wanted("link-down", subject, up)
+    up = wanted_up("link-down", subject, name, ())
+    yield Wanted("link-down", subject, make_device(name), mends=up.mends)
+    yield up
     yield Wanted("link-mtu", subject, make_attribute(name, "mtu", str(card.mtu)))
 
 

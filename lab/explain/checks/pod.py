@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from lab.explain.check import (
     DNS_PORT,
@@ -19,7 +20,6 @@ from lab.facts.difference import Difference
 from lab.facts.items import (
     CARRIER,
     HAIRPIN,
-    SET,
     LinkFacts,
     make_address,
     make_attribute,
@@ -28,7 +28,7 @@ from lab.facts.items import (
     make_route,
 )
 from lab.facts.node import PodFacts
-from lab.topology.commands import way
+from lab.topology.commands import replace_neighbour, replace_route, tables, way
 from lab.topology.intent import Pod, Route
 from lab.topology.path import Hop, Path
 from lab.topology.routing import bare, covers, network_of
@@ -75,7 +75,7 @@ def _wanted_port(look: Look, pod: Pod) -> Iterator[Wanted]:
     bridge, name, kind = look.intended.bridge, pod.port, "pod-link-down"
     subject, shows = PortSubject(name, pod.name, of_pod=True), f"ip -details link show dev {name}"
     yield Wanted(kind, subject, make_device(name), shows=shows, mends=NEW_LAB)
-    yield wanted_up(kind, subject, name)
+    yield wanted_up(kind, subject, name, tables(look.intended, name))
     if bridge and bridge.switch:
         return  # a virtual switch has the port; another check covers it
     hairpin = make_attribute(name, HAIRPIN, "true")
@@ -103,36 +103,50 @@ def _inside(look: Look, pod: Pod, facts: PodFacts) -> Iterator[Difference]:
         return
     port = look.observed.link(pod.port)
     carrier = port is None or port.up
-    down = [
-        *look.compare_pod(_wanted_link(subject, cards[0].name, carrier=carrier), facts, pod.name)
-    ]
+    lost = tuple(_lost_with(pod, cards[0].name, by_lab=look.by == "lab"))
+    wanted = _wanted_link(subject, cards[0].name, lost, carrier=carrier)
+    down = [*look.compare_pod(wanted, facts, pod.name)]
     yield from down
     if not down:
         yield from look.compare_pod(_wanted_inside(look, pod, cards[0], facts), facts, pod.name)
         yield from _answers(look, pod, facts)
 
 
-def _wanted_link(subject: PodSubject, card: str, *, carrier: bool) -> Iterator[Wanted]:
+def _wanted_link(
+    subject: PodSubject, card: str, lost: Iterable[str], *, carrier: bool
+) -> Iterator[Wanted]:
     """``carrier``: whether the node's end is up, or is not known."""
-    up, words = make_attribute(card, "up", SET), f"{card} {{}}"
-    yield Wanted("pod-link-down", subject, up, words=words)
+    up, words = wanted_up("pod-link-down", subject, card, lost), f"{card} {{}}"
+    yield replace(up, words=words)
     if carrier:
         item = make_attribute(card, "carrier", CARRIER)
-        yield Wanted("pod-link-down", subject, item, mends=up.make, words=words)
+        yield Wanted("pod-link-down", subject, item, mends=up.mends, words=words)
+
+
+def _way_out(pod: Pod, card: str) -> Route:
+    onlink = not covers(network_of(pod.address), pod.gateway) if pod.gateway else True
+    return Route("default", card, pod.gateway, onlink)
+
+
+def _lost_with(pod: Pod, card: str, *, by_lab: bool) -> Iterator[str]:
+    """The commands for what a pod loses with its card."""
+    yield replace_route(_way_out(pod, card))
+    for neighbour in pod.neighbours if by_lab else ():
+        yield replace_neighbour(neighbour.address, neighbour.mac, card)
 
 
 def _wanted_inside(look: Look, pod: Pod, card: LinkFacts, facts: PodFacts) -> Iterator[Wanted]:
     subject = PodSubject(pod.name)
     if bare(pod.address) not in map(bare, card.addresses):
-        yield Wanted("pod-address", subject, make_address(pod.address, card.name))
+        item = make_address(pod.address, card.name)
+        lost = () if card.addresses else _lost_with(pod, card.name, by_lab=look.by == "lab")
+        yield Wanted("pod-address", subject, item, mends=" && ".join((item.make, *lost)))
     yield Wanted("pod-mtu", subject, make_attribute(card.name, "mtu", str(pod.mtu)))
-    onlink = not covers(network_of(pod.address), pod.gateway) if pod.gateway else True
     default = facts.items.route("default")  # whatever its device is called
-    way_out = Route("default", default.device if default else card.name, pod.gateway, onlink)
     yield Wanted(
         "pod-gateway",
         subject,
-        make_route(way(way_out)),
+        make_route(way(_way_out(pod, default.device if default else card.name))),
         words="a default route {}",
         none="no default route",
     )

@@ -13,6 +13,7 @@ from lab.explain.check import (
     Look,
     Wanted,
     at_object,
+    wanted_address,
     wanted_up,
 )
 from lab.facts.difference import Difference
@@ -22,7 +23,6 @@ from lab.facts.items import (
     PORT,
     THERE,
     VNI,
-    make_address,
     make_attribute,
     make_entry,
 )
@@ -71,7 +71,7 @@ def _wanted_tunnel(look: Look, tunnel: Tunnel) -> Iterator[Wanted]:
         yield Wanted(kind, subject, item, shows=shows, mends=again)
     if look.observed.os == "linux":
         for address in tunnel.addresses:
-            yield Wanted("tunnel-address", subject, make_address(address, name))
+            yield wanted_address(look, "tunnel-address", subject, address, name)
     if look.by == "lab":
         yield Wanted("tunnel-mac", subject, make_attribute(name, "address", tunnel.mac))
     yield Wanted("tunnel-mtu", subject, make_attribute(name, "mtu", str(tunnel.mtu)))

@@ -239,6 +239,30 @@ def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it()
         assert found.object.startswith(first)
 
 
+@pytest.mark.parametrize(
+    ("ports", "own"),
+    [
+        ("30000-30010", False),
+        ("{ 80, 30000-30010 }", False),
+        ("4789", True),  # of the tunnel
+        ("8080", True),  # inside it
+        ("{ 80, 8000-9000 }", True),
+        ("32768-60999", True),  # answers go there
+        ("!= 8080", True),
+    ],
+)
+def test_a_rule_for_other_ports_comes_after_what_was_passed_before_the_loss(
+    ports: str, own: bool
+) -> None:
+    bracket = Bracket("lost", 0, frozenset({"win1"}), before=("worker1",))
+    hook = "chain c { type filter hook prerouting priority raw; policy accept;"
+    rule = f"meta l4proto {{ tcp, udp }} th dport {ports} counter drop"
+    table = at_place("win1", TableSubject("ip", "x"), f"{hook} {rule}; }}")
+    passed = replace(differs("worker1", DeviceSubject("flannel.4096")), kind="wrong-vni")
+    first = min([table, passed], key=lambda difference: rank_finding(difference, PATH, bracket))
+    assert (first == table) == own
+
+
 def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}))
     target = next(hop.packet.target for hop in PATH.there)

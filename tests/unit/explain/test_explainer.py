@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import made_items
 import pytest
 from made_items import changed
 from seen_machines import (
@@ -47,6 +48,7 @@ from lab.topology.intent import KubernetesIntent
 from lab.topology.path import Flow
 from lab.topology.subject import (
     FORWARDING,
+    AddressSubject,
     ApiSubject,
     ChainSubject,
     EntranceSubject,
@@ -266,6 +268,51 @@ def test_the_first_on_the_way_is_the_answer_and_the_rest_follow() -> None:
     assert kinds == ["route-missing", "wrong-vni"]
 
 
+def test_a_card_without_its_address_comes_without_the_routes_that_went_with_it() -> None:
+    facts = without_items(whole(lab("calico-bgp-tor")[1]), "worker2", AddressSubject)
+    facts = without_items(facts, "worker2", RouteSubject)
+    id_ = "pod-pod/worker1-p1/worker2-p1/tcp-small"
+    (first, *_) = findings("calico-bgp-tor", facts, id_)
+    assert (first.kind, first.node) == ("link-address", "worker2")
+    for command in (
+        "ip address replace 10.30.0.12/24 dev eth0",
+        "ip route replace default via 10.30.0.1 dev eth0",
+        "ip route replace 10.244.0.132/32 dev veth1 src 10.30.0.12",
+    ):
+        assert command in first.mends.split(" && ")
+
+
+LOST_WITH_IT = {
+    "veth1": {
+        "ip route replace 10.244.0.132/32 dev veth1 src 10.30.0.12",
+        "ip neighbour replace 10.244.0.132 lladdr 0a:58:0a:f4:00:84 dev veth1 nud permanent",
+    },
+    "eth0": {"ip route replace default via 10.30.0.1 dev eth0"},
+}
+
+
+@pytest.mark.parametrize("device", LOST_WITH_IT)
+def test_the_fix_of_a_device_that_is_down_restores_what_is_lost_with_it(device: str) -> None:
+    facts = down(whole(lab("calico-bgp-tor")[1]), "worker2", device)
+    (first, *_) = findings("calico-bgp-tor", facts, "pod-pod/worker1-p1/worker2-p1/tcp-small")
+    commands = first.mends.split(" && ")
+    assert commands[0] == f"ip link set dev {device} up"
+    assert LOST_WITH_IT[device] <= {*commands}
+
+
+def test_the_fix_of_a_pods_own_card_restores_its_way_out() -> None:
+    facts = whole(lab("calico-bgp-tor")[1])
+    pods = facts["worker2"].pods or ()
+    card = replace(pods[0].links[0], up=False)
+    broken_pod = replace(pods[0], items=made_items.with_link(pods[0].items, card))
+    facts = broken(facts, "worker2", pods=(broken_pod, *pods[1:]))
+    (first, *_) = findings("calico-bgp-tor", facts, f"pod-pod/{pods[0].name}/worker1-p1/tcp-small")
+    assert first.mends == (
+        "in the pod: ip link set dev eth0 up && ip route replace default via 169.254.1.1 dev eth0 "
+        "onlink && ip neighbour replace 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent"
+    )
+
+
 def test_what_only_follows_comes_last() -> None:
     _, intent, _ = lab("host-gateway")
     source, target = [machine for machine in intent.machines if machine.pods][:2]
@@ -320,6 +367,9 @@ def test_a_duplicate_mac_is_reported_for_the_machine_that_should_not_have_it() -
     facts = with_link(facts, "worker1", "eth0", mac=taken.mac)
     for hit in (TO_W1, TO_W2):  # the node that has it, and the one that it belongs to
         assert told(findings("overlay", facts, hit)) == [("duplicate-mac", "worker1")]
+        (twin,) = findings("overlay", facts, hit)
+        # worker2 answers this, so that switches send its frames to it again
+        assert "ip neighbour replace 10.9.176.12 dev eth0 use" in twin.mends.split(" && ")
     assert findings("overlay", facts, IN_POD) == ()
 
 

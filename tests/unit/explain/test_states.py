@@ -308,6 +308,49 @@ def test_the_fix_of_a_mac_restores_the_neighbours_lost_with_it() -> None:
     )
 
 
+ONLINK = "10.1.0.1 dev veth1 scope link \n"
+NEIGHBOUR = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:07 PERMANENT \n"
+RESTORED = (
+    "; ip route replace 10.1.0.1 dev veth1 scope link"
+    "; ip neighbour replace 10.1.0.1 lladdr 02:00:00:00:00:07 dev veth1 nud permanent"
+)
+
+
+@pytest.mark.parametrize(
+    ("link", "fix"),
+    [
+        (LINK | {"flags": []}, "ip link set dev veth1 up"),
+        (LINK | {"addr_info": []}, "ip address replace 10.1.0.2/24 dev veth1"),
+    ],
+    ids=["set down", "without its address"],
+)
+def test_what_the_kernel_takes_away_with_a_device_is_restored_with_it(
+    link: dict[str, object], fix: str
+) -> None:
+    routes = f"{ROUTES}{ONLINK}10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"
+    now = state(address=json.dumps([link]), route="")
+    (found,) = compare_states(state(route=routes, neighbour=NEIGHBOUR), now)
+    assert found.mends == f"{fix}{RESTORED}; ip route replace default via 10.1.0.1 dev veth1"
+
+
+def test_a_route_goes_with_the_address_that_is_its_source() -> None:
+    other = LINK | {"ifname": "veth2", "addr_info": []}
+    route = "10.1.0.7 dev veth2 scope link src 10.1.0.2 \n"
+    made, now = (
+        state(address=json.dumps([LINK | {"addr_info": there}, other]), route=routes)
+        for there, routes in (([ADDRESS], route), ([], ""))
+    )
+    (found,) = compare_states(made, now)
+    assert found.mends == (
+        f"ip address replace 10.1.0.2/24 dev veth1; ip route replace {route.strip()}"
+    )
+
+
+def test_a_route_that_is_missing_on_a_device_that_works_is_a_difference_of_its_own() -> None:
+    (found,) = differences(route=OWN)
+    assert found.mends == "ip route replace default via 10.1.0.1 dev veth1"
+
+
 @pytest.mark.parametrize("flag", ["NOARP", "REACHABLE"])
 def test_a_neighbour_with_another_mac_is_reported_with_that_mac(flag: str) -> None:
     entry = "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:0{} {} \n"

@@ -50,6 +50,13 @@ def test_the_mac_of_a_device_is_named_where_the_kernel_speaks_of_macs(attribute:
     assert not word.names(replace(difference, place="worker2"))
 
 
+def test_a_device_that_is_set_down_is_named_where_the_kernel_has_no_route() -> None:
+    missing = KernelReport("worker1", "no route to send by", frozenset[Topic]({"routes"}))
+    down = at_place("worker1", DeviceSubject("eth0"), attribute="up")
+    assert missing.names(down)
+    assert not missing.names(replace(down, attribute="carrier"))
+
+
 def test_a_forwarding_entry_has_nothing_to_do_with_whether_a_machine_forwards() -> None:
     off = KernelReport("worker1", "forwarding is off", frozenset[Topic]({"forwarding"}))
     assert topics_of(of_state(ENTRY)) == {"entries"}
