@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -195,26 +196,51 @@ def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
 
 _LOOKS = 3
 """Tries of a cell after its fault is out: neighbours must be resolved again."""
+_LEARNED_SECONDS = 20.0
+"""For BGP sessions to come up again, with the routes that they bring."""
+_NOTICED_SECONDS = 2.0
+"""On top of the hold time: BIRD's timers count whole seconds, and the kernel is told after that."""
+
+
+def hold_seconds(intent: Intent) -> int:
+    """After how long a BGP session ends that hears nothing; 0 if there is none."""
+    speakers = (machine.speaker for machine in intent.machines if machine.speaker)
+    return max((speaker.hold_seconds for speaker in speakers), default=0)
 
 
 def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
-    """Explain a cell that failed while the faults are in, and again after they are out."""
+    """Explain a cell that failed while the faults are in, and try it after they are out.
+
+    Where routes are learned it is explained again once the sessions that hear nothing have ended.
+    """
+    hold = hold_seconds(opened.intent)
+    ended = Deadline(hold + _NOTICED_SECONDS if hold else 0)
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
     concerned_cells = broken or through(opened, puts[0])
     if not concerned_cells:
         heal(opened, lambda _: None)
         return Score(tuple(puts), "none", "nothing, as no cell is concerned", False, True)
     cell = rng.choice(concerned_cells)
-    begun = time.monotonic()
-    told = explain_again(opened, cell).finding
-    seconds = time.monotonic() - begun
-    unfixed = ""
+    findings, seconds = [], 0.0
+    for again in (False, True) if hold else (False,):
+        for _ in ended.tries(0.5) if again else ():
+            pass
+        begun = time.monotonic()
+        findings.append(explain_again(opened, cell).finding)
+        seconds = max(seconds, time.monotonic() - begun)
+    told, unfixed = findings[-1], ""
     if told and broken and len(puts) == 1 and not mends(opened, told, cell):
         unfixed = told.mends
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
-    text = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
-    named = told is not None and any(names(told, put) for put in puts)
+    texts = (
+        f"{finding.fault or finding.kind} on {finding.node}" if finding else "nothing"
+        for finding in findings
+    )
+    named = all(
+        finding is not None and any(names(finding, put) for put in puts) for finding in findings
+    )
+    text = ", later ".join(dict.fromkeys(texts))
     return Score(tuple(puts), cell.id, text, named, healed, seconds, unfixed)
 
 
@@ -225,7 +251,9 @@ def mends(opened: OpenLab, told: Difference, cell: Cell) -> bool:
     at = told.node if told.mends.startswith(ENTER_POD) else told.place
     machine = opened.provider.machine(opened.handle, opened.intent, at)
     machine.run(("sh", "-c", told.mends.removeprefix(IN_POD)), Deadline(30))
-    return any(not failures(opened, [cell]) for _ in range(_LOOKS))
+    learned = Deadline(_LEARNED_SECONDS if hold_seconds(opened.intent) else 0)
+    looks = chain(range(_LOOKS), learned.tries())
+    return any(not failures(opened, [cell]) for _ in looks)
 
 
 def names(told: Difference, put: Put) -> bool:

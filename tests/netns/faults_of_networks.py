@@ -107,6 +107,40 @@ def own_route(site: Site) -> RandomFault | None:
     )  # fmt: skip
 
 
+def restoring(site: Site, device: str) -> tuple[str, str]:
+    """Commands that save what the kernel drops with a device or its addresses, and restore it."""
+    routes, neighbours, proxies = (
+        saved(site, name) for name in ("routes", "neighbours", "proxies")
+    )
+    shown = f"ip -4 route show dev {device} | grep -v 'proto bird\\|proto kernel' | grep"
+    save = (
+        f"{{ {shown} -v via; {shown} via; }} > {routes}; "  # next hops after the routes to them
+        f"ip -4 neighbour show dev {device} nud permanent > {neighbours}; "
+        f"ip -4 neighbour show proxy dev {device} > {proxies}"
+    )
+    restore = (
+        f"while read r; do ip route replace $r dev {device}; done < {routes}; "
+        f"while read a l m s; do ip neighbour replace $a dev {device} $l $m nud permanent; "
+        f"done < {neighbours}; "
+        f"while read a s; do ip neighbour add proxy $a dev {device}; done < {proxies}"
+    )
+    return save, restore
+
+
+def own_address(site: Site) -> RandomFault | None:
+    """One of the lab's addresses that is gone, with the routes that the kernel drops with it."""
+    device = site.rng.choice(site.devices())
+    shown = re.search(r"inet (\S+)", site.read(f"ip -4 -o address show dev {device}"))
+    if shown is None or site.kubernetes:
+        return None
+    save, restore = restoring(site, device)
+    own = f"{shown[1]} dev {device}"
+    return site.fault(
+        f"{device}|pod {site.place}", f"{save}; ip address delete {own}",
+        f"ip address add {own}; {restore}",
+    )  # fmt: skip
+
+
 def address(site: Site) -> RandomFault | None:
     """An address of another one, or a device with a network that is in use elsewhere."""
     rng, target = site.rng, bare(site.other_pod().address)
@@ -252,17 +286,18 @@ def link(site: Site) -> RandomFault | None:
             (f"{put} multicast off", f"{put} multicast on"),
         )
     )
-    if do.endswith(" down") and device not in {pod.port for pod in machine.pods}:
-        return None  # this would remove its routes, too
-    if device == "eth0" and not site.pod and "mtu" not in do:
+    if device == "eth0" and not site.pod and "address" in do:
         return None  # the fabric's own entries would not come back
+    if (
+        site.kubernetes
+        and do.endswith(" down")
+        and device not in {pod.port for pod in machine.pods}
+    ):
+        return None  # this removes its routes, too
     if site.kubernetes and "address" in do and machine.tunnel and device == machine.tunnel.name:
         return None  # and this its neighbours, which flannel does not put back
-    # the kernel drops the device's neighbours with either of two of these
-    kept = saved(site, "neighbours")
-    undo += f"; while read a l m s; do ip neighbour replace $a dev {device} $l $m nud permanent; "
-    undo += f"done < {kept}"
-    do = f"ip -4 neighbour show dev {device} nud permanent > {kept}; {do}"
+    save, restore = restoring(site, device)
+    do, undo = f"{save}; {do}", f"{undo}; {restore}"
     # a device without ARP sends to its own MAC
     return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo, later=do.endswith("arp off"))
 
@@ -416,7 +451,8 @@ def process(site: Site) -> RandomFault | None:
 
 
 NETWORKS: Sequence[Make] = (
-    *(policy_route, policy_route, route, route, own_route, own_route, address, netmask),
+    *(policy_route, policy_route, route, route, own_route, own_route, address, own_address),
+    netmask,
     *(setting, setting, setting, setting, port, port, bridge, link, link, tunnel, neighbour),
     *(own_neighbour, forwarding, resolver, resolver, socket, process),
 )

@@ -329,8 +329,8 @@ def test_what_the_kernel_takes_away_with_a_device_is_restored_with_it(
 ) -> None:
     routes = f"{ROUTES}{ONLINK}10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"
     now = state(address=json.dumps([link]), route="")
-    (found,) = compare_states(state(route=routes, neighbour=NEIGHBOUR), now)
-    assert found.mends == f"{fix}{RESTORED}; ip route replace default via 10.1.0.1 dev veth1"
+    (difference,) = compare_states(state(route=routes, neighbour=NEIGHBOUR), now)
+    assert difference.mends == f"{fix}{RESTORED}; ip route replace default via 10.1.0.1 dev veth1"
 
 
 def test_a_route_goes_with_the_address_that_is_its_source() -> None:
@@ -340,15 +340,15 @@ def test_a_route_goes_with_the_address_that_is_its_source() -> None:
         state(address=json.dumps([LINK | {"addr_info": there}, other]), route=routes)
         for there, routes in (([ADDRESS], route), ([], ""))
     )
-    (found,) = compare_states(made, now)
-    assert found.mends == (
+    (difference,) = compare_states(made, now)
+    assert difference.mends == (
         f"ip address replace 10.1.0.2/24 dev veth1; ip route replace {route.strip()}"
     )
 
 
 def test_a_route_that_is_missing_on_a_device_that_works_is_a_difference_of_its_own() -> None:
-    (found,) = differences(route=OWN)
-    assert found.mends == "ip route replace default via 10.1.0.1 dev veth1"
+    (difference,) = differences(route=OWN)
+    assert difference.mends == "ip route replace default via 10.1.0.1 dev veth1"
 
 
 @pytest.mark.parametrize("flag", ["NOARP", "REACHABLE"])
