@@ -276,11 +276,12 @@ def _only_lists(selection: tuple[str, ...]) -> bool:
 
 
 def _show(run: RunResult, directory: Path | None, as_json: bool) -> None:
-    """Print the run as JSON, or a summary; ``directory``: None if it could not be stored whole."""
+    """Print the run as JSON, or a summary; ``directory``: None if it could not be stored."""
     if not as_json:
         from lab.reports.terminal import show
 
-        show(run, str(directory / "report.html") if directory else None)
+        page = directory / "report.html" if directory else None
+        show(run, str(page) if page and page.exists() else None)
     elif directory:
         from lab.reports.result import expanded_text
         from lab.state.files import read_regular

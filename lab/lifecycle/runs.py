@@ -299,4 +299,6 @@ def run_cell(session: LabSession, cell_id: str) -> tuple[CellResult, Path]:
     """
     chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
     run = session.probe(chosen, lambda _done, _total: None)
-    return run.results[0], session.lab.record(run, session.intent)
+    directory = session.lab.record(run, session.intent)
+    session.lab.record_page(directory, run, session.intent)
+    return run.results[0], directory

@@ -149,7 +149,7 @@ class OpenLab:
         reconnect.join_again(self.store, self.provider, self.handle, self.intent, machine)
 
     def record(self, run: RunResult, intent: Intent | None = None) -> Path:
-        """Record a run in the journal, then write its files; return their directory.
+        """Record a run in the journal, then write its result; return the directory of its files.
 
         ``intent``: the Intent that was tested; None for the planned one. Pods of a cluster have
         other addresses than planned.
@@ -166,14 +166,20 @@ class OpenLab:
         directory = self.store.run_directory(self.name, run.run)
         make_private(directory.parent)
         make_private(directory)
+        from lab.reports.result import to_text  # noqa: PLC0415  only a run that is kept pays for it
+
+        write_private(directory / RESULT, to_text(run, intent or self.intent))
+        return directory
+
+    def record_page(self, directory: Path, run: RunResult, intent: Intent | None = None) -> None:
+        """Write the HTML report of a run into its directory; ``intent`` as for :meth:`record`.
+
+        Raises StateError when it cannot be written.
+        """
         from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
-        from lab.reports.result import to_text  # noqa: PLC0415  the same
         from lab.reports.topology import picture_of  # noqa: PLC0415  the same
 
-        intent = intent or self.intent
-        write_private(directory / RESULT, to_text(run, intent))
-        write_private(directory / REPORT, to_html(run, picture_of(intent)))
-        return directory
+        write_private(directory / REPORT, to_html(run, picture_of(intent or self.intent)))
 
     def record_junit(self, directory: Path, text: str) -> None:
         """Write the JUnit of a run into its directory.

@@ -77,7 +77,7 @@ class Hooks:
     def pytest_lab_recorded(self, run: RunResult, directory: Path | None) -> None:
         """Called with a run that is judged and stored, and the directory of its reports.
 
-        ``directory`` is None if it could not be stored whole.
+        ``directory`` is None if it could not be stored.
         """
 
 

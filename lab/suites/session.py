@@ -120,7 +120,10 @@ class SuiteLab(Protocol):
         """Reconnect the machine."""
 
     def record(self, run: RunResult, intent: Intent | None = None) -> Path:
-        """Store a run of ``intent`` and write its reports; return their directory."""
+        """Store the result of a run of ``intent``; return the directory of its files."""
+
+    def record_page(self, directory: Path, run: RunResult, intent: Intent | None = None) -> None:
+        """Write the HTML report of a run into its directory."""
 
     def record_junit(self, directory: Path, text: str) -> None:
         """Write the JUnit of a run into its directory."""

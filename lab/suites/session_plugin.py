@@ -299,8 +299,9 @@ class LabUnderTest:
         assert run is not None
         try:
             self.session.directory = self.session.lab.record(run, self.session.intent)
+            self.session.lab.record_page(self.session.directory, run, self.session.intent)
         except LabError as error:
-            self._refuse(error)
+            self._refuse_kept(error)
         config.hook.pytest_lab_recorded(run=run, directory=self.session.directory)
 
     @contextmanager

@@ -77,6 +77,8 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk):
     desk.up()
     opened = desk.opened()
     directory = opened.record(run_result())
+    assert not (directory / "report.html").exists()
+    opened.record_page(directory, run_result())
     opened.record_junit(directory, "<testsuites/>")
     assert directory == desk.store.lab_directory("overlay") / "runs" / "20261121-101500-7f3a"
     assert json.loads((directory / "result.json").read_text())["scenario"] == "overlay"

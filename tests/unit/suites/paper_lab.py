@@ -136,6 +136,9 @@ class PaperLab:
         self.recorded.append(run)
         return self.directory / run.run
 
+    def record_page(self, directory: Path, run: RunResult, intent: Intent | None = None) -> None:
+        pass
+
     def record_junit(self, directory: Path, text: str) -> None:
         self.junits.append((directory, text))
 

@@ -352,7 +352,7 @@ def test_what_was_judged_before_a_stop_is_kept(stop, code, outer, pytester, monk
 
 def test_a_run_that_cannot_be_stored_is_still_handed_over(outer, pytester, monkeypatch):
     def refuse(*_: object) -> Path:
-        raise FullError("writing the report", "'report.html': the disk is full")
+        raise FullError("writing the result", "'result.json': the disk is full")
 
     labs = PaperLabs(pytester.path, one_silent)
     monkeypatch.setattr(labs.lab, "record", refuse)
@@ -360,7 +360,27 @@ def test_a_run_that_cannot_be_stored_is_still_handed_over(outer, pytester, monke
     ((run, directory),) = labs.taken
     assert ([judged.verdict for judged in run.results], directory) == (["fail"], None)
     assert result.ret == FullError.exit_code
-    result.stderr.fnmatch_lines(["error: writing the report: 'report.html': the disk is full"])
+    result.stderr.fnmatch_lines(["error: writing the result: 'result.json': the disk is full"])
+
+
+def test_a_run_is_stored_even_if_its_page_cannot_be_written(outer, pytester, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise FullError("writing the report", "'report.html': the disk is full")
+
+    labs = PaperLabs(pytester.path, one_silent)
+    monkeypatch.setattr(labs.lab, "record_page", refuse)
+    result = outer(*SUITE, "-k", BROKEN, "--junitxml=out.xml", labs=labs)
+    (run,) = labs.lab.recorded
+    directory = pytester.path / run.run
+    assert labs.taken == [(run, directory)]
+    assert [where for where, _ in labs.lab.junits] == [directory]
+    assert result.ret == FullError.exit_code
+    result.stderr.fnmatch_lines(
+        [
+            "error: writing the report: 'report.html': the disk is full",
+            f"*the run is stored in '{directory}'",
+        ]
+    )
 
 
 def test_a_run_is_stored_even_if_its_junit_cannot_be_written(outer, pytester):
