@@ -135,8 +135,9 @@ _REASONS: tuple[tuple[str, str, frozenset[Topic]], ...] = (
         frozenset({"links"}),
     ),
 )
-"""Drop reasons of Windows: what each means, and what it speaks of. From public copies of the enum
-PKTMON_DROP_REASON, the page "Diagnose packet loss" of learn.microsoft.com, and public logs."""
+"""Drop reasons of Windows: what each means, and what it speaks of. ``pktmon counters --json`` has
+them in words alone, without their numbers. From public copies of the enum PKTMON_DROP_REASON, the
+page "Diagnose packet loss" of learn.microsoft.com, and public logs."""
 _NO_CAUSE = re.compile(
     r"^inet\b(?!.*(end ?point|inspection|checksum|header))"  # late segments: lost elsewhere
     r"|packet filter|locally destined|^not accepted|no destinations",  # a flooded frame of others

@@ -27,7 +27,7 @@ from lab.explain.lab_queries import (
     Observe,
     compare_places,
 )
-from lab.explain.losses import COUNTED, drops_some, find_drops, find_losses, list_counter_rises
+from lab.explain.losses import COUNTED, drops_some, find_drops, find_losses, find_machine_rises
 from lab.explain.objects import put_objects_first, split_by_path
 from lab.explain.paths import flow_of, list_balancer_flows, places_of, select_machines
 from lab.facts.command_lines import is_command
@@ -279,7 +279,7 @@ def look_for_drops(case: Case) -> Case:
     _try_cells([case.tried.cell], case.limits, case.lab.send)
     path = case.explained.path
     differs = list_deviations(path, compare_places(case.lab.compare, places_of(case.paths)))
-    counted = find_drops(path, dict(list_counter_rises(case.facts, case.lab.look(case.scope))))
+    counted = find_drops(path, find_machine_rises(case.facts, case.lab.look(case.scope)))
     marginal = (
         # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
         *(finding for finding in counted if not _is_tunnel(finding.subject)),

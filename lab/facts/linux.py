@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.facts import iptables, nftables, ovn
 from lab.facts.items import Items
 from lab.facts.node import (
+    PACKETS,
     CalicoFacts,
-    Counter,
+    DeviceCounter,
     NodeFacts,
     PodFacts,
     SeenSession,
@@ -113,16 +114,20 @@ def read_sessions(text: str) -> tuple[SeenSession, ...]:
 Entry = Mapping[str, Any]
 
 _ERRORS = ("errors", "dropped")
+_DIRECTIONS: tuple[tuple[str, Literal["received", "sent"]], ...] = (
+    ("rx", "received"),
+    ("tx", "sent"),
+)
 
 
-def read_counters(entries: Iterable[Entry]) -> Iterator[Counter]:
+def read_counters(entries: Iterable[Entry]) -> Iterator[DeviceCounter]:
     """Packets, errors and drops of every device."""
     for entry in entries:
         statistics = entry.get("stats64") or entry.get("stats") or {}
-        for way, words in (("rx", "received"), ("tx", "sent")):
-            for key, value in statistics.get(way, {}).items():
-                if key == "packets" or (key.endswith(_ERRORS) and value):
-                    yield Counter(f"{entry.get('ifname')} {words} {key}", int(value))
+        for key, direction in _DIRECTIONS:
+            for event, value in statistics.get(key, {}).items():
+                if event == PACKETS or (event.endswith(_ERRORS) and value):
+                    yield DeviceCounter(str(entry["ifname"]), direction, event, int(value))
 
 
 _OFF = ("disabled", "masked")
@@ -195,7 +200,7 @@ def read_facts(stdout: str, stderr: str) -> NodeFacts:
         software=read_software(texts),
         calico=read.of("calico-pools", lambda: read_calico(texts)),
         sessions=read_sessions(read.text("sessions")),
-        counters=tuple(_counters(read)),
+        counters=tuple(read_counters(read.document("address") or ())),
         switching=_switching(read, by_query),
         databases=_databases(read),
         absent=tuple(read.absent.items()),
@@ -380,26 +385,3 @@ def _units(text: str) -> tuple[Unit, ...]:
             more = f", restarted {restarts} times" if restarts not in {"", "0"} else ""
             units.append(Unit(name, f"{properties.get('ActiveState', '')}{more}"))
     return tuple(units)
-
-
-def _counters(read: _Reading) -> Iterator[Counter]:
-    yield from read_counters(read.document("address") or ())
-    yield from _pairs(read.text("counters"))
-    for line in read.text("conntrack").splitlines():
-        words = line.split()
-        for word in words[1:]:
-            name, _, value = word.partition("=")
-            if value.isdecimal():
-                yield Counter(f"conntrack {words[0]} {name}", int(value))
-    for name in [key for key in read.absent if key.startswith("card ")]:
-        del read.absent[name]  # virtual interfaces have none, and ethtool is rarely installed
-
-
-def _pairs(text: str) -> Iterator[Counter]:
-    """Counters of /proc/net/snmp and netstat: a line of names, then a line of values."""
-    lines = [line.split() for line in text.splitlines() if ": " in line]
-    for names, values in zip(lines[::2], lines[1::2], strict=False):
-        if names[0] == values[0] and names[0] in {"Ip:", "Udp:", "Tcp:", "IpExt:", "TcpExt:"}:
-            for name, value in zip(names[1:], values[1:], strict=False):
-                if value.isdecimal() and value != "0":
-                    yield Counter(f"{names[0].rstrip(':')} {name}", int(value))

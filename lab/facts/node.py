@@ -7,8 +7,8 @@ nothing. Everything has a fixed order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from lab.facts.items import Items, LinkFacts
 from lab.facts.ovn import Databases, Switching
@@ -17,12 +17,23 @@ from lab.topology.intent import Resolver
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
-    """A counter since the node's start; only its increase means anything."""
+class DeviceCounter:
+    """A counter of a network device since its start; only its increase means anything."""
 
-    name: str
-    """``"eth0 received dropped"``, ``"Ip OutNoRoutes"``."""
+    device: str
+    direction: Literal["received", "sent"]
+    event: str
+    """:data:`PACKETS`; else why packets were lost: ``"dropped"``, ``"over_errors"``."""
     value: int
+
+    @property
+    def loses(self) -> bool:
+        """Whether what it counts was lost."""
+        return self.event != PACKETS
+
+
+PACKETS = "packets"
+"""The event of counters of all packets."""
 
 
 SWITCHED = "hns card"
@@ -145,7 +156,7 @@ class NodeFacts:
     """None without Calico."""
     sessions: tuple[SeenSession, ...] = ()
     """Empty if no BGP daemon could be queried."""
-    counters: tuple[Counter, ...] = ()
+    counters: tuple[DeviceCounter, ...] = ()
     switching: Switching | None = None
     """None if Open vSwitch does not run."""
     databases: Databases | None = None
@@ -169,12 +180,12 @@ class NodeFacts:
         return self.items.link(name)
 
 
-def rises(before: NodeFacts, after: NodeFacts) -> tuple[Counter, ...]:
-    """Counters that increased between two observations, the largest increase first. Pure."""
-    old = {counter.name: counter.value for counter in before.counters}
-    risen = [
-        Counter(counter.name, counter.value - old.get(counter.name, 0))
+def find_rises(before: NodeFacts, after: NodeFacts) -> tuple[DeviceCounter, ...]:
+    """The increase of counters between two observations, the largest first. Pure."""
+    old = {replace(counter, value=0): counter.value for counter in before.counters}
+    rises = (
+        replace(counter, value=counter.value - old.get(replace(counter, value=0), 0))
         for counter in after.counters
-        if counter.value > old.get(counter.name, 0)
-    ]
-    return tuple(sorted(risen, key=lambda counter: (-counter.value, counter.name)))
+    )
+    risen = [rise for rise in rises if rise.value > 0]
+    return tuple(sorted(risen, key=lambda rise: (-rise.value, rise.device, rise.event)))

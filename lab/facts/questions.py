@@ -119,11 +119,9 @@ save=iptables-save; proxy=
 command -v $save > /dev/null || proxy=$(pgrep -o -x kube-proxy)
 if [ -n "$proxy" ]; then save="chroot /proc/$proxy/root /usr/sbin/iptables-save"; fi
 ask iptables $save -c  # a node need not have it: kube-proxy's image does
-ask conntrack conntrack -S
 for control in /run/bird/bird.ctl /run/calico/bird.ctl; do
     if [ -S "$control" ]; then ask sessions birdc -s "$control" show protocols; fi
 done
-ask counters cat /proc/net/snmp /proc/net/netstat
 ask release cat /etc/os-release
 if [ -S /run/openvswitch/db.sock ]; then
     within=$bound
@@ -149,11 +147,6 @@ fi
 """
 _COMPUTER = f"""
 within=$bound
-for card in /sys/class/net/*/device; do
-    [ -e "$card" ] || continue
-    card=${{card%/device}}; card=${{card##*/}}
-    ask "card $card" ethtool -S "$card"
-done
 if [ -d /run/systemd/system ]; then
     ask units systemctl show \
         --property=Id,LoadState,UnitFileState,ActiveState,SubState,NRestarts {_UNITS}

@@ -196,9 +196,8 @@ class _BringUp:
     def _run(self) -> None:
         name, say = self.lab.name, self.say
         first = next(decision for decision in self.decisions if decision.action == "run")
-        new = first.why == NOT_DONE
-        why = "" if new else f": {first.why}"
-        say(f"{'starting' if new else 'going on with'} lab '{name}'{why}")
+        why = "" if first.is_new else f": {first.why}"
+        say(f"{'starting' if first.is_new else 'going on with'} lab '{name}'{why}")
         took: dict[str, float] = {}
         skipped = {decision.step for decision in self.decisions if decision.action == "skip"}
         wanted = [step for step in self.steps if step.name not in skipped]
@@ -317,10 +316,6 @@ def _run_step(step: Step) -> _StepEnd:
     return _StepEnd(step.name, time.monotonic() - began, error)
 
 
-NOT_DONE = "new"
-"""The reason of a step that runs for the first time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Whether one step runs, and the reason, as text."""
@@ -328,6 +323,8 @@ class Decision:
     step: str
     action: Literal["skip", "run"]
     why: str
+    is_new: bool = False
+    """Whether it runs only because it was never done."""
 
 
 def decide(
@@ -347,8 +344,10 @@ def decide(
     for name, wanted_digest in wanted:
         if not reason and name == liveness.again_from:
             reason = f"the lab is {liveness.state}: {liveness.detail}"
-        own = reason or _why_it_runs(steps_done.get(name), wanted_digest)
-        decisions.append(Decision(name, "run" if own else "skip", own or "unchanged"))
+        done = steps_done.get(name)
+        own = reason or _why_it_runs(done, wanted_digest)
+        is_new = done is None and not reason
+        decisions.append(Decision(name, "run" if own else "skip", own or "unchanged", is_new))
         if own and not reason:
             reason = f"because '{name}' runs"
     return decisions
@@ -370,5 +369,5 @@ def _reason_for_all(
 
 def _why_it_runs(done: str | None, wanted: str) -> str:
     if done is None:
-        return NOT_DONE
+        return "new"
     return "" if done == wanted else "its input has changed"

@@ -222,6 +222,7 @@ _LINUX: Mapping[str, str] = {
         '[ -f "$file" ] || continue; echo "== $file"; cat "$file"; done; '
         "ls -l /opt/cni/bin"
     ),
+    "counters.txt": "cat /proc/net/snmp /proc/net/netstat; conntrack -S",
     "units.txt": "systemctl --no-pager --failed; systemctl --no-pager status kubelet containerd",
 }
 """File, and the command whose output it contains."""

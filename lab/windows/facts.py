@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
-from typing import Any
+from typing import Any, Literal
 
 from lab._deadline import Deadline
 from lab.facts.items import (
@@ -33,7 +33,7 @@ from lab.facts.items import (
     make_route,
     make_setting,
 )
-from lab.facts.node import SWITCHED, Counter, NodeFacts, PodFacts, Unit
+from lab.facts.node import PACKETS, SWITCHED, DeviceCounter, NodeFacts, PodFacts, Unit
 from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
 from lab.topology.commands import way
 from lab.topology.intent import Resolver, Route
@@ -451,9 +451,14 @@ def _units(read: _Reading) -> Iterator[Unit]:
         yield Unit(name, f"{state}{more}", logs.get(name, ()))
 
 
-def _counters(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[Counter]:
-    for entry in entries:
-        name = _find_inner(str(entry["name"]), behind)
-        for key, value in entry.items():
-            if key != "name" and value:
-                yield Counter(f"{name} {key.replace('_', ' ')}", int(value))
+_DIRECTIONS: tuple[Literal["received", "sent"], ...] = ("received", "sent")
+
+
+def _counters(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[DeviceCounter]:
+    by_device = {_find_inner(str(entry["name"]), behind): entry for entry in entries}
+    for name, entry in by_device.items():
+        for direction in _DIRECTIONS:
+            yield DeviceCounter(name, direction, PACKETS, int(entry.get(direction) or 0))
+            for event in ("discarded", "errors"):
+                if value := entry.get(f"{direction}_{event}"):
+                    yield DeviceCounter(name, direction, event, int(value))

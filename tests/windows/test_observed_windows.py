@@ -6,7 +6,7 @@ What the nodes say is composed: there was no Windows to ask.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,12 @@ from observed_nodes import Said, changed, windows, without
 from shipped import intent_of as intent
 
 from lab.explain.explainer import compare_machine as differences
+from lab.explain.losses import find_losses
 from lab.facts.difference import Difference
+from lab.facts.node import PACKETS, DeviceCounter, NodeFacts
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Flow
+from lab.topology.walk import walk
 from lab.windows.facts import facts
 
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
@@ -159,6 +163,23 @@ def test_a_list_of_one_that_powershell_has_unrolled_is_still_a_list() -> None:
     said = windows(machine, whole)
     one = {**said, "statistics": said["statistics"][0]}
     assert facts(one).counters == facts(said).counters != ()
+
+
+def test_packets_that_a_windows_card_received_are_no_loss() -> None:
+    machine, whole = windows_node("overlay")
+    path = walk(whole, Flow("worker1", machine.address(), 10_250, "tcp"))[0]
+
+    def count(packets: int) -> Mapping[str, NodeFacts]:
+        received = {"name": "vEthernet (eth0)", "received": packets, "sent": packets}
+        answer = {**windows(machine, whole), "statistics": [json.dumps(received)]}
+        sent = tuple(DeviceCounter("eth0", way, PACKETS, packets) for way in ("received", "sent"))
+        linux = NodeFacts("linux", "", counters=sent)
+        return {machine.name: facts(answer), "worker1": linux}
+
+    assert find_losses(path, count(1), count(9)) == ()
+    silent = replace(count(9)[machine.name], counters=())
+    losses = find_losses(path, count(1), {**count(9), machine.name: silent})
+    assert [(loss.kind, loss.node) for loss in losses] == [("lost-between", machine.name)]
 
 
 def test_what_is_no_json_stands_in_what_is_absent() -> None:

@@ -158,6 +158,31 @@ def reason(error: Exception) -> str:
     return text.removeprefix("internal error: ").removeprefix("operation failed: ")
 
 
+_BUSY = ("has asynchronous jobs running", "is still in use", "is still being allocated")
+_TAKEN = ("already in use",)
+"""What libvirt tells apart only by words: its codes are those of other errors, too, which are no
+reason to wait or to try another range (src/storage/storage_driver.c, src/conf/virnetworkobj.c and
+src/network/bridge_driver_linux.c of libvirt 9: "pool '%s' has asynchronous jobs running.",
+"volume '%s' is still in use.", "bridge name '%s' already in use.", "Network is already in use by
+interface %s")."""
+
+
+def is_busy(error: libvirt.libvirtError) -> bool:
+    """Whether another command works on the same pool or volume."""
+    return _has_words(error, _BUSY)
+
+
+def is_taken(error: libvirt.libvirtError) -> bool:
+    """Whether the bridge or the range of a network is in use."""
+    return _has_words(error, _TAKEN)
+
+
+def _has_words(error: libvirt.libvirtError, words: Iterable[str]) -> bool:
+    library = load()
+    codes = {library.VIR_ERR_INTERNAL_ERROR, library.VIR_ERR_OPERATION_INVALID}
+    return error.get_error_code() in codes and any(word in str(error) for word in words)
+
+
 def _connection_hint(message: str, hypervisor: Hypervisor) -> str:
     if is_forbidden(message, hypervisor):
         return _ADMIT

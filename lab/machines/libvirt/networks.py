@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from lab.topology.intent import Segment
 
-_IN_USE = "in use"
-"""Part of libvirt's errors 'network is already in use by interface', 'bridge name ... already in
-use', 'Network is already in use by interface'."""
-
 
 def ensure_management(  # noqa: PLR0913  the network's owner and its settings
     connected: libvirt.virConnect,
@@ -196,7 +192,7 @@ def _make_network(connected: libvirt.virConnect, document: str) -> str | None:
     except library.libvirtError as error:
         if network is not None:
             remove(network)
-        if _IN_USE in str(error):
+        if connection.is_taken(error):
             return connection.reason(error)
         raise
     return None

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 _BUSY_SECONDS = 60.0
 """For another command to create a volume: libvirt writes all blocks unless it is sparse."""
-_BUSY = ("has asynchronous jobs running", "is still in use", "is still being allocated")
-"""libvirt's errors for a pool or volume that another command is working on."""
 _ROOT = "hybridlab"
 
 
@@ -119,7 +117,7 @@ def _retry_while_busy(act: Callable[[], object]) -> None:
         try:
             act()
         except library.libvirtError as error:
-            if not any(sign in str(error) for sign in _BUSY):
+            if not connection.is_busy(error):
                 raise
             return connection.reason(error)
         return ""

@@ -430,7 +430,8 @@ class _Login:
         try:
             self.transport.start_client(timeout=timeout_of(self.deadline))
         except IncompatiblePeer as error:
-            if pinned and "host key" in str(error):
+            # paramiko agrees on the key exchange first, and on the kind of host key next
+            if pinned and self.transport.kex_engine and not self.transport.host_key_type:
                 raise self._wrong_key(f"it has no host key of type {', '.join(pinned)}") from error
             raise self._unreachable(f"no common algorithm: {error}") from error
         except (SSHException, EOFError, OSError) as error:
@@ -481,13 +482,15 @@ class _Login:
         raise self._refused(tried, "")
 
     def _no_banner(self, error: Exception) -> str:
+        from paramiko import SSHException  # noqa: PLC0415  slow to import
+
         if self.deadline.left() < 0.1:  # noqa: PLR2004  paramiko's timeout granularity
             return f"{_NO_BANNER} within {self.deadline.seconds:g} s"
-        if "Indecipherable" in str(error):
+        if isinstance(error, SSHException) and error.__context__ is None:  # a line was read
             return f"connected, but no SSH server answers there ({error})"
-        text = str(error).removeprefix("Error reading SSH protocol banner").strip()
+        reason = str(error.__context__ or error).strip()
         words = "connected, but closed before the SSH banner"
-        return f"{words} ({text})" if text else words
+        return f"{words} ({reason})" if reason else words
 
     def _unreachable(self, words: str) -> UnreachableError:
         return UnreachableError(self.action, words, self.hint)

@@ -201,6 +201,36 @@ def test_a_refusal_has_its_own_hint(said, hypervisor, hint, monkeypatch):
     assert hint in told.value.hint
 
 
+class CodedError(Exception):
+    """An error as libvirt's, with a code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def get_error_code(self) -> int:
+        return self.code
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "busy", "taken"),
+    [
+        (1, "internal error: pool 'default' has asynchronous jobs running.", True, False),
+        (55, "operation failed: volume 'a' is still in use.", True, False),
+        (55, "Requested operation is not valid: storage pool 'a' is not active", False, False),
+        (1, "internal error: bridge name 'virbr7' already in use.", False, True),
+        (1, "internal error: Network is already in use by interface eth0", False, True),
+        (1, "internal error: no such bridge", False, False),
+        (38, "cannot open volume 'has asynchronous jobs running'", False, False),
+    ],
+)
+def test_what_is_busy_or_taken_is_known_by_code_and_words(code, message, busy, taken, monkeypatch):
+    codes = SimpleNamespace(VIR_ERR_INTERNAL_ERROR=1, VIR_ERR_OPERATION_INVALID=55)
+    monkeypatch.setattr(connection, "load", lambda: codes)
+    error = CodedError(code, message)
+    assert (connection.is_busy(error), connection.is_taken(error)) == (busy, taken)
+
+
 @pytest.mark.parametrize(
     ("inventory", "said", "notes"),
     [

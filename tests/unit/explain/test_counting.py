@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 from seen_machines import cell, lab
@@ -10,11 +11,14 @@ from seen_machines import cell, lab
 from lab._errors import BrokenError, LabError
 from lab.explain.losses import find_losses
 from lab.explain.paths import flow_of
-from lab.facts.node import Counter, NodeFacts
+from lab.facts.node import DeviceCounter, NodeFacts
 from lab.topology.walk import walk
 
-Counts = Mapping[str, Mapping[str, int] | LabError]
-SENT, GOT, DROPPED = "eth0 sent packets", "eth0 received packets", "eth0 received dropped"
+Name = tuple[str, Literal["received", "sent"], str]
+Counts = Mapping[str, Mapping[Name, int] | LabError]
+SENT: Name = ("eth0", "sent", "packets")
+GOT: Name = ("eth0", "received", "packets")
+DROPPED: Name = ("eth0", "received", "dropped")
 PATH = walk(
     lab("overlay")[1], flow_of(cell("overlay", "pod-pod/worker1-p1/win1-p1/tcp-small"))
 )[0]  # fmt: skip
@@ -28,9 +32,17 @@ def counted(machines: Counts) -> Mapping[str, NodeFacts | LabError]:
     return {
         name: machine
         if isinstance(machine, LabError)
-        else NodeFacts("linux", "", counters=tuple(Counter(*one) for one in machine.items()))
+        else NodeFacts(
+            "linux",
+            "",
+            counters=tuple(DeviceCounter(*name, value) for name, value in machine.items()),
+        )
         for name, machine in machines.items()
     }
+
+
+def dropped(device: str) -> Name:
+    return device, "received", "dropped"
 
 
 QUIET: list[tuple[str, Counts, Counts]] = [
@@ -42,8 +54,9 @@ QUIET: list[tuple[str, Counts, Counts]] = [
     ("where anything arrived the network between carries",
      {"worker1": {SENT: 10}, "win1": {GOT: 500}}, {"worker1": {SENT: 40}, "win1": {GOT: 501}}),
     *(
-        (f"{name} is not on the path", {"worker1": {name: 1}}, {"worker1": {name: 8}})
-        for name in ("veth99 received dropped", "Ip OutNoRoutes", "eth00 received dropped")
+        (f"{device} is not on the path", {"worker1": {dropped(device): 1}},
+         {"worker1": {dropped(device): 8}})
+        for device in ("veth99", "eth00")
     ),
     ("a machine that does not answer",
      {"worker1": {SENT: 10}}, {"worker1": {SENT: 16}, "win1": SILENT}),
@@ -86,12 +99,12 @@ def test_the_way_back_is_looked_at_too() -> None:
     assert "sent by eth0 of win1" in difference.observed
 
 
-@pytest.mark.parametrize("name", [DROPPED, "eth0 sent errors"])
-def test_a_dropping_device_on_the_path_is_reported_once(name: str) -> None:
+@pytest.mark.parametrize("name", [DROPPED, ("eth0", "sent", "errors")])
+def test_a_dropping_device_on_the_path_is_reported_once(name: Name) -> None:
     before, after = counted({"worker1": {name: 1}}), counted({"worker1": {name: 8}})
     (difference,) = find_losses(PATH, before, after)
     assert (difference.kind, difference.hop, difference.node) == ("packets-dropped", *CARDS[0])
-    assert difference.observed == f"{name} 7 while it was asked"
+    assert difference.observed == f"{' '.join(name)} 7 while it was asked"
     assert difference.intended == "no drops"
 
 

@@ -132,9 +132,6 @@ NRestarts=0
 
 @@@= 0
 
-@@@ card eth0
-@@@= absent ethtool
-
 @@@ pod cni-1 address
 [{"ifname": "eth0", "flags": ["UP", "LOWER_UP"], "mtu": 1450, "address": "0A:00:00:00:00:01",
 "addr_info": [{"family": "inet", "local": "10.244.1.7", "prefixlen": 24}]}]
@@ -161,7 +158,6 @@ def test_a_computers_facts_include_its_programs_and_pods() -> None:
     (pod,) = found.pods or ()
     assert pod.addresses() == ("10.244.1.7/24",)
     assert pod.listening == (("tcp", 8080),)
-    assert "card eth0" not in dict(found.absent)
 
 
 def test_a_node_that_is_no_computer_has_not_looked_at_its_pods() -> None:

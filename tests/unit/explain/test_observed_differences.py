@@ -19,7 +19,7 @@ from lab.explain.explainer import compare_lab, with_chosen_macs, with_held_gatew
 from lab.explain.explainer import compare_machine as differences
 from lab.facts.items import Items, LinkFacts, make_attribute, make_device_items
 from lab.facts.linux import read_facts
-from lab.facts.node import Counter, NodeFacts, PodFacts, Unread, rises
+from lab.facts.node import DeviceCounter, NodeFacts, PodFacts, Unread, find_rises
 from lab.facts.questions import OF_KERNEL
 from lab.facts.translations import Translations
 
@@ -203,10 +203,14 @@ def test_services_that_kube_proxy_has_chains_for_come_back_when_it_is_ended() ->
 
 
 def test_risen_counters_are_listed_largest_first() -> None:
-    before = NodeFacts("linux", "", counters=(Counter("a", 1), Counter("b", 1), Counter("c", 9)))
-    after = replace(before, counters=(Counter("a", 2), Counter("b", 9), Counter("c", 9)))
-    new = replace(after, counters=(*after.counters, Counter("d", 3)))
-    assert rises(before, new) == (Counter("b", 8), Counter("d", 3), Counter("a", 1))
+    def count(**values: int) -> tuple[DeviceCounter, ...]:
+        return tuple(
+            DeviceCounter(device, "sent", "packets", value) for device, value in values.items()
+        )
+
+    before = NodeFacts("linux", "", counters=count(a=1, b=1, c=9))
+    after = replace(before, counters=count(a=2, b=9, c=9, d=3))
+    assert find_rises(before, after) == count(b=8, d=3, a=1)
 
 
 @pytest.mark.room

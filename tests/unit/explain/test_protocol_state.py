@@ -30,7 +30,7 @@ from lab.explain.stages import explain
 from lab.facts import linux, nftables
 from lab.facts.difference import Difference
 from lab.facts.items import make_device_items
-from lab.facts.node import Counter, SeenSession
+from lab.facts.node import PACKETS, DeviceCounter, SeenSession
 from lab.facts.translations import Barrier
 from lab.providers.provider import Outcome, Probe
 from lab.topology import gateways
@@ -175,7 +175,7 @@ def test_a_duplicate_mac_off_the_path_ranks_before_counters() -> None:
 
     def look(wanted):
         looks[0] += 1
-        sent = (Counter("eth0 sent packets", 10 * looks[0]),)
+        sent = (DeviceCounter("eth0", "sent", PACKETS, 10 * looks[0]),)
         return {one: broken(facts, "master", counters=sent)[one] for one in wanted}
 
     difference = explained(name, id_, look)

@@ -25,7 +25,7 @@ from lab.explain.paths import flow_of
 from lab.explain.stages import explain
 from lab.facts.difference import Difference, make_not_asked
 from lab.facts.items import make_setting
-from lab.facts.node import Counter, NodeFacts
+from lab.facts.node import PACKETS, DeviceCounter, NodeFacts
 from lab.lifecycle import api
 from lab.lifecycle import explain as lifecycle
 from lab.matrix.cell import Cell
@@ -239,16 +239,19 @@ def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> N
 
 
 def test_counters_are_asked_where_no_state_differs() -> None:
-    looks = {"worker1": ("eth0 sent packets", 9), "win1": ("eth0 received packets", 0)}
+    looks = {
+        "worker1": DeviceCounter("eth0", "sent", PACKETS, 9),
+        "win1": DeviceCounter("eth0", "received", PACKETS, 0),
+    }
     _, intent, matrix = lab("overlay")
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     first = iter([True])
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
         facts, before = whole(intent), next(first, False)
-        for name, (counter, value) in looks.items():
-            counters = (Counter(counter, 1 if before else 1 + value),)
-            facts[name] = replace(facts[name], counters=counters)
+        for name, rise in looks.items():
+            counter = replace(rise, value=1 if before else 1 + rise.value)
+            facts[name] = replace(facts[name], counters=(counter,))
         return {name: facts[name] for name in asked}
 
     explanation = explain(
@@ -298,7 +301,7 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
 
     def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
         facts, number = whole(intent), next(looks)
-        counters = (Counter("eth0 received dropped", number),)
+        counters = (DeviceCounter("eth0", "received", "dropped", number),)
         facts["win1"] = replace(facts["win1"], counters=counters)
         return {name: facts[name] for name in asked}
 

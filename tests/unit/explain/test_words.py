@@ -88,6 +88,83 @@ def test_the_words_are_fields_of_a_difference():
     assert all(hasattr(Difference, name) for name in WORDS)
 
 
+ERROR_WORDS = {"cause", "happened", "why", "args", "strerror"}
+"""What users read of an error, or of a decision."""
+PARSED_ERRORS = {
+    # Libraries and services that have no code for it: the place says which, and where it is from.
+    ("machines/libvirt/connection.py", "word in str(error)"),
+    # What is printed of it; nothing is decided.
+    ("cli/plan.py", "decision.why != last"),
+    ("machines/cluster/api.py", "str(error).rpartition('>: ')"),
+    ("windows/images/medium.py", "error.happened.partition('; it holds')"),
+    ("windows/nodes/bring_up.py", "error.happened.splitlines()"),
+}
+
+
+def errors_in(tree: ast.AST) -> set[str]:
+    """The names of variables and parameters that are errors."""
+    names = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name
+    }
+    arguments = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation)
+    return names | {
+        argument.arg
+        for argument in arguments
+        if argument.annotation and ast.unparse(argument.annotation).endswith(("Error", "Exception"))
+    }
+
+
+def reads_error(node: ast.AST, names: set[str]) -> bool:
+    """Whether the words of an error are part of an expression."""
+    return any(
+        (isinstance(part, ast.Attribute) and part.attr in ERROR_WORDS)
+        or (
+            isinstance(part, ast.Call)
+            and isinstance(part.func, ast.Name)
+            and part.func.id in {"str", "repr"}
+            and any(isinstance(value, ast.Name) and value.id in names for value in part.args)
+        )
+        for part in ast.walk(node)
+    )
+
+
+def parsed_errors_in(source: str) -> Iterator[str]:
+    tree = ast.parse(source)
+    names = errors_in(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=arguments):
+                joins_lines = name == "split" and not arguments
+                parses = (name in PARSES and not joins_lines) and any(
+                    reads_error(part, names) for part in (value, *arguments)
+                )
+            case ast.Compare(left=left, ops=operators, comparators=others):
+                parses = any(isinstance(operator, COMPARES) for operator in operators) and any(
+                    reads_error(part, names) for part in (left, *others)
+                )
+            case _:
+                parses = False
+        if parses:
+            yield ast.unparse(node)
+
+
+def test_no_decision_is_made_by_the_words_of_an_error():
+    expressions = {
+        (path.relative_to(ROOT).as_posix(), expression)
+        for path in sorted(ROOT.rglob("*.py"))
+        for expression in parsed_errors_in(path.read_text())
+    }
+    assert expressions - PARSED_ERRORS == set()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["'host key' in str(error)", "error.happened.startswith('no')", "first.why == 'new'"],
+)
+def test_words_of_an_error_that_are_parsed_are_found(condition):
+    assert [*parsed_errors_in(f"def f(error: LabError):\n    return {condition}")]
+
+
 def made_without_subject(source: str) -> Iterator[int]:
     """The lines that make a difference of nothing."""
     for node in ast.walk(ast.parse(source)):
