@@ -22,7 +22,7 @@ from lab.machines.addons.addon import addons
 from lab.machines.agents.exec_probes import ExecProber
 from lab.machines.agents.fleet import with_names
 from lab.machines.bundle import medium
-from lab.machines.bundle.manifest import Manifest
+from lab.machines.bundle.manifest import Manifest, create_command, download_words
 from lab.machines.bundle.store import BundleStore
 from lab.machines.cluster import rules
 from lab.machines.cluster.api import NODES, Api
@@ -152,10 +152,13 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
             problems += system.join_refusals(made.cluster, intent, node, manifest)
     rules.require(manifest, made.cluster)
     if problems:
+        systems = {node.os for node in made.cluster.nodes}
+        command = create_command(manifest.kubernetes.rpartition(".")[0], systems)
         raise PreflightError(
             f"making the cluster of lab '{lab.name}' from bundle '{made.digest[:12]}'",
             "; ".join(dict.fromkeys(problems)),
-            "'lab bundle create' makes a complete one; 'lab bundle show' lists its contents",
+            f"'{command}' makes a complete one ({download_words(systems)}); "
+            "'lab bundle show' lists its contents",
         )
 
 

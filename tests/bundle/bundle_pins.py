@@ -84,6 +84,8 @@ class Pins:
     """The content of pins.toml."""
 
     versions: dict[str, str]
+    windows_versions: dict[str, str]
+    """Of what only Windows nodes have."""
     modules: tuple[Module, ...]
     builds: tuple[Build, ...]
 
@@ -97,7 +99,9 @@ def read_pins(path: Path = HERE / "pins.toml") -> Pins:
     """Read ``path``."""
     with path.open("rb") as file:
         data = tomllib.load(file)
-    versions: dict[str, str] = data["versions"]
+    own: dict[str, str] = data["versions"]
+    windows: dict[str, str] = data["windows-versions"]
+    versions = own | windows
     modules = {
         name: Module(
             name,
@@ -127,7 +131,7 @@ def read_pins(path: Path = HERE / "pins.toml") -> Pins:
         )
         for row in data["builds"]
     )
-    return Pins(versions, tuple(modules.values()), builds)
+    return Pins(own, windows, tuple(modules.values()), builds)
 
 
 def _go_names(package: str) -> str:

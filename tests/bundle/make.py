@@ -6,12 +6,13 @@
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
-from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one
+from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one, say
 from bundle_images import bundle_images, calico_images, conformance_images
 from bundle_pins import CALICO, CONFORMANCE, MORE_PARTS, PARTS, Build, Pins, read_pins
 from go_programs import (
@@ -38,13 +39,14 @@ from lab._errors import LabError
 HERE = Path(__file__).parent
 TIMEOUT = 5400.0
 """Total seconds: three times the duration of the first run on two busy cores."""
-LINUX = Path("linux-amd64")
+LINUX, WINDOWS = Path("linux-amd64"), Path("windows-amd64")
 _IMAGES = {
     "images": (Path("images"), "images", bundle_images),
     CONFORMANCE: (Path("conformance-images"), "conformance-images", conformance_images),
     CALICO: (Path("images"), "calico-images", calico_images),
 }
 """Part to the target folder of its images, their folder in the cache, and the images."""
+POWERSHELL = "powershell"
 NOT_A_COMPONENT = (
     *("staging", "calico-module", "calico-api"),
     *("glibc-dns-testing", "distroless-iptables", "busybox", "regression-issue-74839"),
@@ -114,7 +116,24 @@ def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
             if part in parts:
                 used = packages | (candidates(UNPACKED, deadline) if part == CALICO else {})
                 finished.append((place, _images(part, pins, finished, used, cache, deadline)))
+        if "windows" in parts:
+            finished += _powershell(pins, cache)
         return _assembled(pins, finished, cache)
+
+
+def _powershell(pins: Pins, cache: Path) -> Finished:
+    """PowerShell's release archive, which Wine nodes run, if the user's cache has it."""
+    name = f"PowerShell-{pins.windows_versions[POWERSHELL]}-win-x64.zip"
+    archive = cache.parent / "downloads" / name
+    if not archive.is_file():
+        say(f"without PowerShell: there is no {archive}")
+        return []
+
+    def make(into: Path) -> None:
+        shutil.copyfile(archive, into / "powershell.zip")
+
+    folder = cache / f"{POWERSHELL}-windows-{digest(name, archive)}"
+    return [(WINDOWS, finished_folder(folder, "PowerShell for windows", make))]
 
 
 def _programs(build: Build, cache: Path, deadline: Deadline) -> Path:
@@ -174,9 +193,11 @@ def _assembled(pins: Pins, finished: Finished, cache: Path) -> Path:
     def make(into: Path) -> None:
         for home, folder in finished:
             link_files(folder, into / home)
-        told = {
-            name: version for name, version in pins.versions.items() if name not in NOT_A_COMPONENT
+        windows = {folder.name.partition("-windows-")[0] for _, folder in finished}
+        versions = pins.versions | {
+            name: version for name, version in pins.windows_versions.items() if name in windows
         }
+        told = {name: version for name, version in versions.items() if name not in NOT_A_COMPONENT}
         (into / "versions.json").write_text(json.dumps(told, indent=1) + "\n")
 
     return finished_folder(cache / f"input-{key}", "input directory", make)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from os import fsencode
@@ -32,6 +33,7 @@ from lab.machines.bundle.manifest import (
     at_least,
     component_of,
     first_problem,
+    is_archive_name,
     is_program_name,
 )
 from lab.machines.bundle.store import BundleStore, Scratch
@@ -161,7 +163,7 @@ def _problems(programs_by_os: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
             if name not in programs:
                 yield f"'{folder}/{name}' is missing"
         for name, path in programs.items():
-            if component_of(name) is None or (os == "windows") != name.endswith(".exe"):
+            if component_of(name) is None or _system_of(name) != os:
                 hint = did_you_mean(name, at_least(os), "leave it out")
                 yield f"unknown program '{folder}/{name}' ({hint})"
             elif not path.is_file():
@@ -172,8 +174,14 @@ def _problems(programs_by_os: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
                 yield f"'{folder}/{name}' is not a program for {os} on amd64"
 
 
+def _system_of(name: str) -> Os:
+    return "windows" if name.endswith(".exe") or is_archive_name(name) else "linux"
+
+
 def _runs(os: Os, path: Path) -> bool:
-    """Whether a file begins like an x86-64 program of that system."""
+    """Whether a file begins like an x86-64 program of that system, or is an archive."""
+    if is_archive_name(path.name):
+        return zipfile.is_zipfile(path)
     with guarded(f"reading '{path}'"), path.open("rb") as file:
         head = file.read(_HEAD)
     if os == "linux":

@@ -20,6 +20,8 @@ from lab.plan.canonical import plain
 from lab.scenario.findings import cut
 from lab.scenario.terms import Os
 
+POWERSHELL = "powershell.zip"
+"""PowerShell's release archive for Windows: Windows nodes on Wine run it."""
 KUBERNETES = "kubernetes"
 """The component whose version is the bundle's own."""
 FILE = "manifest.json"
@@ -41,6 +43,11 @@ def is_full_name(name: str) -> bool:
 def is_program_name(name: str) -> bool:
     """Whether a text is a program name such as ``cni/bridge``; a medium allows 64 characters."""
     return re.fullmatch(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name) is not None
+
+
+def is_archive_name(name: str) -> bool:
+    """Whether a program is an archive of many files: ``powershell.zip``."""
+    return name.endswith(".zip")
 
 
 def make_validator(holds: Callable[[str], object], noun: str) -> AfterValidator:
@@ -85,6 +92,11 @@ class Program:
     blob: Blob
     source: _Text
     """Where it comes from: an address, or what the builder wrote."""
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether it is a release's archive, which nodes do not get as it is."""
+        return is_archive_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,3 +359,16 @@ def create_command(minor: str, systems: Collection[Os], add_on: str = "") -> str
     """
     only = f" --os {next(iter(systems))}" if len(systems) == 1 else ""
     return f"lab bundle create --kubernetes {minor}{only}" + (f" --with {add_on}" if add_on else "")
+
+
+DOWNLOAD_MB: Mapping[Os, int] = {"linux": 1300, "windows": 1800}
+"""Megabytes that a bundle of Kubernetes 1.36 downloads for each system, reckoned from the sizes of
+the released files; half of Windows' are images for three releases."""
+_MB_PER_SECOND = 12.5
+
+
+def download_words(systems: Collection[Os]) -> str:
+    """What making a bundle for these systems takes: ``downloads about 2.7 GB, ...``."""
+    megabytes = sum(DOWNLOAD_MB[os] for os in systems or SYSTEMS)
+    minutes = max(1, round(megabytes / _MB_PER_SECOND / 60))
+    return f"downloads about {megabytes / 1000:.1f} GB, {minutes} min at 100 Mbit/s"

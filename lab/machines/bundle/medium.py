@@ -154,7 +154,7 @@ def _files(store: BundleStore, manifest: Manifest, system: Os, place: Path) -> M
     files = {FILE: place / FILE}
     files[FILE].write_bytes(manifest.encoded())
     for program in manifest.programs:
-        if program.os == system:
+        if program.os == system and not program.is_archive:
             path = store.blob(manifest, program.blob)
             if path.stat().st_size != program.blob.size:
                 raise OSError(0, f"its size is not {program.blob.size:,} bytes", str(path))

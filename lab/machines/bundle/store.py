@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError, LabError, PreflightError, UsageError, os_words
 from lab._log import quantity
-from lab.machines.bundle.manifest import FILE, SHORT, Blob, Manifest, create_command, decode
+from lab.machines.bundle.manifest import (
+    FILE,
+    SHORT,
+    Blob,
+    Manifest,
+    create_command,
+    decode,
+    download_words,
+)
 from lab.machines.images.golden import (
     PARTIAL,
     CollectedEntries,
@@ -217,7 +225,8 @@ class BundleStore:
                 wanted = " and ".join(sorted(systems))
                 happened = f"none in '{self._root}' has programs for {wanted}"
             action = f"looking for a bundle of Kubernetes {minor}"
-            raise PreflightError(action, happened, create_command(minor, systems, add_on))
+            command = create_command(minor, systems, add_on)
+            raise PreflightError(action, happened, f"{command}  # {download_words(systems)}")
         return max(fitting, key=self._age)
 
     def list(self) -> tuple[ListedBundle, ...]:

@@ -75,7 +75,8 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
     version = _patch(reached, kubernetes)
     versions = {**rules.components(version.rpartition(".")[0]), KUBERNETES: version}
     if "windows" not in systems:
-        del versions["windows-cni"]
+        for component in ("powershell", "windows-cni"):
+            del versions[component]
     for addon in add_ons:
         versions |= add_on_versions()[addon]
 

@@ -97,13 +97,13 @@ class NspawnBringUp:
             if image not in roots:
                 roots[image] = self.image_store.root(root_image(machine), say)
         systems = self._systems()
+        bundle = (self.bundled.store, self.bundled.manifest) if self.bundled else None
         layers = {
-            image: system.layer(self.cache, roots[image], image, say)
+            image: system.layer(self.cache, roots[image], image, bundle, say)
             for image, system in systems.items()
         }
         ready, others = None, dict[Os, Path]()
-        if self.bundled:
-            bundle = self.bundled.store, self.bundled.manifest
+        if bundle:
             ready = prepared(self.cache, *bundle, say)
             for image, system in systems.items():
                 if system.name not in others:

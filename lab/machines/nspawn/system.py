@@ -14,6 +14,7 @@ from lab.shells.shell import Shell
 from lab.topology.intent import MachineIntent
 
 Say = Callable[[str], None]
+Bundle = tuple[BundleStore, Manifest]
 
 
 class ContainerSystem(System):
@@ -27,15 +28,17 @@ class ContainerSystem(System):
         """Name of the Linux image whose root file system a machine with ``image`` boots."""
 
     @abstractmethod
-    def layer(self, cache: Path, root: Path, image: str, say: Say) -> Path:
+    def layer(self, cache: Path, root: Path, image: str, bundle: Bundle | None, say: Say) -> Path:
         """The files that lie over that root file system; made once, in the cache.
+
+        ``bundle``: None for a lab without a cluster.
 
         Raises PreflightError or BrokenError when they cannot be made.
         """
 
     @abstractmethod
     def prepare_bundle(
-        self, cache: Path, bundle: tuple[BundleStore, Manifest], below: tuple[Path, Path], say: Say
+        self, cache: Path, bundle: Bundle, below: tuple[Path, Path], say: Say
     ) -> Path:
         """As :func:`lab.machines.nspawn.prepared.prepared`, for the nodes of this system.
 

@@ -266,8 +266,12 @@ class JoinPlan:
         )
 
     def bundle_programs(self) -> tuple[Program, ...]:
-        """The bundle's programs for Windows."""
-        return tuple(program for program in self.manifest.programs if program.os == "windows")
+        """The bundle's programs for Windows, as they are on the medium."""
+        return tuple(
+            program
+            for program in self.manifest.programs
+            if program.os == "windows" and not program.is_archive
+        )
 
     def bundle(self) -> steps.NodeBundle:
         """Copy programs from the medium."""

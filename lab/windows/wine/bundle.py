@@ -7,17 +7,22 @@ Linux images that run Windows programs on Wine, under the names that Kubernetes 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import tarfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+from lab._errors import PreflightError
 from lab.machines.bundle import medium
-from lab.machines.bundle.manifest import Blob, ContainerImage, Manifest
+from lab.machines.bundle.manifest import POWERSHELL, Blob, ContainerImage, Manifest
 from lab.machines.bundle.store import BundleStore
+from lab.machines.cluster import rules
 from lab.machines.images.golden import cache_lock
 from lab.machines.images.terms import RELEASES
 from lab.machines.nspawn import prepared
+from lab.machines.nspawn.system import Bundle
 from lab.state.failure import guarded_files
 from lab.windows.nodes.join_checks import AGNHOST, NEEDED, PAUSE
 from lab.windows.wine import registry, standins
@@ -30,6 +35,9 @@ _FORM = "1"
 _WAIT = 1800.0
 _SHORT = 16
 REPLACED = ("containerd.exe", "ctr.exe")
+SERVER = "agnhost.exe"
+_IN_LAYER = ("Files/agnhost.exe", "Files/agnhost")
+"""Its path in a layer of the published image, whose files for drive C are below ``Files``."""
 
 
 def wine_manifest(manifest: Manifest, blobs: Mapping[str, Blob]) -> Manifest:
@@ -41,13 +49,46 @@ def wine_manifest(manifest: Manifest, blobs: Mapping[str, Blob]) -> Manifest:
         for program in manifest.programs
     )
     linux = tuple(image for image in manifest.images if image.os == "linux")
-    return replace(manifest, programs=programs, images=(*linux, *_images(linux)))
+    made = NEEDED if has_agnhost(manifest) else tuple(name for name in NEEDED if name != AGNHOST)
+    return replace(manifest, programs=programs, images=(*linux, *_images(linux, made)))
 
 
-def _images(linux: tuple[ContainerImage, ...]) -> Iterator[ContainerImage]:
+def has_agnhost(manifest: Manifest) -> bool:
+    """Whether a bundle has agnhost for Windows, as a program or in an image."""
+    return any(program.name == SERVER for program in manifest.programs) or any(
+        image.os == "windows" and image.name.rpartition(":")[0] == AGNHOST
+        for image in manifest.images
+    )
+
+
+def lacks_powershell(manifest: Manifest) -> str:
+    """Why a bundle has no PowerShell; empty if it has one."""
+    if any(program.name == POWERSHELL for program in manifest.programs):
+        return ""
+    return f"the bundle has no PowerShell for Windows ('{POWERSHELL}')"
+
+
+def powershell(bundle: Bundle | None) -> Path:
+    """PowerShell's release archive in a bundle.
+
+    Raises PreflightError when there is none.
+    """
+    lacking = lacks_powershell(bundle[1]) if bundle else "PowerShell for Windows is in a bundle"
+    if bundle is None or lacking:
+        raise PreflightError(
+            "making the template of Wine nodes",
+            lacking,
+            "'lab bundle create' makes one with all that Wine nodes need; '--only linux' leaves "
+            "them out",
+        )
+    store, manifest = bundle
+    return store.blob(manifest, manifest.program(POWERSHELL, "windows").blob)
+
+
+def _images(linux: tuple[ContainerImage, ...], made: Collection[str]) -> Iterator[ContainerImage]:
     """What stands for Windows' images: one of each that a node needs, for each build."""
     for image in linux:
-        if image.name.rpartition(":")[0] in NEEDED:
+        if image.name.rpartition(":")[0] in made:
             for year, release in RELEASES.items():
                 version = f"10.0.{release.build}.{registry.REVISIONS[year]}"
                 yield replace(image, os="windows", os_version=version)
@@ -103,7 +144,7 @@ def _prepare(  # noqa: PLR0913, PLR0917  each is an input of it
 ) -> None:
     compiled = standins.compiled(cache)
     for program in manifest.programs:
-        if program.os == "windows":
+        if program.os == "windows" and not program.is_archive:
             own = compiled / program.name
             source = own if program.name in REPLACED else store.blob(manifest, program.blob)
             target = draft / prepared.BUNDLE / medium.program_path(program.name)
@@ -112,9 +153,41 @@ def _prepare(  # noqa: PLR0913, PLR0917  each is an input of it
     linux = prepared.prepared(cache, store, manifest, say) / prepared.BUNDLE
     pause, agnhost = manifest.image(PAUSE).name, manifest.image(AGNHOST).name
     archive = draft / "agnhost.tar"
-    server = draft / prepared.BUNDLE / medium.program_path("agnhost.exe")
+    server = draft / prepared.BUNDLE / medium.program_path(SERVER)
+    if not server.exists():
+        take_agnhost(store, manifest, server)
     (draft / prepared.BUNDLE / SANDBOX).write_text(pause + "\n", encoding="ascii")
     say(f"writing image '{agnhost}' of Windows pods")
     write_image(archive, agnhost, root, template / TREE, server)
     prepared.fill_store(draft, linux, [linux / medium.image_path(pause), archive])
     archive.unlink()
+
+
+def take_agnhost(store: BundleStore, manifest: Manifest, target: Path) -> None:
+    """Write agnhost.exe out of the bundle's image for the newest Windows to a file.
+
+    Raises PreflightError when a layer cannot be read, or none has it.
+    """
+    image = max(
+        (
+            image
+            for image in manifest.images
+            if image.os == "windows" and image.name.rpartition(":")[0] == AGNHOST
+        ),
+        key=lambda image: rules.windows_build(image.os_version or "") or 0,
+    )
+    action = f"taking {SERVER} out of image '{image.name}' for Windows {image.os_version}"
+    problem = "none of its layers has it"
+    for layer in reversed(image.layers):
+        try:
+            with tarfile.open(store.blob(manifest, layer.blob)) as tar:
+                for member in tar:
+                    content = tar.extractfile(member) if member.name in _IN_LAYER else None
+                    if content is not None:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        with target.open("wb") as file:
+                            shutil.copyfileobj(content, file)
+                        return
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            problem = f"layer {layer.blob.sha256[:12]} cannot be read ({error})"
+    raise PreflightError(action, problem, "lab bundle verify")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, cast
 from lab._deadline import Deadline
 from lab.facts.node import NodeFacts
 from lab.machines.bundle.manifest import Manifest
-from lab.machines.bundle.store import BundleStore
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.images.terms import Year
-from lab.machines.nspawn.system import ContainerSystem, Say
+from lab.machines.nspawn.system import Bundle, ContainerSystem, Say
 from lab.machines.system import DropMonitor, Ends, EvidencePiece, NodeJoining
 from lab.providers.capture import KernelSaid
 from lab.scenario.terms import Os
@@ -44,10 +43,13 @@ class WineSystem(ContainerSystem):
     def join_refusals(
         self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
     ) -> Collection[str]:
-        """As on Windows."""
+        """As on Windows, and a bundle without PowerShell."""
         from lab.windows.nodes.join_checks import join_refusals  # noqa: PLC0415
+        from lab.windows.wine.bundle import lacks_powershell  # noqa: PLC0415
 
-        return join_refusals(cluster, intent, node, manifest)
+        lacking = lacks_powershell(manifest)
+        refusals = join_refusals(cluster, intent, node, manifest)
+        return (*refusals, *([f"{node.name}: {lacking}"] if lacking else []))
 
     def join(self, joining: NodeJoining) -> None:
         """Run the steps of a Windows node's bring-up."""
@@ -107,14 +109,15 @@ class WineSystem(ContainerSystem):
         del image
         return IMAGE
 
-    def layer(self, cache: Path, root: Path, image: str, say: Say) -> Path:
+    def layer(self, cache: Path, root: Path, image: str, bundle: Bundle | None, say: Say) -> Path:
         """The template's tree for the release in the image's name."""
+        from lab.windows.wine.bundle import powershell  # noqa: PLC0415
         from lab.windows.wine.template import template  # noqa: PLC0415
 
-        return template(cache, root, _year(image), say)
+        return template(cache, root, _year(image), powershell(bundle), say)
 
     def prepare_bundle(
-        self, cache: Path, bundle: tuple[BundleStore, Manifest], below: tuple[Path, Path], say: Say
+        self, cache: Path, bundle: Bundle, below: tuple[Path, Path], say: Say
     ) -> Path:
         """Drive D, and an image store with the image of Windows pods."""
         from lab.windows.wine.bundle import prepare  # noqa: PLC0415

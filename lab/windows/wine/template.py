@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
+from lab.machines.bundle.store import damage
 from lab.machines.images.golden import cache_lock
 from lab.machines.images.terms import Year
 from lab.shells import programs
@@ -30,12 +32,10 @@ PREFIX = "wine"
 """The prefix in the root file system: ``/wine``."""
 TREE, PROBES = "tree", "probes.json"
 DRIVE = f"{PREFIX}/drive_c"
-POWERSHELL = "powershell/powershell-windows"
-"""PowerShell's release archive for Windows, unpacked, in the cache."""
 _PROGRAM = "Program Files/PowerShell/7"
 MODULES = Path(__file__).parent / "modules"
 """What stands in for Windows' PowerShell modules, one file each; found by PowerShell itself."""
-_FORM = "1"
+_FORM = "2"
 """Increment when a template is made differently from the same inputs."""
 _WAIT = 900.0
 _MAKE_SECONDS, _PROBE_SECONDS = 300.0, 240.0
@@ -81,39 +81,50 @@ cat /run/probes
 _ISOLATED = ("unshare", "--mount", "--uts", "--net", "--ipc", "--pid", "--fork", "--kill-child")
 
 
-def place(cache: Path, root: Path, year: Year) -> Path:
-    """The path of a template, whether it exists or not. ``root``: the image's file system."""
+def place(cache: Path, root: Path, year: Year, powershell: Path) -> Path:
+    """The path of a template, whether it exists or not.
+
+    ``root``: the image's file system. ``powershell``: PowerShell's release archive, a blob that
+    is named by its digest.
+    """
     modules = (path.read_text(encoding="utf-8") for path in sorted(MODULES.glob("*.psm1")))
-    parts = (_FORM, root.parent.name, standins.digest(), registry.settings(year, ()), *modules)
+    made_of = (root.parent.name, powershell.name, standins.digest())
+    parts = (_FORM, *made_of, registry.settings(year, ()), *modules)
     digest = sha256("\n".join(parts).encode()).hexdigest()[:_SHORT]
     return cache / "wine" / f"template-{digest}"
 
 
-def template(cache: Path, root: Path, year: Year, say: Callable[[str], None]) -> Path:
+def template(
+    cache: Path, root: Path, year: Year, powershell: Path, say: Callable[[str], None]
+) -> Path:
     """The template's tree; made if it does not exist. Needs root.
 
-    Raises PreflightError when PowerShell or a compiler is missing. Raises BrokenError when Wine
-    fails, or a probe does not hold with its stand-in.
+    Parameters as those of :func:`place`.
+
+    Raises PreflightError when a compiler is missing, or PowerShell's archive is damaged. Raises
+    BrokenError when Wine fails, or a probe does not hold with its stand-in.
     """
-    final = place(cache, root, year)
+    final = place(cache, root, year, powershell)
     if (final / TREE).is_dir():
         return final / TREE
     locked = cache / "locks" / final.name
     with cache_lock(locked, "making the template of Wine nodes", wait=_WAIT, say=say):
         if not final.is_dir():
-            _make(cache, final, root, year, say)
+            _make(cache, final, root, year, powershell, say)
     return final / TREE
 
 
-def _make(cache: Path, final: Path, root: Path, year: Year, say: Callable[[str], None]) -> None:
+def _make(  # noqa: PLR0913, PLR0917  each is a part of it
+    cache: Path,
+    final: Path,
+    root: Path,
+    year: Year,
+    powershell: Path,
+    say: Callable[[str], None],
+) -> None:
     action = "making the template of Wine nodes"
-    powershell = cache / POWERSHELL
-    if not (powershell / "pwsh.exe").is_file():
-        raise PreflightError(
-            action,
-            f"there is no PowerShell for Windows in '{powershell}'",
-            "unpack PowerShell's release archive (win-x64) there",
-        )
+    if damaged := damage(powershell, powershell.name):
+        raise PreflightError(action, damaged, "lab bundle verify")
     compiled = standins.compiled(cache)
     began = time.monotonic()
     draft = final.with_name(f".{final.name}.partial")
@@ -151,7 +162,7 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
     say("looking at what this Wine lacks")
     lacking = probe(draft, root)
     install(drive, compiled, lacking)
-    shutil.copytree(powershell, drive / _PROGRAM)
+    unpack(powershell, drive / _PROGRAM)
     for module in MODULES.glob("*.psm1"):
         folder = drive / _PROGRAM / "Modules" / module.stem
         shutil.rmtree(folder, ignore_errors=True)
@@ -176,6 +187,25 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
     for port in (tree / PREFIX / "dosdevices").glob("com*"):
         port.unlink()
     return lacking
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack PowerShell's release archive into a new folder.
+
+    Raises PreflightError when it is no archive with ``pwsh.exe``.
+    """
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            packed.getinfo("pwsh.exe")
+            packed.extractall(folder)  # names that lead out of the folder stay in it
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise PreflightError(
+            f"unpacking PowerShell's archive '{archive}'",
+            f"it is no release archive of PowerShell ({error})",
+            "make the bundle again: 'lab bundle create'",
+        ) from error
+    for path in folder.rglob("*"):
+        path.chmod(0o755)  # Wine starts and loads only what may be executed
 
 
 def install(drive: Path, compiled: Path, lacking: Collection[str]) -> None:

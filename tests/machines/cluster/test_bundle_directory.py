@@ -7,6 +7,7 @@ import os
 import shutil
 import tarfile
 import threading
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import LabError, PreflightError
-from lab.machines.bundle import directory, images
+from lab.machines.bundle import directory, images, medium
 from lab.machines.bundle import store as stores
 from lab.machines.bundle.manifest import Manifest, decode
 from lab.machines.bundle.store import BundleStore, Scratch
@@ -69,6 +70,22 @@ def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
         == {image.os for image in linux.images}
         == {"linux"}
     )
+
+
+def test_powershells_archive_is_a_program_for_windows_that_no_medium_has(store, tmp_path):
+    folder = parts.directory(tmp_path / "both", windows=True)
+    path = folder / "windows-amd64" / "powershell.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("pwsh.exe", "")
+    made = parts.create(store, folder)
+    assert made.program("powershell.zip", "windows").component == "powershell"
+    medium.unpack(store, made, "windows", tmp_path / "medium")
+    names = {path.name for path in (tmp_path / "medium/bin").iterdir()}
+    assert "kubelet.exe" in names
+    assert "powershell.zip" not in names
+    path.write_bytes(b"cut short")
+    with pytest.raises(PreflightError, match=r"'windows-amd64/powershell\.zip' is not a program"):
+        parts.create(store, folder)
 
 
 def test_everything_wrong_with_a_directory_is_reported_at_once(store, source):
