@@ -26,6 +26,7 @@ from lab.machines.libvirt.images import Leftovers
 from lab.machines.libvirt.installer import LibvirtInstaller
 from lab.machines.nspawn import layout as containers_layout
 from lab.machines.nspawn import prepared
+from lab.machines.nspawn.system import container_systems
 from lab.providers.provider import LabHandle, find_cluster
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
@@ -127,21 +128,26 @@ def verify(digest: str | None, say: Say) -> int:
 def collect(yes: bool) -> CollectedEntries:
     """Find, and with ``yes`` remove, unneeded bundles; those of this user's labs are kept.
 
-    What was prepared of them for system containers goes with them.
+    What was prepared of them for system containers goes with them, and so do files of other systems
+    than Linux that neither a lab nor a new one would use.
     """
-    in_use = set[str]()
+    in_use, held = set[str](), set[Path]()
     with journal.Store(state_directory(os.environ)) as labs:
         for row in labs.labs():
             lab = LabHandle(row.name, labs.lab_directory(row.name), row.token)
             decided = placement.load_layout(lab) or containers_layout.load(lab)
             in_use |= {decided.bundle} if decided and decided.bundle else set()
+            if isinstance(decided, containers_layout.NspawnLayout):
+                held |= {*decided.prepared_for.values()}
+                held |= {layer.parent for layer in decided.layers.values()}
     cache = cache_directory(_inventory())
     bundles = BundleStore(cache)
     collected = bundles.gc(in_use, yes)
     gone = {Path(name).name for name in collected.paths}
-    more = prepared.find_unused(
-        cache, [manifest for manifest in bundles.all() if manifest.short not in gone]
-    )
+    kept = [manifest for manifest in bundles.all() if manifest.short not in gone]
+    more = [*prepared.find_unused(cache, kept)]
+    for system in container_systems():
+        more += system.unused(cache, kept, held)
     took = sum(map(size, more))
     for path in more if yes else ():
         remove(path)

@@ -122,9 +122,9 @@ def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
 
 
 def _powershell(pins: Pins, cache: Path) -> Finished:
-    """PowerShell's release archive, which Wine nodes run, if the user's cache has it."""
+    """PowerShell's release archive, which Wine nodes run, if it is in the cache."""
     name = f"PowerShell-{pins.windows_versions[POWERSHELL]}-win-x64.zip"
-    archive = cache.parent / "downloads" / name
+    archive = cache / name
     if not archive.is_file():
         say(f"without PowerShell: there is no {archive}")
         return []

@@ -8,6 +8,7 @@ that a truncated file is noticed before a node is built from it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -35,6 +36,8 @@ _LISTING = "files"
 _FORM = "2"
 """Increment when a bundle is prepared differently."""
 _SHOWN = 4
+_OWN = re.compile(rf"\.?[0-9a-f]{{16}}(?:{re.escape(PARTIAL)})?")
+"""Names of those for Linux, and of drafts."""
 _FOLDER = "containers"
 """Directory in the cache."""
 _SHORT = 16
@@ -113,10 +116,21 @@ def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
 
 
 def find_unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
-    """Prepared forms of bundles not in ``kept`` that no command is preparing now."""
+    """Prepared forms of bundles not in ``kept`` that no command is preparing now.
+
+    Those of other systems than Linux, whose names begin with the system's, are the systems'.
+    """
     wanted = {place(cache, digest).name for digest in kept}
-    entries_found = (entry for entry in entries(cache / _FOLDER) if entry.name not in wanted)
-    return tuple(entry for entry in entries_found if holder(_lock(entry)) is None)
+    return tuple(
+        entry
+        for entry in entries(cache / _FOLDER)
+        if _OWN.fullmatch(entry.name) and entry.name not in wanted and not is_in_making(entry)
+    )
+
+
+def is_in_making(final: Path) -> bool:
+    """Whether a command is preparing this directory, or its draft, now."""
+    return holder(_lock(final)) is not None
 
 
 def _lock(final: Path) -> Path:

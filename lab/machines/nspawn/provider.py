@@ -33,7 +33,7 @@ from lab.machines.nspawn.container import port
 from lab.machines.nspawn.guests import ContainerGuests
 from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.networks import configure
-from lab.machines.nspawn.system import ContainerSystem, root_image
+from lab.machines.nspawn.system import ContainerSystem, container_systems, root_image
 from lab.machines.system import has_system, system_of
 from lab.plan.step import Step
 from lab.providers.netns import failover, holders, isolation
@@ -136,6 +136,13 @@ class NspawnProvider(MachinesProvider):
                     f"('{machine.name}'); "
                     "'--only linux' (make: ONLY=linux) leaves them out"
                 )
+            if machine.os != "linux":
+                system = system_of(machine.os, ContainerSystem, "looking at a machine")
+                if why := system.unfit():
+                    return (
+                        f"{why} ('{machine.name}'); '--only linux' (make: ONLY=linux) leaves "
+                        "them out"
+                    )
         return super().unfit(intent)
 
     def _packages(self, image: str) -> Collection[str] | None:
@@ -149,7 +156,10 @@ class NspawnProvider(MachinesProvider):
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
         """Check this machine for system containers."""
-        return preflight.examine(state)
+        found = [*preflight.examine(state)]
+        for system in container_systems():
+            found += system.examine(self._cache, self._image_store.has_root)
+        return tuple(found)
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.

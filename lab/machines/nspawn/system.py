@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.bundle.store import BundleStore
-from lab.machines.system import System, system_of
+from lab.machines.system import System, system_of, systems
+from lab.providers.provider import Diagnosis
 from lab.shells.shell import Shell
 from lab.topology.intent import MachineIntent
 
@@ -22,6 +23,29 @@ class ContainerSystem(System):
 
     claim: str
     """One clause that says what such nodes are; every command shows it."""
+
+    def unfit(self) -> str:
+        """Why this machine can never have such nodes; empty if it can."""
+        return ""
+
+    def examine(self, cache: Path, has_root: Callable[[str], bool]) -> Iterator[Diagnosis]:  # noqa: ARG002  for those that need something
+        """What ``lab doctor`` says of such nodes.
+
+        ``has_root``: whether an image's root file system is in the cache.
+        """
+        yield from ()
+
+    def unused(
+        self,
+        cache: Path,  # noqa: ARG002  for those that keep something
+        bundles: Collection[Manifest],  # noqa: ARG002  the same
+        held: Collection[Path],  # noqa: ARG002  the same
+    ) -> Iterator[Path]:
+        """Directories that it has made in the cache, and that neither labs nor new ones need.
+
+        ``bundles``: those that stay. ``held``: what labs use.
+        """
+        yield from ()
 
     @abstractmethod
     def root_image(self, image: str) -> str:
@@ -60,6 +84,11 @@ class ContainerSystem(System):
 
         Raises LabError when it cannot be asked.
         """
+
+
+def container_systems() -> Iterator[ContainerSystem]:
+    """Every installed system whose nodes can be containers."""
+    return (system for system in systems() if isinstance(system, ContainerSystem))
 
 
 def root_image(machine: MachineIntent) -> str:

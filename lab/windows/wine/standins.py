@@ -126,6 +126,11 @@ def digest() -> str:
     return sha256(b"\0".join(parts)).hexdigest()[:_SHORT]
 
 
+def place(cache: Path) -> Path:
+    """Where the programs of these sources are compiled to, whether they are or not."""
+    return cache / "wine" / f"standins-{digest()}"
+
+
 def compiled(cache: Path) -> Path:
     """The directory with every compiled program: the wheel's, or one in the cache.
 
@@ -136,7 +141,7 @@ def compiled(cache: Path) -> Path:
     """
     if is_packaged():
         return PACKAGED
-    final = cache / "wine" / f"standins-{digest()}"
+    final = place(cache)
     if final.is_dir():
         return final
     draft = final.with_name(f".{final.name}.partial")

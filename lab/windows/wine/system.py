@@ -14,16 +14,16 @@ from lab.machines.images.terms import Year
 from lab.machines.nspawn.system import Bundle, ContainerSystem, Say
 from lab.machines.system import DropMonitor, Ends, EvidencePiece, NodeJoining
 from lab.providers.capture import KernelSaid
+from lab.providers.provider import Diagnosis
 from lab.scenario.terms import Os
 from lab.shells.shell import Shell
 from lab.topology.intent import Intent, MachineIntent
+from lab.windows.wine import IMAGE
 
 if TYPE_CHECKING:
     from lab.windows.shell import WindowsShell
     from lab.windows.wine.shell import WineShell
 
-IMAGE = "debian-13-wine"
-"""The Linux image of every Wine node."""
 LABELS: Mapping[str, str] = {"hybridlab/windows": "wine"}
 """What tells a Wine node from Windows in ``kubectl get nodes``."""
 
@@ -33,6 +33,26 @@ class WineSystem(ContainerSystem):
 
     name: Os = "windows"
     claim = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
+
+    def unfit(self) -> str:
+        """Windows programs are for one kind of processors."""
+        from lab.windows.wine.host import unfit  # noqa: PLC0415
+
+        return unfit()
+
+    def examine(self, cache: Path, has_root: Callable[[str], bool]) -> Iterator[Diagnosis]:
+        """Processors, root, the image, the probes of its Wine, PowerShell and a compiler."""
+        from lab.windows.wine.host import examine  # noqa: PLC0415
+
+        return examine(cache, has_root)
+
+    def unused(
+        self, cache: Path, bundles: Collection[Manifest], held: Collection[Path]
+    ) -> Iterator[Path]:
+        """Templates, compiled stand-ins and prepared bundles."""
+        from lab.windows.wine.host import unused  # noqa: PLC0415
+
+        return unused(cache, bundles, held)
 
     def bundled(self, manifest: Manifest) -> Manifest:
         """Its images are made of Linux's."""

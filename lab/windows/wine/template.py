@@ -22,12 +22,14 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.machines.bundle.store import damage
-from lab.machines.images.golden import cache_lock
+from lab.machines.images.golden import PARTIAL, cache_lock
 from lab.machines.images.terms import Year
 from lab.shells import programs
 from lab.state.failure import guarded_files
 from lab.windows.wine import registry, standins
 
+FAILED = "probes-failed.json"
+"""In the directory of templates: the last one whose probes did not hold, and why."""
 PREFIX = "wine"
 """The prefix in the root file system: ``/wine``."""
 TREE, PROBES = "tree", "probes.json"
@@ -107,11 +109,16 @@ def template(
     final = place(cache, root, year, powershell)
     if (final / TREE).is_dir():
         return final / TREE
-    locked = cache / "locks" / final.name
-    with cache_lock(locked, "making the template of Wine nodes", wait=_WAIT, say=say):
+    with cache_lock(lock(final), "making the template of Wine nodes", wait=_WAIT, say=say):
         if not final.is_dir():
             _make(cache, final, root, year, powershell, say)
     return final / TREE
+
+
+def lock(final: Path) -> Path:
+    """The directory of the lock under which a template, or its draft, is made."""
+    name = final.name.removeprefix(".").removesuffix(PARTIAL)
+    return final.parents[1] / "locks" / name
 
 
 def _make(  # noqa: PLR0913, PLR0917  each is a part of it
@@ -127,7 +134,7 @@ def _make(  # noqa: PLR0913, PLR0917  each is a part of it
         raise PreflightError(action, damaged, "lab bundle verify")
     compiled = standins.compiled(cache)
     began = time.monotonic()
-    draft = final.with_name(f".{final.name}.partial")
+    draft = final.with_name(f".{final.name}{PARTIAL}")
     with guarded_files(action):
         shutil.rmtree(draft, ignore_errors=True)
         for name in (TREE, "work", "mount"):
@@ -138,6 +145,7 @@ def _make(  # noqa: PLR0913, PLR0917  each is a part of it
             for name in ("work", "mount"):
                 shutil.rmtree(draft / name)
             draft.rename(final)
+            (final.parent / FAILED).unlink(missing_ok=True)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -180,6 +188,8 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
     unmet.pop("elevation", None)  # a program's own matter: elevated.exe is for that
     if unmet:
         name, lack = next(iter(unmet.items()))
+        record = {"image": root.parent.name, "probe": name, "lack": lack}
+        (draft.parent / FAILED).write_text(json.dumps(record) + "\n", encoding="utf-8")
         words = f"with its stand-in, probe '{name}' still says: {lack}"
         raise BrokenError("checking the stand-ins of Wine nodes", words)
     for name in ("probe.exe", "settings.reg"):
