@@ -230,6 +230,10 @@ def _open_member(path: Path, member: str, action: str, opened: ExitStack) -> IO[
     return opened.enter_context(content)
 
 
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError)
+"""What is raised for an archive whose content is damaged, whichever way it is packed."""
+
+
 @contextmanager
 def _unpacking(action: str) -> Iterator[None]:
     """Raise PreflightError for errors of a damaged archive, StateError for those of the disk."""
@@ -241,10 +245,11 @@ def _unpacking(action: str) -> Iterator[None]:
                 if not is_of_content(error):
                     raise
                 raise tarfile.ReadError(str(error)) from error
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        happened = f"the archive is damaged or cut short ({error})"
+    except _DAMAGED as error:
+        reason = str(error).partition(":\n")[0]  # tarfile adds a line for each way to unpack
+        happened = f"the archive is damaged or cut short ({reason})"
         raise PreflightError(action, happened, INSTEAD) from error
-    except (zlib.error, lzma.LZMAError, RuntimeError, UnicodeError) as error:
+    except (RuntimeError, UnicodeError) as error:
         # RuntimeError: encrypted, or odd; UnicodeError: a name that is not text
         raise PreflightError(action, f"it cannot be unpacked ({error})", INSTEAD) from error
 
