@@ -353,7 +353,9 @@ def _unread(name: str, unread: Unread, hop: int) -> Difference:
         if unread.pod
         else f"cannot be read: {unread.reason}",
         "lab status --deep",
-        "see that the machine can start processes and has memory to spare, and ask again",
+        "see that the machine can start processes and has memory to spare, and ask again"
+        if unread.installed
+        else "install the program, or load the part of the kernel, and ask again",
         unread.pod or name,
         hop,
         subject=PodSubject(unread.pod) if unread.pod else MachineSubject(name),

@@ -240,10 +240,14 @@ class _Reading:
     def unread(self, parts: Collection[str]) -> tuple[Unread, ...]:
         """Those of the parts that have no answer, although their program should be there."""
         return tuple(
-            Unread(name, why)
-            for name, why in self.absent.items()
+            self.without(name)
+            for name in self.absent
             if name in parts and name not in self._lacking & DISPENSABLE
         )
+
+    def without(self, name: str, pod: str = "") -> Unread:
+        """A part that has no answer; ``pod``: the pod of which nothing is known without it."""
+        return Unread(name, self.absent[name], pod, name not in self._lacking)
 
     def fail(self, name: str, reason: str) -> None:
         """Note that an answer cannot be read."""
@@ -335,7 +339,7 @@ def _pod(name: str, by_query: Mapping[str, CommandAnswer], before: str) -> PodFa
     items = read.items(before)
     missing = [f"{before}{part}" for part in _OF_POD if f"{before}{part}" in read.absent]
     if missing:
-        return Unread(missing[0], read.absent[missing[0]], name)
+        return read.without(missing[0], name)
     return PodFacts(
         name,
         items,

@@ -126,6 +126,8 @@ class Unread:
     reason: str
     pod: str = ""
     """The pod of which nothing is known; empty for a part of the machine itself."""
+    installed: bool = True
+    """False if the program, or the part of the kernel, is not there to be asked."""
 
 
 @dataclass(frozen=True, slots=True)

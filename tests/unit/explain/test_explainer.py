@@ -417,13 +417,16 @@ def test_a_machine_that_does_not_answer_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unread", "named"),
+    ("unread", "named", "fix"),
     [
-        (Unread("nftables", "exit code 137"), "the answer to 'nftables'"),
-        (Unread("state", "cannot fork", "worker1-p1"), "pod worker1-p1"),
+        (Unread("nftables", "exit code 137"), "the answer to 'nftables'", "start processes"),
+        (Unread("state", "cannot fork", "worker1-p1"), "pod worker1-p1", "start processes"),
+        (Unread("nftables", "no 'nft'", "", False), "the answer to 'nftables'", "install the"),
     ],
 )
-def test_a_part_of_a_machine_that_could_not_be_read_is_named(unread: Unread, named: str) -> None:
+def test_a_part_of_a_machine_that_could_not_be_read_is_named(
+    unread: Unread, named: str, fix: str
+) -> None:
     facts = overlay()
     pods = tuple(pod for pod in facts["worker1"].pods or () if pod.name != unread.pod)
     facts = broken(facts, "worker1", unread=(unread,), pods=pods)
@@ -435,6 +438,7 @@ def test_a_part_of_a_machine_that_could_not_be_read_is_named(unread: Unread, nam
         named,
     )
     assert unread.reason in difference.sentence
+    assert fix in difference.mends
     assert [one.kind for one in explainer.everything()] == ["machine-silent"]
 
 

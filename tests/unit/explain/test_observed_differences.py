@@ -115,6 +115,12 @@ def test_a_program_that_no_check_needs_may_be_missing() -> None:
     assert not read_facts(text, "").unread
 
 
+def test_a_program_that_is_missing_is_no_question_that_failed() -> None:
+    text = re.sub(r"(@@@ nftables\n).*?@@@= 0\n", r"\1@@@= absent nft\n", WORKER1, flags=re.DOTALL)
+    (unread,) = read_facts(text, "").unread
+    assert (unread.reason, unread.installed) == ("there is no 'nft'", False)
+
+
 @pytest.mark.parametrize("at", range(0, WORKER1.index("\n@@@ end"), 997))
 def test_answers_that_were_cut_off_anywhere_are_no_facts(at: int) -> None:
     with pytest.raises(BrokenError, match="cut off"):
