@@ -18,6 +18,7 @@ Import-Module -Name (Join-Path -Path $folder -ChildPath 'cluster.psm1') -Force -
 function global:New-World {
     $global:World = @{
         switched = $false
+        open_card = $false
         address = '10.138.0.5'
         mtu = 1432
         dns = @('10.138.0.1')
@@ -109,6 +110,7 @@ function global:Get-Service {
             return $World[$Path.TrimStart('/')]
         }
         if ($Method -eq 'DELETE') {
+            $World.networks = @($World.networks | Where-Object -FilterScript { "/networks/$($_.ID)" -ne $Path })
             $World.endpoints = @($World.endpoints | Where-Object -FilterScript { "/endpoints/$($_.ID)" -ne $Path })
             return
         }
@@ -125,6 +127,14 @@ function global:Get-Service {
             if ($wanted.PSObject.Properties['NetworkAdapterName']) {
                 if ($wanted.NetworkAdapterName -like 'vEthernet*') { throw 'HNS refused: The parameter is incorrect. ' }
                 if ($World.switched) { throw 'HNS refused: An adapter was not found. ' }
+            }
+            # an open card: one that is in no virtual switch
+            $other = $World.open_card -and -not $wanted.PSObject.Properties['NetworkAdapterName']
+            $management = if ($other) { '198.51.100.5' } else { $World.address }
+            $wanted | Add-Member -MemberType NoteProperty -Name 'ManagementIP' -Value $management
+            if ($other) {
+                $World.networks += $wanted
+                return
             }
             $World.switched = $true
             $World.mtu = 1450
@@ -163,14 +173,50 @@ function Test-Throws {
     return $false
 }
 
-# A known defect: without a name HNS is said to take a card that is in no switch yet, which is the
-# management card. When the second network is made on the node's own card, this test changes.
-Test-That -What 'the first network names the card, the second does not (W9)' -Body {
+Test-That -What 'a network is made on the card of the node, by its name (X1)' -Body {
+    $World.open_card = $true
     $card = Get-Card -Address '10.138.0.5'
-    $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
-    $null = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
+    $network = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
     $posts = @($World.asked | Where-Object -FilterScript { $_ -like 'POST /networks*' })
-    $posts.Count -eq 2 -and $posts[0] -like '*"NetworkAdapterName":"Ethernet"*' -and $posts[1] -notlike '*NetworkAdapterName*'
+    $posts.Count -eq 1 -and $posts[0] -like '*"NetworkAdapterName":"Ethernet"*' -and $network.ManagementIP -eq '10.138.0.5'
+}
+Test-That -What 'a card that is in a switch already is not named (W9)' -Body {
+    $card = Get-Card -Address '10.138.0.5'
+    $World.switched = $true
+    $network = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
+    $network.ManagementIP -eq '10.138.0.5' -and @($World.asked -like 'POST /networks*NetworkAdapterName*').Count -eq 0
+}
+Test-That -What 'a network that HNS makes on another card is removed, and is an error (X1)' -Body {
+    $World.open_card = $true
+    $card = Get-Card -Address '10.138.0.5'
+    $World.switched = $true
+    $refused = Test-Throws -Body { Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card } -Like '*HNS refused*'
+    $refused -and @($World.networks).Count -eq 0
+}
+Test-That -What 'a network of that name on another card is made anew on the card of the node (X1)' -Body {
+    $World.open_card = $true
+    $wanted = New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24'
+    $old = New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24'
+    $old | Add-Member -NotePropertyMembers @{ ID = 'old'; ManagementIP = '198.51.100.5' }
+    $World.networks = @($old)
+    $card = Get-Card -Address '10.138.0.5'
+    $network = Add-Network -Wanted $wanted -Card $card
+    @($World.networks).Count -eq 1 -and $network.ManagementIP -eq '10.138.0.5'
+}
+Test-That -What 'the VSID of a network is that of its subnet, and 0 where it has none (X3)' -Body {
+    $bridge = New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24'
+    $text = '{"Subnets":[{"AddressPrefix":"10.1.0.0/24","Policies":[{"Type":"VSID","VSID":4096}]}]}'
+    (Get-Isolation -Network $bridge) -eq 0 -and (Get-Isolation -Network (ConvertFrom-Json -InputObject $text)) -eq 4096
+}
+Test-That -What 'what an earlier start left is gone before flanneld: subnet.env, an overlay that is not its own (X3)' -Body {
+    $left = Join-Path -Path $folder -ChildPath 'subnet.env'
+    $null = New-Item -Path $left -ItemType File -Force
+    $own = '{"ID":"own","Name":"flannel.4096","ManagementIP":"10.138.0.5","Subnets":[{"Policies":[{"Type":"VSID","VSID":4096}]}]}'
+    $bare = '{"ID":"bare","Name":"flannel.4096","ManagementIP":"10.138.0.5","Subnets":[{"Policies":[]}]}'
+    $card = '{"ID":"card","Name":"flannel.4096","ManagementIP":"198.51.100.5","Subnets":[{"Policies":[{"Type":"VSID","VSID":4096}]}]}'
+    $World.networks = @($own, $bare, $card | ForEach-Object -Process { ConvertFrom-Json -InputObject $_ })
+    $cleared = Clear-EarlierStart -Files @($left) -Name 'flannel.4096' -Vsid 4096 -Address '10.138.0.5'
+    $cleared -and -not (Test-Path -Path $left) -and (@($World.networks | ForEach-Object -Process { $_.ID }) -join ',') -eq 'own'
 }
 Test-That -What 'without a Host Networking Service no network is asked for' -Body {
     $card = Get-Card -Address '10.138.0.5'
@@ -180,13 +226,13 @@ Test-That -What 'without a Host Networking Service no network is asked for' -Bod
 }
 Test-That -What 'MTU, DNS servers and routes are given back after the switch is made (W11)' -Body {
     $card = Get-Card -Address '10.138.0.5'
-    $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
+    $null = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
     $World.mtu -eq 1432 -and $World.dns[0] -eq '10.138.0.1' -and $World.routes[0].NextHop -eq '10.138.0.1'
 }
 Test-That -What 'an MTU that is refused stops nothing (W11)' -Body {
     $card = Get-Card -Address '10.138.0.5'
     $World.refuses_mtu = $true
-    $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
+    $null = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
     $World.mtu -eq 1450
 }
 Test-That -What 'an address that is lost goes to the adapter with the MAC of the card (W12)' -Body {

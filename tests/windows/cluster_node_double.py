@@ -48,7 +48,7 @@ class Node:
     """Paths of existing files."""
     texts: dict[str, str] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
-    networks: list[dict[str, str]] = field(default_factory=list)
+    networks: list[dict[str, Any]] = field(default_factory=list)
     given: dict[str, Settings] = field(default_factory=dict)
     """Step to the settings of its last run."""
     tasks: dict[str, str] = field(default_factory=dict)
@@ -213,7 +213,7 @@ class Node:
         elif making:
             self.tasks["hns-make"] = "Ready"
             if not self.hns_error:
-                self._make()
+                self._make(given["address"])
         done = self.tasks.get("hns-make") == "Ready"
         return False, {
             "address": True,
@@ -225,17 +225,19 @@ class Node:
             "there": [path for path in given["files"] if path in self.there],
         }
 
-    def _make(self) -> None:
-        always = habits.names_every_adapter(self._sent("cluster.psm1"))
+    def _make(self, address: str) -> None:
+        """Networks by cluster.psm1: a card that is in no switch yet is named, another is not."""
         for one in self._making:
             if one["Name"] not in {other["name"] for other in self.networks}:
-                switched = bool(self.networks)
-                adapter = "Ethernet" if always or not switched else ""
-                self.hns_error = habits.hns_refuses(adapter, switched=switched)
-                if self.hns_error:
-                    return
-                prefix = one["Subnets"][0]["AddressPrefix"]
-                self.networks.append({"name": one["Name"], "type": one["Type"], "prefix": prefix})
+                own = not self.networks
+                made = {
+                    "name": one["Name"],
+                    "type": one["Type"],
+                    "prefix": one["Subnets"][0]["AddressPrefix"],
+                    "management": address if own else habits.OPEN_CARD,
+                    "vsid": 0,
+                }
+                self.networks.append(made)
 
     def _node_task(self, given: Settings) -> tuple[bool, Settings]:
         assert self._sent("node-keep.ps1")
@@ -243,14 +245,27 @@ class Node:
         changed = self.tasks.get(given["task"]) != "Running"
         self.tasks[given["task"]] = "Running"
         if given["task"] == "flanneld":
-            self._flannel()
+            keeper = json.loads(self.texts[given["settings"]])
+            self.there -= set(keeper["stale"])
+            self.networks[:] = [
+                network
+                for network in self.networks
+                if network["name"] != keeper["network"] or network["vsid"] == keeper["vsid"]
+            ]
+            self._flannel(keeper["address"])
         return changed, {"state": "Running", "started": changed}
 
-    def _flannel(self) -> None:
+    def _flannel(self, address: str) -> None:
         """flanneld uses the adapter that has the node's address."""
         conf = json.loads(self.texts["C:\\etc\\kube-flannel\\net-conf.json"])
         if conf["Backend"]["Type"] == "vxlan":
-            own = {"name": "flannel.4096", "type": "Overlay", "prefix": "10.244.3.0/24"}
+            own = {
+                "name": "flannel.4096",
+                "type": "Overlay",
+                "prefix": "10.244.3.0/24",
+                "management": address,
+                "vsid": 4096,
+            }
             adapter = "vEthernet (Ethernet)" if self.networks else "Ethernet"
             refused = habits.hns_refuses(adapter, switched=bool(self.networks))
             if own not in self.networks:

@@ -206,6 +206,26 @@ def test_networks_that_never_come_are_given_up_with_what_there_is(node, way, mon
         step()
 
 
+def test_a_network_on_another_card_is_not_taken_for_the_nodes(node, way, monkeypatch):
+    """X1: HNS puts a network without a card's name on a card that is in no switch."""
+    monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
+    step = up_to(way("upstream-tor"), "network")
+    nat = {"name": "nat", "type": "nat", "prefix": "", "management": "", "vsid": 0}
+    node.networks.append(nat)
+    with pytest.raises(DeadlineError, match=r"'l2bridge' is on the card of 198\.51\.100\.5"):
+        step()
+
+
+def test_an_overlay_that_a_plugin_made_before_flanneld_is_made_anew(node, way):
+    """X3: after a restart sdnoverlay finds subnet.env, and makes the network without its VSID."""
+    step = up_to(way(), "network")
+    bare = {"name": "flannel.4096", "type": "Overlay", "prefix": "10.244.3.0/24"}
+    node.networks.append({**bare, "management": decided("overlay").node.address, "vsid": 0})
+    node.there.add(paths.SUBNET_ENV)
+    step()
+    assert [network["vsid"] for network in node.networks] == [4096]
+
+
 def test_link_that_drops_while_networks_are_made_is_waited_out(node, way):
     node.looks_until_made = 2
     drops = iter((ConnectionLostError, UnreachableError))

@@ -97,6 +97,19 @@ function Get-Prefix {
     return [string](Get-Part -Value $first -Name 'AddressPrefix')
 }
 
+function Get-Isolation {
+    # The VSID of an HNS network's first subnet; 0 if it has none.
+    [CmdletBinding()] [OutputType([int])] param([Parameter(Mandatory)] [psobject]$Network)
+    $first = @(Get-Part -Value $Network -Name 'Subnets' | Where-Object -FilterScript { $_ }) |
+        Select-Object -First 1
+    foreach ($policy in @(Get-Part -Value $first -Name 'Policies' | Where-Object -FilterScript { $_ })) {
+        if ([string](Get-Part -Value $policy -Name 'Type') -eq 'VSID') {
+            return [int](Get-Part -Value $policy -Name 'VSID')
+        }
+    }
+    return 0
+}
+
 function Find-Network {
     # The HNS network that matches the wanted name, type and prefix; $null if there is none.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Wanted)
@@ -134,7 +147,7 @@ function Test-Made {
     $last = $null
     foreach ($text in $Given.networks) {
         $last = Find-Network -Wanted (ConvertFrom-Json -InputObject $text)
-        if (-not $last) {
+        if (-not $last -or -not (Test-OnCard -Network $last -Address $Given.address)) {
             return $false
         }
     }
@@ -264,7 +277,10 @@ function Restore-Card {
 }
 
 function Add-Network {
-    # The wanted HNS network, created if it does not exist; another of its name is removed.
+    # The wanted HNS network on the node's own card, created if it does not exist; another of its
+    # name is removed. HNS refuses a card that is in a virtual switch already; without a name it
+    # takes one that is in none (an author of HNS, Virtualization-Documentation 595), which may be
+    # another card. What it makes on another card is removed, and asked for once in the other form.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -274,29 +290,96 @@ function Add-Network {
         throw "there is no Host Networking Service for network '$($Wanted.Name)': the feature Containers is missing"
     }
     $there = Find-Network -Wanted $Wanted
-    if ($there) {
+    if ($there -and (Test-OnCard -Network $there -Address $Card.address)) {
         return $there
     }
     foreach ($old in @(Get-HnsList -Kind networks | Where-Object -FilterScript { $_.Name -eq $Wanted.Name })) {
-        $null = Invoke-Hns -Method DELETE -Path "/networks/$($old.ID)" -Request ''
-        Restore-Card -Card $Card
+        Remove-Network -Network $old -Card $Card
     }
-    # HNS refuses an adapter that is in a virtual switch already; without a name it takes that
-    # switch.
-    if (-not (Get-VirtualAdapter -Card $Card)) {
-        $Wanted | Add-Member -MemberType NoteProperty -Name 'NetworkAdapterName' -Value $Card.name
+    $free = -not (Get-VirtualAdapter -Card $Card)
+    foreach ($named in $free, (-not $free)) {
+        $network = New-Network -Wanted $Wanted -Card $Card -Named $named
+        if (Test-OnCard -Network $network -Address $Card.address) {
+            return $network
+        }
+        $management = [string](Get-Part -Value $network -Name 'ManagementIP')
+        Write-Log -Message "network '$($Wanted.Name)' is on the card of $management, not of $($Card.address): it is removed"
+        Remove-Network -Network $network -Card $Card
     }
-    $request = ConvertTo-Json -InputObject $Wanted -Compress -Depth 6
+    throw "HNS makes network '$($Wanted.Name)' on the card of $management, with the name of the card of $($Card.address) and without"
+}
+
+function Test-OnCard {
+    # Whether a network is on the card with an address.
+    [CmdletBinding()] [OutputType([bool])]
+    param(
+        [Parameter(Mandatory)] [psobject]$Network,
+        [Parameter(Mandatory)] [string]$Address
+    )
+    return [string](Get-Part -Value $Network -Name 'ManagementIP') -eq $Address
+}
+
+function Remove-Network {
+    # Removes an HNS network, and gives the node's adapter back what it had.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$Network,
+        [Parameter(Mandatory)] [psobject]$Card
+    )
+    $null = Invoke-Hns -Method DELETE -Path "/networks/$($Network.ID)" -Request ''
+    Restore-Card -Card $Card
+}
+
+function New-Network {
+    # Creates an HNS network, with the name of the card or without; returns it once HNS knows its card.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$Wanted,
+        [Parameter(Mandatory)] [psobject]$Card,
+        [Parameter(Mandatory)] [bool]$Named
+    )
+    $asked = $Wanted | Select-Object -Property *
+    if ($Named) {
+        $asked | Add-Member -MemberType NoteProperty -Name 'NetworkAdapterName' -Value $Card.name
+    }
+    $request = ConvertTo-Json -InputObject $asked -Compress -Depth 6
     Write-Log -Message "POST /networks $request"
     $null = Invoke-Hns -Method POST -Path '/networks' -Request $request
     Wait-Until -What "HNS network '$($Wanted.Name)'" -Seconds 60 -Condition {
-        if (Find-Network -Wanted $Wanted) {
+        $network = Find-Network -Wanted $Wanted
+        if ($network -and [string](Get-Part -Value $network -Name 'ManagementIP')) {
             return $true
         }
         return "networks $(@(Get-HnsList -Kind networks | ForEach-Object -Process { $_.Name }) -join ', ')"
     }
     Restore-Card -Card $Card
     return Find-Network -Wanted $Wanted
+}
+
+function Clear-EarlierStart {
+    # Removes what an earlier start of the machine has left for others to find before flanneld has
+    # begun. flannel's plugin takes subnet.env for flanneld's being up; sdnoverlay then makes the
+    # network, which a restart had removed, without VSID and card, and flanneld keeps that one
+    # ("Found existing HostComputeNetwork"). Returns true once all of it is gone.
+    [CmdletBinding()] [OutputType([bool])]
+    param(
+        [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Files,
+        [Parameter(Mandatory)] [AllowEmptyString()] [string]$Name,
+        [Parameter(Mandatory)] [int]$Vsid,
+        [Parameter(Mandatory)] [string]$Address
+    )
+    foreach ($path in $Files) {
+        $null = Remove-IfThere -Path $path
+    }
+    $networks = if ($Name) { @(Get-HnsList -Kind networks) } else { @() }
+    foreach ($network in @($networks | Where-Object -FilterScript { $_.Name -eq $Name })) {
+        $own = Get-Isolation -Network $network
+        if ($own -ne $Vsid -or -not (Test-OnCard -Network $network -Address $Address)) {
+            Write-Log -Message "network '$Name' with VSID $own is not the node's: it is removed"
+            $null = Invoke-Hns -Method DELETE -Path "/networks/$($network.ID)" -Request ''
+        }
+    }
+    return $true
 }
 
 function Get-OrNewEndpoint {

@@ -35,6 +35,7 @@ exit (Invoke-Step -Name 'hns-state' -Settings $Settings -Shape $shape -Body {
                         type = [string]$_.Type
                         prefix = Get-Prefix -Network $_
                         management = [string](Get-Part -Value $_ -Name 'ManagementIP')
+                        vsid = Get-Isolation -Network $_
                     }
                 })
             endpoints = @(Get-HnsList -Kind endpoints | ForEach-Object -Process {

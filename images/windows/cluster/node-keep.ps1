@@ -18,6 +18,9 @@ $shape = @{
     arguments = 'string[]'
     environment = 'string[]'
     pause_seconds = 'int'
+    stale = 'string[]'
+    network = 'string?'
+    vsid = 'int'
 }
 
 function Invoke-Program {
@@ -44,9 +47,17 @@ exit (Invoke-Step -Name 'node-keep' -Settings $Settings -Shape $shape -Body {
             $name, $value = $one -split '=', 2
             [Environment]::SetEnvironmentVariable($name, $value, 'Process')
         }
+        $cleared = $false
+        $earlier = @{
+            Files = @($Given.stale)
+            Name = [string]$Given.network
+            Vsid = $Given.vsid
+            Address = $Given.address
+        }
         while ($true) {
             Start-Sleep -Seconds $Given.pause_seconds
             try {
+                $cleared = $cleared -or (Clear-EarlierStart @earlier)
                 $card = Get-Card -Address $Given.address
                 Restore-Card -Card $card
                 Invoke-Program -Given $Given -Card $card

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -345,8 +344,6 @@ class WindowsBringUp:
             raise explain(self.runner.shell, failure, FLANNELD_TASK) from error
 
     def _lacks_networks(self, facts: Mapping[str, Any]) -> str:
-        wanted = self.plan.hns_network()
-        assert wanted is not None, "only called with a network"
         if facts["error"]:
             raise StepError(
                 f"making HNS networks on '{self.plan.node.name}'",
@@ -356,17 +353,11 @@ class WindowsBringUp:
         if not facts["done"]:
             task = facts["tasks"].get("hns-make") or "gone"
             return f"hns-make is {task}, {_describe_networks(facts)}"
-        made = (json.loads(network) for network in wanted.networks)
-        prefixes = tuple(
-            (network["Name"], network["Subnets"][0]["AddressPrefix"]) for network in made
-        )
-        return self._lacks_address(facts) or self._lacks(facts, prefixes)
+        return self._lacks_address(facts) or self._lacks(facts)
 
     def _lacks_pod_network(self, facts: Mapping[str, Any]) -> str:
         network = self.plan.network
-        lacking = self._lacks_address(facts) or self._lacks(
-            facts, ((network.name, network.pod_cidr),)
-        )
+        lacking = self._lacks_address(facts) or self._lacks(facts)
         if not lacking and network.maker == "flannel" and paths.SUBNET_ENV not in facts["there"]:
             return f"flanneld has not written '{paths.SUBNET_ENV}'"
         return lacking
@@ -377,17 +368,25 @@ class WindowsBringUp:
             "" if facts["address"] else f"no interface has {address}, {_describe_networks(facts)}"
         )
 
-    @staticmethod
-    def _lacks(facts: Mapping[str, Any], wanted: tuple[tuple[str, str], ...]) -> str:
-        networks = {(network["name"], network["prefix"]) for network in facts["networks"]}
-        missing = [
-            f"'{name}' ({prefix})" for name, prefix in wanted if (name, prefix) not in networks
+    def _lacks(self, facts: Mapping[str, Any]) -> str:
+        """How HNS' network of the pods is not the plan's: HNS may take another card by itself."""
+        wanted = self.plan.network
+        vsid = wanted.vni or 0
+        made = [
+            network
+            for network in facts["networks"]
+            if (network["name"], network["prefix"]) == (wanted.name, wanted.pod_cidr)
         ]
-        return (
-            f"HNS has no network {', '.join(missing)}; {_describe_networks(facts)}"
-            if missing
-            else ""
-        )
+        if not made:
+            words = f"HNS has no network '{wanted.name}' ({wanted.pod_cidr})"
+            return f"{words}; {_describe_networks(facts)}"
+        network = made[0]
+        if network["management"] != self.plan.node.address:
+            card = network["management"] or "no address"
+            return f"HNS network '{wanted.name}' is on the card of {card}"
+        if network["vsid"] != vsid:
+            return f"HNS network '{wanted.name}' has VSID {network['vsid']}, not {vsid}"
+        return ""
 
     def _reserve(self) -> str | None:
         wanted = self.plan.source_vip()

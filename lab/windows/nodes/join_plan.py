@@ -143,15 +143,6 @@ def _policies(
     return ({name: "EndpointPolicy", value: policy} for policy in values)
 
 
-EXTERNAL = "External"
-"""A bridge whose only purpose is the virtual switch: its creation interrupts the link, and later
-networks do not (start-kubelet.ps1 of microsoft/SDN). Not used before an overlay: flanneld passes
-HNS the name of the adapter that has the node's address, and HNS refuses a virtual one (0x57,
-flannel issue 1966).
-"""
-_EXTERNAL_SUBNET = {"AddressPrefix": "192.168.255.0/30", "GatewayAddress": "192.168.255.1"}
-
-
 SERVICE = "kube-proxy"
 
 
@@ -352,8 +343,7 @@ class JoinPlan:
         network = self.network
         if network.kind == "Overlay":
             return None
-        own = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
-        subnets = {EXTERNAL: _EXTERNAL_SUBNET, network.name: own}
+        subnet = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
         endpoint: Document = {
             "Name": network.endpoint,
             "IPAddress": network.endpoint_address,
@@ -362,9 +352,8 @@ class JoinPlan:
         }
         return steps.HnsNetwork(
             address=self.node.address,
-            networks=tuple(
-                _compact_json({"Type": network.kind, "Name": name, "Subnets": [subnet]})
-                for name, subnet in subnets.items()
+            networks=(
+                _compact_json({"Type": network.kind, "Name": network.name, "Subnets": [subnet]}),
             ),
             endpoint=_compact_json(endpoint) if network.maker == "lab" else None,
             attachment=_compact_json({"SystemType": "Host", "CompartmentId": 1}),  # the host's own
@@ -384,7 +373,8 @@ class JoinPlan:
                 _secret_file(paths.FLANNEL_CONF, join.network_kubeconfig),
                 steps.NodeFile(paths.NET_CONF, network_config(self.cluster, self.intent)),
                 steps.NodeFile(
-                    paths.FLANNEL_PROGRAM, json_text(flanneld_program(self.cluster, self.node))
+                    paths.FLANNEL_PROGRAM,
+                    json_text(flanneld_program(self.cluster, self.node, self.network)),
                 ),
             ),
         )

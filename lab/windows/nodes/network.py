@@ -159,8 +159,14 @@ seconds, and by then the caller has its answer.
 """
 
 
-def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:
-    """Settings of ``node-keep.ps1``, which keeps flanneld running."""
+def flanneld_program(
+    cluster: Cluster, node: ClusterNode, network: WindowsPodNetwork
+) -> dict[str, object]:
+    """Settings of ``node-keep.ps1``, which keeps flanneld running.
+
+    An overlay of its name with another VSID or card is not flanneld's, and is removed first.
+    """
+    overlay = network.kind == "Overlay"
     return {
         "address": node.address,
         "program": f"{paths.PROGRAMS}\\kube-log-runner.exe",
@@ -179,4 +185,7 @@ def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:
             f"KUBERNETES_SERVICE_PORT={API_PORT}",
         ],
         "pause_seconds": PAUSE_SECONDS,
+        "stale": [paths.SUBNET_ENV],
+        "network": network.name if overlay else None,
+        "vsid": network.vni if overlay else 0,
     }

@@ -80,7 +80,7 @@ class NodeNetwork:
 
 
 def pod_network(state: HnsState) -> Document | None:
-    """The network that has the pods: the newest; one before it (``External``) made the switch."""
+    """The network that has the pods: the newest."""
     return next(reversed([*state.of("networks").values()]), None)
 
 
