@@ -12,11 +12,21 @@ from pathlib import Path
 
 from lab.machines.images.terms import RELEASES, Year
 from lab.topology.intent import MachineIntent
-from lab.windows.wine.runtime.translate import PREFIX, RUN
+from lab.windows.wine.runtime import powershell
+from lab.windows.wine.runtime.translate import PREFIX, RUN, linux_path
 from lab.windows.wine.template import ENVIRONMENT
 
-SHELL = "/usr/local/bin/windows-shell"
+SHELL = powershell.SHELL
 PACKAGE = "/usr/lib/hybridlab"
+KEPT = (
+    "env",
+    f"PYTHONPATH={PACKAGE}",
+    "python3",
+    "-m",
+    "lab.windows.wine.runtime.powershell",
+    "run",
+)
+"""Runs PowerShell's command line by the PowerShell that is kept on the node."""
 BUNDLE, LINUX_BUNDLE = "/run/hybridlab/bundle", "/run/hybridlab/linux-bundle"
 SOCKET = "/run/containerd/containerd.sock"
 WINDOWS_UNIT = "hybridlab-windows.service"
@@ -41,7 +51,9 @@ def files(machine: MachineIntent, year: Year) -> Mapping[str, bytes]:
         **dict(_units(machine, year)),
         **{f"/opt/cni/bin/{name}": _plugin(name) for name in _PLUGINS},
     }
-    return {path: text.encode() for path, text in texts.items()} | dict(_package())
+    serve = (Path(__file__).parent / "runtime" / "serve.ps1").read_bytes()
+    written = {path: text.encode() for path, text in texts.items()}
+    return written | {linux_path(powershell.SERVE): serve} | dict(_package())
 
 
 def _package() -> Iterator[tuple[str, bytes]]:
@@ -177,6 +189,7 @@ NAMES = (
     "hybridlab-hns.service",
     "hybridlab-runtime.service",
     WINDOWS_UNIT,
+    "hybridlab-powershell.socket",
 )
 
 
@@ -227,6 +240,25 @@ def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
         unit = f"[Unit]\nDescription={title}\n{order}\n[Service]\n{body}"
         yield f"{_UNITS}/hybridlab-{name}.service", unit
     yield f"{_UNITS}/containerd.service", f"{_CONTAINERD_UNIT}{always}"
+    yield (
+        f"{_UNITS}/hybridlab-powershell.socket",
+        f"""[Unit]
+Description=PowerShell of the lab's scripts
+
+[Socket]
+ListenStream={powershell.SOCKET}
+""",
+    )
+    yield (
+        f"{_UNITS}/hybridlab-powershell.service",
+        f"""[Unit]
+Description=PowerShell of the lab's scripts
+After={WINDOWS_UNIT}
+
+[Service]
+ExecStart={python}.runtime.powershell serve
+""",
+    )
     yield (
         f"{_UNITS}/hybridlab-task@.service",
         f"""[Unit]

@@ -9,9 +9,9 @@ from lab._errors import BrokenError
 from lab.machines.bundle.manifest import Blob
 from lab.machines.bundle.medium import program_path
 from lab.shells.shell import Shell
-from lab.windows.shell import WindowsShell
+from lab.windows.shell import POWERSHELL, WindowsShell
 from lab.windows.wine.bundle import REPLACED
-from lab.windows.wine.node import BUNDLE, SHELL
+from lab.windows.wine.node import BUNDLE, KEPT, SHELL
 from lab.windows.wine.runtime.translate import linux_path
 
 _READY = ("C:\\windows\\system32\\cmd.exe", "/d", "/c", "exit 0")
@@ -93,7 +93,7 @@ class WineShell(WindowsShell):
         """Run a command: elevated, and with a console, as WinRM does."""
         del action
         words = [word.strip('"') if at == 0 else word for at, word in enumerate(command)]
-        done = self._linux.run((SHELL, *words), deadline)
+        done = self._linux.run((*(KEPT if words[0] == POWERSHELL else (SHELL,)), *words), deadline)
         out(done.stdout.encode())
         return done.code, done.stderr
 

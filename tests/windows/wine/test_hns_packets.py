@@ -271,6 +271,35 @@ def test_a_policy_without_exceptions_translates_pods_into_the_cluster(tmp_path: 
         assert caller != "linux 10.244.1.2"
 
 
+def test_an_access_control_list_blocks_what_it_names_until_it_is_removed(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        windows.serve("windows", 8080, "cni-1")
+        windows.serve("windows", 8081, "cni-1")
+        linux.serve("linux", 8080)
+        rule = {
+            "Action": "Block",
+            "Direction": "In",
+            "Protocols": "6",
+            "LocalPorts": "8080",
+            "RemoteAddresses": "10.244.3.0/24",
+        }
+        change = {
+            "ResourceType": "Policy",
+            "Settings": {"Policies": [{"Type": "ACL", "Settings": rule}]},
+        }
+        windows.ask("modify", f"endpoints {POD}", {**change, "RequestType": "Add"})
+        assert linux.call("10.244.1.2", 8080) == ""
+        assert linux.call("10.244.1.2", 8081) == "windows 10.244.3.7"
+        assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.2"
+        windows.daemon.send_signal(signal.SIGKILL)
+        windows.daemon.wait()
+        windows.power_on()
+        windows.ask("modify", f"endpoints {POD}", {**change, "RequestType": "Remove"})
+        assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
+
+
 def test_a_killed_daemon_goes_on_and_what_is_deleted_is_gone(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (windows, linux):
         make_overlay(windows)

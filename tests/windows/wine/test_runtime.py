@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from lab.windows.shell import POWERSHELL, encoded_command, file_command
 from lab.windows.wine.runtime import translate, wire
 from lab.windows.wine.runtime.plugin import environment, linux_result, namespace_guid
+from lab.windows.wine.runtime.powershell import Script, script_of
 from lab.windows.wine.runtime.service import drive_path
 from lab.windows.wine.runtime.tasks import split_arguments
 from lab.windows.wine.runtime.wire import Field, Message
@@ -215,3 +217,25 @@ def test_a_tasks_arguments_are_split_outside_quotes() -> None:
         "C:\\with blank\\a.json",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        (file_command("C:\\x.ps1"), Script("C:\\x.ps1")),
+        (file_command("C:\\x.ps1", ("-Settings", "C:\\x.json")), Script("C:\\x.ps1", "C:\\x.json")),
+        (file_command("C:\\x.ps1", ("-Other", "C:\\x.json")), None),
+        ((POWERSHELL, "-Command", "Get-Date"), None),
+    ],
+)
+def test_a_script_is_known_by_powershells_command_line(
+    command: tuple[str, ...], script: Script | None
+) -> None:
+    assert script_of(command) == script
+
+
+def test_a_script_on_the_command_line_is_written_to_a_file() -> None:
+    script = script_of(encoded_command("'text'"))
+    assert script is not None
+    assert (script.text, script.settings) == ("'text'", "")
+    assert script.path.startswith("C:\\hybridlab\\command-")

@@ -31,6 +31,7 @@ from lab.providers.netns.operations import LinkRemove, NamespaceOperations
 from lab.providers.netns.services import SERVICE_TABLE, replacing_table
 from lab.topology.intent import Pod
 from lab.windows.wine.hns import network
+from lab.windows.wine.hns.filters import REMOVAL
 from lab.windows.wine.hns.service import Answer, Card, HnsState, Question, after_restart, answer
 
 PORT = 18081
@@ -54,6 +55,8 @@ class Daemon:
         _name_own_namespace()
         self._state = self._load(build)
         self._pods: dict[str, Pod] = {}
+        self._filters: dict[str, str] = {}
+        """What was loaded into pods, by GUID of their endpoint."""
         self._done: NamespaceOperations | None = None
         self._take_over()
         self._settle(self._state)
@@ -144,6 +147,7 @@ class Daemon:
         _remove([self._pods[guid].port for guid in gone])
         for guid in gone:
             del self._pods[guid]
+            self._filters.pop(guid, None)
         before, self._done = self._done, None
         delta = network.changes(before, own)
         _run(lambda: apply_operations([delta]))
@@ -153,6 +157,20 @@ class Daemon:
         for guid, pod in wanted.pods.items():
             if guid not in self._pods:
                 self._plug(guid, pod, wanted)
+        self._filter(wanted)
+
+    def _filter(self, wanted: network.NodeNetwork) -> None:
+        """Load the access control lists of pods where they have changed."""
+        for guid in wanted.filters.keys() | self._filters.keys():
+            script = wanted.filters.get(guid, "")
+            if script == self._filters.get(guid, ""):
+                continue
+            namespace = Path(NETNS_DIRECTORY, wanted.pods[guid].name)
+            _load_rules(script or REMOVAL, ("nsenter", f"--net={namespace}", "--"))
+            if script:
+                self._filters[guid] = script
+            else:
+                del self._filters[guid]
 
     def _plug(self, guid: str, pod: Pod, wanted: network.NodeNetwork) -> None:
         number, self._numbers = self._numbers, self._numbers + 1
@@ -229,9 +247,10 @@ def _remove(devices: Sequence[str]) -> None:
         _run(lambda: apply_operations([made]))
 
 
-def _load_rules(script: str) -> None:
-    done = subprocess.run(
-        ("nft", "-f", "-"),  # noqa: S607  the node's own
+def _load_rules(script: str, inside: Sequence[str] = ()) -> None:
+    """Load an nftables script. ``inside``: the beginning of a command in another namespace."""
+    done = subprocess.run(  # noqa: S603  the node's own
+        (*inside, "nft", "-f", "-"),
         input=script,
         capture_output=True,
         text=True,
@@ -239,7 +258,7 @@ def _load_rules(script: str) -> None:
         check=False,
     )
     if done.returncode:
-        raise BrokenError("loading the node's Service rules", done.stderr.strip())
+        raise BrokenError("loading nftables rules", done.stderr.strip())
 
 
 class _Call(socketserver.StreamRequestHandler):

@@ -50,6 +50,7 @@ from lab.topology.intent import (
 )
 from lab.windows.wine.hns import documents
 from lab.windows.wine.hns.documents import Document
+from lab.windows.wine.hns.filters import filter_rules
 from lab.windows.wine.hns.service import Card, HnsState
 
 NODE = "node"
@@ -77,6 +78,8 @@ class NodeNetwork:
     """Without pods, Windows' rules applied."""
     pods: Mapping[str, Pod]
     """By GUID of their endpoint."""
+    filters: Mapping[str, str]
+    """nftables script of each pod that has access control lists, by GUID of its endpoint."""
 
 
 def pod_network(state: HnsState) -> Document | None:
@@ -91,7 +94,7 @@ def node_network(state: HnsState, off: frozenset[str] = frozenset()) -> NodeNetw
     hardware = replace(SMALL, image=_IMAGES.get(state.build, SMALL.image))
     machine = MachineIntent(NODE, "node", "windows", cards, hardware=hardware, forwards=True)
     if network is None:
-        return NodeNetwork(machine, {})
+        return NodeNetwork(machine, {}, {})
     card = next(card for card in state.cards if card.name == network["NetworkAdapterName"])
     subnet = documents.subnet(network).get("IpAddressPrefix", "")
     overlay = str(network.get("Type", "")).lower() == "overlay"
@@ -109,7 +112,9 @@ def node_network(state: HnsState, off: frozenset[str] = frozenset()) -> NodeNetw
         proxies = (ProxyNeighbour(_bare(pod.address), card.name) for pod in pods.values())
         machine = replace(machine, proxies=tuple(proxies))
     intent = Intent("hns", "", "", (), (machine, *others), mtu, card.mtu)
-    return NodeNetwork(windows.realise(intent, off).machines[0], pods)
+    scripts = {guid: filter_rules(state.of("endpoints")[guid]) for guid in pods}
+    filters = {guid: script for guid, script in scripts.items() if script}
+    return NodeNetwork(windows.realise(intent, off).machines[0], pods, filters)
 
 
 def _interface(card: Card) -> Interface:
