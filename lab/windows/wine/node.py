@@ -46,6 +46,7 @@ def files(machine: MachineIntent, year: Year) -> Mapping[str, bytes]:
         SHELL: _SHELL,
         f"{_BIN}/hybridlab-network": _network(machine),
         f"{_BIN}/hybridlab-folders": _FOLDERS,
+        f"{_BIN}/hybridlab-clear": _CLEAR,
         "/etc/hybridlab/containerd.toml": _CONTAINERD,
         f"{_UNITS}/multi-user.target.d/hybridlab.conf": _wanted(),
         **dict(_units(machine, year)),
@@ -114,7 +115,10 @@ process = subprocess.Popen(
     start_new_session=True,
     preexec_fn=lambda: fcntl.ioctl(own, termios.TIOCSCTTY, 0),
 )
-sys.exit(process.wait())
+code = process.wait()
+if code < 0:  # as the program was ended, so that the task's unit knows
+    os.kill(os.getpid(), -code)
+sys.exit(code)
 '''
 
 _FOLDERS = f"""#!/bin/sh
@@ -138,6 +142,20 @@ ln -sf {LINUX_BUNDLE}/cni/loopback /opt/cni/bin/loopback # containerd calls it f
 sandbox=$(cat {BUNDLE}/{SANDBOX})
 sed "s|@SANDBOX@|$sandbox|" /etc/hybridlab/containerd.toml >/etc/containerd/config.toml
 [ -e /etc/resolv.conf ] || : >/etc/resolv.conf
+"""
+
+
+_CLEAR = """#!/bin/sh
+# Ends the node's programs of a wineserver that is gone: they would wait for it for ever.
+# Those of pods have mount namespaces of their own.
+own=$(readlink /proc/1/ns/mnt)
+for process in /proc/[0-9]*; do
+    [ "$(readlink "$process/ns/mnt")" = "$own" ] || continue
+    case $(readlink "$process/exe") in
+    /usr/lib/wine/*) kill -9 "${process#/proc/}" ;;
+    esac
+done
+exit 0
 """
 
 
@@ -267,6 +285,8 @@ After={WINDOWS_UNIT}
 
 [Service]
 ExecStart={python}.runtime.tasks run %i
+Restart=on-abnormal
+RestartSec=1
 
 [Install]
 WantedBy=multi-user.target
@@ -274,7 +294,8 @@ WantedBy=multi-user.target
     )
 
 
-_WINDOWS = """ExecStart=/usr/bin/wine C:\\\\windows\\\\system32\\\\keeper.exe
+_WINDOWS = f"""ExecStartPre={_BIN}/hybridlab-clear
+ExecStart=/usr/bin/wine C:\\\\windows\\\\system32\\\\keeper.exe
 ExecStop=/usr/bin/wineserver --kill
 TimeoutStopSec=10
 """
