@@ -13,6 +13,8 @@ from lab.machines.images.terms import RELEASES, Year
 REVISIONS: Mapping[Year, int] = {"2019": 6893, "2022": 2652, "2025": 1742}
 """The patch level that a node of each release tells."""
 UNUSED = (
+    "Eventlog",
+    "PlugPlay",
     "winebus",
     "winehid",
     "wineusb",
