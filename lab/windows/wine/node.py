@@ -64,16 +64,30 @@ def _package() -> Iterator[tuple[str, bytes]]:
         yield f"{PACKAGE}/lab/{path.relative_to(root)}", path.read_bytes()
 
 
+_CURL = r"""case $program in curl | curl.exe)
+    # Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace. The names
+    # in its configuration are looked up by a Windows program: Windows' resolver is what is asked.
+    case " $* " in *" --config - "*) ;; *) exec curl "$@" ;; esac
+    configuration=$(cat)
+    names=$(printf '%s\n' "$configuration" |
+        sed -nE 's|^url = "http://([^/:"]*[A-Za-z][^/:"]*):.*|\1|p' | sort -u)
+    changes=$([ -z "$names" ] || wine hybridlab-names.exe $names | tr -d '\r' |
+        sed -E 's/(.*) -$/\1 \1.invalid/; s#(.*) (.*)#s|//\1:|//\2:|#')
+    printf '%s\n' "$configuration" | sed "$changes" | exec curl "$@"
+    exit
+    ;;
+esac
+"""
+
+
 def run_script() -> str:
     """The program that runs a Windows program, on a node and in pods' images."""
     settings = "".join(f"export {name}='{value}'\n" for name, value in ENVIRONMENT.items())
     return f"""#!/bin/sh
 # Runs a Windows program on Wine. A path without a drive is on drive C; .exe may be left out.
-# Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace.
 {settings}program=$1
 shift
-case $program in curl | curl.exe) exec curl "$@" ;; esac
-case $program in
+{_CURL}case $program in
 %CONTAINER_SANDBOX_MOUNT_POINT%*) program="C:${{program#%CONTAINER_SANDBOX_MOUNT_POINT%}}" ;;
 /*) program="C:$program" ;;
 esac

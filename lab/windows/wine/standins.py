@@ -61,6 +61,7 @@ PROGRAMS = (
     Compiled("keeper.exe", ("keeper.c",), _WIDE),
     Compiled("containerd.exe", ("containerd.c",), _WIDE, ("ws2_32",)),
     Compiled("ctr.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("hybridlab-names.exe", ("names.c",), _WIDE, ("ws2_32",)),
     Compiled("hybridlab-processes.exe", ("processes.c",), _WIDE),
     Compiled("hybridlab-ip.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("hybridlab-task.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
@@ -113,6 +114,7 @@ ALWAYS = (
     "elevated.exe",
     "keeper.exe",
     "hybridlab-ip.exe",
+    "hybridlab-names.exe",
     "hybridlab-processes.exe",
     "hybridlab-task.exe",
 )

@@ -44,3 +44,27 @@ def test_a_program_is_found_as_windows_finds_it(
         ("sh", str(windows_run), *words), capture_output=True, text=True, timeout=20, check=True
     )
     assert done.stdout.strip() == started
+
+
+def test_names_in_curls_configuration_are_looked_up_by_a_windows_program(
+    windows_run: Path,
+) -> None:
+    programs = windows_run.parent / "bin"
+    (programs / "wine").write_text(
+        "#!/bin/sh\nprintf '%s\\r\\n' 'web.probe 10.96.0.20' 'web.none -'\necho \"$@\" >&2\n"
+    )
+    (programs / "curl").write_text("#!/bin/sh\ncat\n")
+    asked = "".join(
+        f'url = "http://{host}:80/hostname"\n' for host in ("web.probe", "web.none", "10.0.0.1")
+    )
+    done = subprocess.run(
+        ("sh", str(windows_run), "curl", "--silent", "--config", "-"),
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert done.stderr.split() == ["hybridlab-names.exe", "web.none", "web.probe"]
+    hosts = [line.split("//")[1].split(":")[0] for line in done.stdout.splitlines()]
+    assert hosts == ["10.96.0.20", "web.none.invalid", "10.0.0.1"]

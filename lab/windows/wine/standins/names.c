@@ -1,0 +1,31 @@
+/* hybridlab-names.exe: the IPv4 addresses of names, as Windows' resolver finds them.
+
+   Windows: curl.exe asks it.
+   Wine 10.0: has no curl.exe; windows-run calls Linux's, which would ask Linux's resolver.
+   Probe: none; no Wine has curl.exe.
+
+   A line for each name: the name and its first address, or "-". */
+#include <winsock2.h>
+#include <ws2tcpip.h>
+
+#include <stdio.h>
+
+int wmain(int count, WCHAR **names)
+{
+    ADDRINFOW wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *first;
+    WSADATA winsock;
+    WCHAR address[INET_ADDRSTRLEN];
+    int at;
+
+    WSAStartup(MAKEWORD(2, 2), &winsock);
+    for (at = 1; at < count; at++) {
+        if (GetAddrInfoW(names[at], NULL, &wanted, &first)) {
+            printf("%ls -\n", names[at]);
+            continue;
+        }
+        InetNtopW(AF_INET, &((struct sockaddr_in *)first->ai_addr)->sin_addr, address, INET_ADDRSTRLEN);
+        printf("%ls %ls\n", names[at], address);
+        FreeAddrInfoW(first);
+    }
+    return 0;
+}
