@@ -235,6 +235,8 @@ def test_pods_talk_over_the_overlay_and_through_services(tmp_path: Path) -> None
         linux.serve("linux", 8080)
         assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
         assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.2"
+        counts = json.loads(windows.ask("call", f"GET /endpointstats/{POD}"))["Output"]
+        assert min(counts["BytesReceived"], counts["PacketsSent"]) > 0
         remote = remote_endpoint("10.244.3.7", "192.0.2.3")
         windows.ask("create", f"endpoints {REMOTE} {NETWORK}", remote)
         to_linux = load_balancer([REMOTE], [CLUSTER_IP], 80, 8080)

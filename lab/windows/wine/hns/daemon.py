@@ -40,6 +40,17 @@ _FAILED = 0x80004005
 """E_FAIL."""
 _OWN = "/proc/self/ns/net"
 _NFT_SECONDS = 20.0
+_STATISTICS = "GET /endpointstats/"
+_DEVICES = Path("/sys/class/net")
+_COUNTERS = {
+    "BytesReceived": "tx_bytes",
+    "BytesSent": "rx_bytes",
+    "PacketsReceived": "tx_packets",
+    "PacketsSent": "rx_packets",
+    "DroppedPacketsIncoming": "tx_dropped",
+    "DroppedPacketsOutgoing": "rx_dropped",
+}
+"""Linux's counters of the node's end of a pod's link: what it sends is received by the pod."""
 
 
 class Daemon:
@@ -65,6 +76,8 @@ class Daemon:
     def ask(self, question: Question) -> Answer:
         """Answer a question, once the network is what the answer says."""
         with self._lock:
+            if question.operation == "call" and question.object.startswith(_STATISTICS):
+                return self._count(question.object.removeprefix(_STATISTICS).strip("/").lower())
             after, given = answer(self._state, question, str(uuid.uuid4()))
             if after is not self._state:
                 try:
@@ -76,6 +89,16 @@ class Daemon:
                     self._save()
             self._record(question, given)
             return given
+
+    def _count(self, guid: str) -> Answer:
+        """What an endpoint has sent and received (hcsshim, ``HNSEndpointStats``)."""
+        pod = self._pods.get(guid)
+        counts: dict[str, object] = {"EndpointID": guid, "InstanceID": guid}
+        if pod is not None:
+            folder = _DEVICES / pod.port / "statistics"
+            read = {name: (folder / file).read_text() for name, file in _COUNTERS.items()}
+            counts |= {name: int(text) for name, text in read.items()}
+        return Answer(0, "", json.dumps({"Success": True, "Output": counts}))
 
     def _load(self, build: int) -> HnsState:
         """The state of the file, with the cards as they are now."""

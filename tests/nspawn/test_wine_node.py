@@ -1,0 +1,126 @@
+"""A Wine node whose programs are killed, and that reboots: it comes back by itself.
+
+It needs a bundle with Windows' programs in the user's cache, and PowerShell; else it says why not.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_labs import ContainerLabs, room_for, why_not
+from processes import run_program
+
+from lab._deadline import Deadline
+from lab.machines.nspawn import containers
+
+pytestmark = pytest.mark.clusters
+SCENARIO = Path(__file__).with_name("wine_node.yaml")
+LAB, CONTROL_PLANE, NODE = "wine-node", "master", "win"
+SECONDS = 300.0
+PROGRAMS = {
+    "wineserver": "^/usr/lib/wine/wineserver",
+    "kubelet.exe": r"^C:\\k\\kubelet\.exe",
+    "flanneld.exe": r"^C:\\k\\flanneld\.exe",
+    "HNS": "wine.hns.daemon",
+    "containerd": "^/usr/local/bin/containerd",
+}
+"""What is killed, and the pattern of its command line on the node."""
+
+
+def missing_bundle(labs: ContainerLabs) -> str:
+    """Why no Wine node can join here; empty if a bundle has Windows' programs."""
+    listed = json.loads(labs.run("bundle", "list", "--json").stdout)
+    windows = [bundle for bundle in listed if "windows" in bundle["systems"]]
+    return "" if windows else "no bundle with programs for Windows"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
+    """The scenario, up; nothing of it is left afterwards."""
+    if why := why_not():
+        pytest.skip(f"no system containers here: {why}")
+    labs = ContainerLabs(tmp_path_factory.mktemp("state"))
+    if why := missing_bundle(labs):
+        pytest.skip(why)
+    with room_for(SCENARIO):
+        labs.up(SCENARIO, pods="kubernetes")
+        yield labs
+        labs.run("down", LAB)
+        assert labs.left() == set()
+
+
+def linux(lab: ContainerLabs, machine: str, *command: str) -> str:
+    """What a command prints on a machine's Linux; empty while the machine is off."""
+    leader = containers.leaders(lab.holder()).get(machine)
+    if leader is None:
+        return ""
+    inside = ("nsenter", f"--target={leader.pid}", "--mount", "--pid", "--net", "--uts", "--ipc")
+    done = run_program((*inside, "--", *command), timeout=SECONDS, stdin=subprocess.DEVNULL)
+    return done.stdout.strip()
+
+
+def processes(lab: ContainerLabs, pattern: str) -> set[str]:
+    """The node's own processes with such a command line; those of pods are in no unit."""
+    found = linux(lab, NODE, "pgrep", "--full", pattern).split()
+    groups = {pid: linux(lab, NODE, "cat", f"/proc/{pid}/cgroup") for pid in found}
+    return {pid for pid, group in groups.items() if "system.slice" in group}
+
+
+def ready(lab: ContainerLabs) -> str:
+    """The node's condition Ready."""
+    path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+    kubectl = ("/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
+    return linux(lab, CONTROL_PLANE, *kubectl, "get", "node", NODE, "-o", path)
+
+
+def wait_until_back(lab: ContainerLabs, name: str, before: set[str]) -> None:
+    """Wait for another process of the program, and for the node to be Ready."""
+
+    def look() -> str:
+        new = processes(lab, PROGRAMS[name]) - before
+        return ready(lab) if new else f"no other {name} runs"
+
+    Deadline(SECONDS).wait(
+        f"waiting for {name} to come back", look, until=lambda state: state == "True", every=1.0
+    )
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_is_killed_comes_back(lab: ContainerLabs, name: str) -> None:
+    before = processes(lab, PROGRAMS[name])
+    assert before
+    linux(lab, NODE, "kill", "-9", *sorted(before))
+    wait_until_back(lab, name, before)
+    lab.green(LAB, "-k", "pod-pod")
+
+
+def test_a_node_whose_windows_is_stopped_is_not_ready_and_comes_back(lab: ContainerLabs) -> None:
+    linux(lab, NODE, "systemctl", "stop", "hybridlab-windows.service")
+    Deadline(SECONDS).wait(
+        "waiting for the node to be NotReady",
+        lambda: ready(lab),
+        until=lambda state: state != "True",
+        every=1.0,
+    )
+    assert NODE in lab.run("test", LAB, code=None).stdout
+    linux(lab, NODE, "systemctl", "start", "hybridlab-windows.service")
+    wait_until_back(lab, "kubelet.exe", set())
+    lab.green(LAB, "-k", "pod-pod")
+
+
+def test_a_node_that_reboots_comes_back_with_flannels_overlay(lab: ContainerLabs) -> None:
+    before = containers.leaders(lab.holder())[NODE]
+    linux(lab, NODE, "systemctl", "--no-block", "reboot")
+    Deadline(SECONDS).wait(
+        "waiting for the node to boot again",
+        lambda: containers.leaders(lab.holder()).get(NODE),
+        until=lambda now: now not in {None, before},
+        every=0.5,
+    )
+    wait_until_back(lab, "kubelet.exe", set())
+    lab.up(SCENARIO, pods="kubernetes")
+    lab.green(LAB)
