@@ -28,6 +28,7 @@ function global:New-World {
         endpoints = @()
         attached = @()
         asked = @()
+        ran = @()
         attach_says = @()
         services = @('hns')
     }
@@ -102,6 +103,11 @@ function global:Get-Service {
     function script:Get-StatePath {
         param($Name)
         Join-Path -Path $script:StateFolder -ChildPath $Name
+    }
+    function script:Invoke-Native {
+        param($Path, $Arguments, $Accept)
+        $World.ran += "$Path $Arguments"
+        [pscustomobject]@{ Code = 0; Output = @(if ($Arguments -contains 'list') { 'pod' }) }
     }
     function script:Invoke-Hns {
         param($Method, $Path, $Request)
@@ -215,8 +221,9 @@ Test-That -What 'what an earlier start left is gone before flanneld: subnet.env,
     $bare = '{"ID":"bare","Name":"flannel.4096","ManagementIP":"10.138.0.5","Subnets":[{"Policies":[]}]}'
     $card = '{"ID":"card","Name":"flannel.4096","ManagementIP":"198.51.100.5","Subnets":[{"Policies":[{"Type":"VSID","VSID":4096}]}]}'
     $World.networks = @($own, $bare, $card | ForEach-Object -Process { ConvertFrom-Json -InputObject $_ })
-    $cleared = Clear-EarlierStart -Files @($left) -Name 'flannel.4096' -Vsid 4096 -Address '10.138.0.5'
-    $cleared -and -not (Test-Path -Path $left) -and (@($World.networks | ForEach-Object -Process { $_.ID }) -join ',') -eq 'own'
+    $cleared = Clear-EarlierStart -Files @($left) -Name 'flannel.4096' -Vsid 4096 -Address '10.138.0.5' -Runtime 'ctr.exe'
+    $ended = @($World.ran | Where-Object -FilterScript { $_ -like '*kill --signal SIGKILL pod' }).Count
+    $ended -eq 2 -and $cleared -and -not (Test-Path -Path $left) -and (@($World.networks | ForEach-Object -Process { $_.ID }) -join ',') -eq 'own'
 }
 Test-That -What 'without a Host Networking Service no network is asked for' -Body {
     $card = Get-Card -Address '10.138.0.5'

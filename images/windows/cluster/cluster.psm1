@@ -360,13 +360,15 @@ function Clear-EarlierStart {
     # Removes what an earlier start of the machine has left for others to find before flanneld has
     # begun. flannel's plugin takes subnet.env for flanneld's being up; sdnoverlay then makes the
     # network, which a restart had removed, without VSID and card, and flanneld keeps that one
-    # ("Found existing HostComputeNetwork"). Returns true once all of it is gone.
+    # ("Found existing HostComputeNetwork"). The pods that it was made for are ended with it: the
+    # kubelet makes them anew. Returns true once all of it is gone.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Files,
         [Parameter(Mandatory)] [AllowEmptyString()] [string]$Name,
         [Parameter(Mandatory)] [int]$Vsid,
-        [Parameter(Mandatory)] [string]$Address
+        [Parameter(Mandatory)] [string]$Address,
+        [Parameter(Mandatory)] [string]$Runtime
     )
     foreach ($path in $Files) {
         $null = Remove-IfThere -Path $path
@@ -377,9 +379,21 @@ function Clear-EarlierStart {
         if ($own -ne $Vsid -or -not (Test-OnCard -Network $network -Address $Address)) {
             Write-Log -Message "network '$Name' with VSID $own is not the node's: it is removed"
             $null = Invoke-Hns -Method DELETE -Path "/networks/$($network.ID)" -Request ''
+            Stop-PodTask -Runtime $Runtime
         }
     }
     return $true
+}
+
+function Stop-PodTask {
+    # Ends every container of Kubernetes, sandboxes too. Runtime: the path of ctr.exe.
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Runtime)
+    $common = @('--namespace', 'k8s.io', 'tasks')
+    $listed = Invoke-Native -Path $Runtime -Arguments ($common + @('list', '--quiet'))
+    foreach ($task in @($listed.Output | Where-Object -FilterScript { $_.Trim() })) {
+        # one that has ended meanwhile is no error
+        $null = Invoke-Native -Path $Runtime -Arguments ($common + @('kill', '--signal', 'SIGKILL', $task.Trim())) -Accept @(0, 1)
+    }
 }
 
 function Get-OrNewEndpoint {

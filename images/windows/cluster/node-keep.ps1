@@ -21,6 +21,7 @@ $shape = @{
     stale = 'string[]'
     network = 'string?'
     vsid = 'int'
+    runtime = 'string'
 }
 
 function Invoke-Program {
@@ -53,6 +54,7 @@ exit (Invoke-Step -Name 'node-keep' -Settings $Settings -Shape $shape -Body {
             Name = [string]$Given.network
             Vsid = $Given.vsid
             Address = $Given.address
+            Runtime = $Given.runtime
         }
         while ($true) {
             Start-Sleep -Seconds $Given.pause_seconds

@@ -188,4 +188,5 @@ def flanneld_program(
         "stale": [paths.SUBNET_ENV],
         "network": network.name if overlay else None,
         "vsid": network.vni if overlay else 0,
+        "runtime": f"{paths.CONTAINERD}\\ctr.exe",
     }
