@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import starmap
 from types import TracebackType
@@ -27,13 +29,34 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
 )
-from lab.shells.shell import Reach, Shell
+from lab.shells.shell import Completed, Reach, Shell
 from lab.topology.intent import Intent
 
 APPLY_SECONDS = 60.0
 LOOK_SECONDS = 10.0
 EMULATION = 8
 """Factor for deadlines under TCG compared with KVM."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignMachine:
+    """A machine without an agent, to run commands on."""
+
+    name: str
+    lab: str
+    shell: Shell
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command; see :class:`lab.providers.provider.Machine`."""
+        return self.shell.run(command, deadline)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command on this terminal, or its own shell if ``command`` is empty."""
+        return self.shell.attach(command)
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The equivalent shell command."""
+        return shlex.join(("lab", "ssh", self.lab, self.name, "--", *command))
 
 
 class Guests(ABC):
@@ -153,6 +176,9 @@ class Guests(ABC):
 
     def machine(self, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name; UsageError if there is none."""
+        machine, pod = intent.places().get(name, (None, None))
+        if machine is not None and pod is None and machine.os != "linux":
+            return ForeignMachine(name, self._lab.name, self.shell(name))
         return self.fleet.machine(intent, name)
 
     def observe(

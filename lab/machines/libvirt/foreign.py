@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
 from lab.providers.provider import Outcome, Probe
-from lab.shells.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.routing import bare
 
 WITHOUT = "'--only linux' (make: ONLY=linux) leaves out Windows nodes"
 WHY = f"pods on Windows machines need Kubernetes, which this lab does not have; {WITHOUT}"
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignMachine:
-    """A machine without an agent, to run commands on."""
-
-    name: str
-    lab: str
-    shell: Shell
-
-    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command; see :class:`lab.providers.provider.Machine`."""
-        return self.shell.run(command, deadline)
-
-    def attach(self, command: Sequence[str]) -> int:
-        """Run a command on this terminal, or its own shell if ``command`` is empty."""
-        return self.shell.attach(command)
-
-    def command_line(self, command: Sequence[str]) -> str:
-        """The equivalent shell command."""
-        return shlex.join(("lab", "ssh", self.lab, self.name, "--", *command))
 
 
 def require_images(intent: Intent, check: Callable[[str], None]) -> None:

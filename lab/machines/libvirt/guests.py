@@ -157,8 +157,6 @@ class LibvirtGuests(Guests):
 
     def machine(self, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name; UsageError if there is none."""
-        if name in self._layout.windows:
-            return foreign.ForeignMachine(name, self._lab.name, self.shell(name))
         foreign.refuse_pod(intent, name)
         return super().machine(intent, name)
 
