@@ -76,12 +76,14 @@ class Prepared:
     def notes(self) -> tuple[str, ...]:
         """Notes for the user: keys of their own file that are ignored, and what is unverified."""
         if MACHINES not in self.provider.abilities:
-            from lab.scenario.loader import is_shipped  # noqa: PLC0415  prepared ones have it
+            from lab.scenario.loader import SpecString, is_shipped  # noqa: PLC0415  they have it
 
             wanted = self.compiled.wanted
             if isinstance(wanted, Path) and is_shipped(wanted):
                 return ()  # a shipped file has keys for every provider
-            ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
+            chosen = {"image"} if isinstance(wanted, SpecString) else set()  # by lab
+            keys = self.compiled.scenario.real_machine_keys()
+            ignored = ", ".join(f"'{key}'" for key in keys if key not in chosen)
             note = f"note: {ignored} of nodes: for real machines only, ignored by"
             return (f"{note} '{self.provider.name}'",) if ignored else ()
         from lab.topology.footprint import network_addons  # noqa: PLC0415  plug-ins

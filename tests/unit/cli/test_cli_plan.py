@@ -89,3 +89,23 @@ def test_a_plan_with_unknown_steps_has_the_reason_and_exits_with_4(tmp_path, mon
         "\nsteps: unknown, because 'lab up' would be refused: there is no bundle\n"
     )
     assert "try: make one" in output.err
+
+
+@pytest.mark.parametrize(
+    ("option", "notes"),
+    [
+        ("compute.os=windows", []),
+        (
+            "compute.os=windows,compute.memory=4GiB",
+            ["note: 'memory' of nodes: for real machines only, ignored by 'netns'"],
+        ),
+    ],
+)
+def test_a_note_names_only_what_a_spec_string_says(option, notes, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", f"k8s-libvirt-1-1-1,{option}", "--provider", "netns"])
+    assert not ended.value.code
+    told = capsys.readouterr()
+    lines = (told.out + told.err).splitlines()
+    assert [line for line in lines if line.startswith("note: ")] == notes
