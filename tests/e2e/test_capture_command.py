@@ -66,14 +66,11 @@ def test_capture_shows_the_path_and_writes_its_files(lab, tmp_path):
 STREAM = """
 set -eu
 $LAB up overlay --only linux >/dev/null 2>&1
-$LAB capture overlay worker1 $DEVICES -o - | tshark -l -n -i - -c 100 -T fields \\
-    -e frame.interface_name -e ip.dst >packets 2>told &
-until grep -q "Capture started" told; do :; done
-while kill -0 $! 2>/dev/null; do
-    $LAB exec overlay worker1-p1 -- curl -s --max-time 3 http://10.244.2.4:8080/ >/dev/null || :
-done
-wait $!
-$LAB down overlay >/dev/null 2>&1
+asking='for number in $(seq 5000); do curl -s --max-time 3 http://10.244.2.4:8080/; done'
+$LAB exec overlay worker1-p1 -- sh -c "$asking" >/dev/null 2>&1 &
+trap 'kill $!; wait || :; $LAB down overlay >/dev/null 2>&1' EXIT
+$LAB capture overlay worker1 $DEVICES -o - |
+    tshark -l -n -i - -c 100 -T fields -e frame.interface_name -e ip.dst >packets
 """
 
 
