@@ -208,13 +208,18 @@ def hold_seconds(intent: Intent) -> int:
     return max((speaker.hold_seconds for speaker in speakers), default=0)
 
 
+def wait_for_sessions(intent: Intent) -> Iterator[None]:
+    """Try until the sessions have ended that hear nothing from now on; without any, no try."""
+    hold = hold_seconds(intent)
+    return Deadline(hold + _NOTICED_SECONDS).tries(0.5) if hold else iter(())
+
+
 def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     """Explain a cell that failed while the faults are in, and try it after they are out.
 
     Where routes are learned it is explained again once the sessions that hear nothing have ended.
     """
-    hold = hold_seconds(opened.intent)
-    ended = Deadline(hold + _NOTICED_SECONDS if hold else 0)
+    ended = wait_for_sessions(opened.intent)
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
     concerned_cells = broken or through(opened, puts[0])
     if not concerned_cells:
@@ -222,8 +227,8 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
         return Score(tuple(puts), "none", "nothing, as no cell is concerned", False, True)
     cell = rng.choice(concerned_cells)
     findings, seconds = [], 0.0
-    for again in (False, True) if hold else (False,):
-        for _ in ended.tries(0.5) if again else ():
+    for again in (False, True) if hold_seconds(opened.intent) else (False,):
+        for _ in ended if again else ():
             pass
         begun = time.monotonic()
         findings.append(explain_again(opened, cell).finding)

@@ -35,8 +35,9 @@ from explain_drill import (
     question,
     sample,
     through,
+    wait_for_sessions,
 )
-from random_faults import compose, is_well, near
+from random_faults import compose, is_well, learned, near
 from random_faults import put_in as put_in_random
 from recorded_answers import Places, note, write_packed
 from replayed_labs import (
@@ -259,14 +260,20 @@ class ScenarioRecorder:
             self.record("nothing is wrong", cell, ())
 
     def fault(self, fault: Fault) -> None:
-        put = choose(fault, self.opened, self.rng)
+        put, routes = choose(fault, self.opened, self.rng), learned(self.opened)
         put_in(self.opened, FaultRequest(fault.name, put.node, put.peer), lambda _: None)
+        ended = wait_for_sessions(self.opened.intent)
         try:
             cells = sample(self.opened, [put], self.rng)
             broken = failures(self.opened, cells) or failures(self.opened, every_cell(self.opened))
             concerned_cells = broken or through(self.opened, put)
             if concerned_cells:
-                self.record(str(put), self._choose(concerned_cells), self._near(put))
+                cell = self._choose(concerned_cells)
+                self.record(str(put), cell, self._near(put))
+                for _ in ended:
+                    pass
+                if learned(self.opened) != routes and failures(self.opened, [cell]):
+                    self.record(f"{put}, its sessions have ended", cell, self._near(put))
         finally:
             heal(self.opened, lambda _: None)
         if broken and not is_well(self.opened, [self._choose(broken)]):
