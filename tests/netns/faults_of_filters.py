@@ -180,7 +180,8 @@ def iptables(site: Site) -> RandomFault | None:
         is_policy = flag.startswith("-P")
         undo = flag.replace("DROP", "ACCEPT") if is_policy else flag.replace("-I", "-D", 1)
         return site.fault(
-            f"iptables {chain}|iptables filter {chain}", f"{make}{tool} {flag}",
+            f"iptables {chain}|iptables filter {chain}|iptables table filter",
+            f"{make}{tool} {flag}",
             f"{tool} {undo}{unmake}", hook=chain.lower(), way=way,
         )  # fmt: skip
     if "ip filter" in site.read("nft list tables"):

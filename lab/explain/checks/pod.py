@@ -142,11 +142,12 @@ def _wanted_inside(look: Look, pod: Pod, card: LinkFacts, facts: PodFacts) -> It
         lost = () if card.addresses else _lost_with(pod, card.name, by_lab=look.by == "lab")
         yield Wanted("pod-address", subject, item, mends=" && ".join((item.make, *lost)))
     yield Wanted("pod-mtu", subject, make_attribute(card.name, "mtu", str(pod.mtu)))
-    default = facts.items.route("default")  # whatever its device is called
+    default = facts.items.route("default")  # whatever its device is called, if it has one
+    device = default.device if default else ""
     yield Wanted(
         "pod-gateway",
         subject,
-        make_route(way(_way_out(pod, default.device if default else card.name))),
+        make_route(way(_way_out(pod, device or card.name))),
         words="a default route {}",
         none="no default route",
     )

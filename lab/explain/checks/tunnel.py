@@ -73,7 +73,9 @@ def _wanted_tunnel(look: Look, tunnel: Tunnel) -> Iterator[Wanted]:
         for address in tunnel.addresses:
             yield wanted_address(look, "tunnel-address", subject, address, name)
     if look.by == "lab":
-        yield Wanted("tunnel-mac", subject, make_attribute(name, "address", tunnel.mac))
+        item = make_attribute(name, "address", tunnel.mac)
+        mends = " && ".join((item.make, *tables(look.intended, name)))
+        yield Wanted("tunnel-mac", subject, item, mends=mends)
     yield Wanted("tunnel-mtu", subject, make_attribute(name, "mtu", str(tunnel.mtu)))
     for entry in look.intended.forwarding:
         yield Wanted(

@@ -40,6 +40,7 @@ from lab.facts.items import (
     make_address,
     make_attribute,
     make_neighbour,
+    make_route,
     make_setting,
 )
 from lab.facts.node import Unit, Unread
@@ -311,6 +312,24 @@ def test_the_fix_of_a_pods_own_card_restores_its_way_out() -> None:
         "in the pod: ip link set dev eth0 up && ip route replace default via 169.254.1.1 dev eth0 "
         "onlink && ip neighbour replace 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent"
     )
+
+
+def test_the_fix_of_a_pods_blackhole_route_names_its_card() -> None:
+    facts = overlay()
+    pods = facts["win1"].pods or ()
+    ended = changed(pods[0].items, make_route("blackhole default"))
+    facts = broken(facts, "win1", pods=(replace(pods[0], items=ended), *pods[1:]))
+    (first, *_) = findings("overlay", facts, f"pod-pod/{pods[0].name}/worker1-p1/tcp-small")
+    assert first.mends == "in the pod: ip route replace default via 10.244.3.1 dev eth0"
+
+
+def test_the_fix_of_a_tunnels_mac_restores_the_neighbours_lost_with_it() -> None:
+    facts = with_link(overlay(), "win2", "flannel.4096", mac="02:00:00:00:00:77")
+    (first, *_) = findings("overlay", facts, "pod-pod/win2-p1/worker1-p1/tcp-small")
+    commands = first.mends.split(" && ")
+    assert commands[0] == "ip link set dev flannel.4096 address 0a:58:0a:f4:04:00"
+    neighbour = "ip neighbour replace 10.244.1.0 lladdr 0a:58:0a:f4:01:00 dev flannel.4096"
+    assert f"{neighbour} nud permanent" in commands
 
 
 def test_what_only_follows_comes_last() -> None:
