@@ -72,7 +72,7 @@ def route(site: Site) -> RandomFault | None:
     )  # fmt: skip
     hop = f"ip nexthop add id {number} blackhole && " if "nhid" in choice else ""
     undo = f"ip route delete {choice}" + (f"; ip nexthop delete id {number}" if hop else "")
-    later = any(one in choice for one in ("onlink", "src", "broadcast"))
+    later = any(word in choice for word in ("onlink", "src", "broadcast"))
     named = f"{wide}|{target}" + (f"|nexthop {number}" if hop else "")
     return site.fault(named, f"{hop}ip route add {choice}", undo, hook="route", later=later)
 
@@ -210,7 +210,7 @@ def setting(site: Site) -> RandomFault:
     return site.fault(
         f"{key.rpartition('/')[2].removesuffix('ing')}|ip_forward",
         f"cat {path} > {kept} && echo '{value}' > {path}", f"cat {kept} > {path}",
-        later=any(one in key for one in ("ip_default_ttl", "conntrack", "bridge-nf")),
+        later=any(part in key for part in ("ip_default_ttl", "conntrack", "bridge-nf")),
     )  # fmt: skip
 
 

@@ -156,10 +156,10 @@ class NspawnProvider(MachinesProvider):
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
         """Check this machine for system containers."""
-        found = [*preflight.examine(state)]
+        diagnoses = [*preflight.examine(state)]
         for system in container_systems():
-            found += system.examine(self._cache, self._image_store.has_root)
-        return tuple(found)
+            diagnoses += system.examine(self._cache, self._image_store.has_root)
+        return tuple(diagnoses)
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.
