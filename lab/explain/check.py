@@ -12,11 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_interface
-from typing import ClassVar, TypedDict, Unpack
+from typing import ClassVar, Literal, TypedDict, Unpack
 
 from lab._plugins import classes
 from lab.facts.command_lines import IN_POD
-from lab.facts.difference import Change, Concern, Difference
+from lab.facts.difference import (
+    DEVIATION,
+    NOT_ASKED,
+    OBJECT,
+    SILENT,
+    Change,
+    Concern,
+    Difference,
+)
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
 from lab.facts.items import (
     KIND,
@@ -73,6 +81,10 @@ RECREATE_NETWORK = (
 
 Meets = Callable[[Difference, Hop, Path], bool]
 """Whether a packet meets the difference at a hop of its path."""
+Explains = Callable[[Difference, Difference], bool]
+"""Whether the second difference is a consequence of the first one, which is of the kind."""
+Symptom = Literal["", "learned", "counted"]
+"""What daemons have not learned, or what packets were counted."""
 
 
 def at_object(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -161,6 +173,33 @@ class Kind:
     """Which packets meet it. A firewall rule is met by the packets that it takes."""
     follows: bool = False
     """Whether it is usually a consequence of something else, or not on a packet's path."""
+    symptom: Symptom = ""
+    """Whether it is only a symptom of something else, perhaps on a machine off the path."""
+    explains: Explains | None = None
+    """Which other differences are left out where there is one of this kind; None for no other."""
+    awaited: bool = False
+    """Whether daemons make it right some time after a lab is up."""
+    everywhere: bool = False
+    """Whether all nodes are told by it what to do: packets may be lost anywhere."""
+    prevents_sending: bool = False
+    """Whether the machine cannot send at all, not even what it would refuse itself."""
+    of_containers: bool = False
+    """Whether it follows, on a cluster, if a pod's container ends or its node is not ready."""
+    partial: bool = False
+    """Whether it takes only some packets."""
+
+
+OWN_KINDS = (
+    Kind("packets-dropped", symptom="counted"),
+    Kind("lost-between", symptom="counted"),
+    Kind("lost-here"),
+    Kind("intent-ends"),
+    Kind(SILENT),
+    Kind(NOT_ASKED),
+    Kind(DEVIATION),
+    Kind(OBJECT),
+)
+"""Kinds that no check declares: of counted and followed packets, and of whole states."""
 
 
 _ATTRIBUTES = {"address": "mac", VNI: "vni", PORT: "port", LOCAL: "local", KIND: ""}
@@ -414,7 +453,13 @@ def checks() -> tuple[Check, ...]:
 @cache
 def kinds() -> Mapping[str, Kind]:
     """Every kind by name; several checks may declare the same one."""
-    return {kind.name: kind for check in checks() for kind in check.kinds}
+    of_checks = (kind for check in checks() for kind in check.kinds)
+    return {kind.name: kind for kind in (*OWN_KINDS, *of_checks)}
+
+
+def kind_of(difference: Difference) -> Kind:
+    """The record of a difference's kind; a plain one for a kind that nobody declares."""
+    return kinds().get(difference.kind) or Kind(difference.kind)
 
 
 def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
@@ -446,5 +491,5 @@ def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
 
 def first_hop(difference: Difference, path: Path) -> int | None:
     """The first hop that a difference concerns, counted from 0, or None."""
-    meets = at_barrier if difference.barrier else kinds()[difference.kind].meets
+    meets = at_barrier if difference.barrier else kind_of(difference).meets
     return next((at for at, hop in enumerate(path.hops) if meets(difference, hop, path)), None)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from lab.explain.bracket import AT, Bracket
-from lab.explain.explainer import LEARNED, PathFindings
+from lab.explain.check import kind_of
+from lab.explain.explainer import PathFindings
 from lab.explain.lab_queries import Compare, compare_places
-from lab.explain.losses import COUNTED
 from lab.explain.paths import places_of
 from lab.explain.topics import protocols_of, table_family
 from lab.facts.difference import DEVIATION, Difference
@@ -108,24 +108,20 @@ def is_in_doubt(explained: PathFindings, bracket: Bracket | None) -> bool:
     it reports something else there.
     """
     if bracket is None:
-        return all(finding.kind in LEARNED | COUNTED for finding in explained.findings)
+        return all(kind_of(finding).symptom for finding in explained.findings)
     ruled = bracket.dropping()
     other = any(word.drops and word.place in bracket.at for word in bracket.kernel)
     return all(
-        finding.kind in LEARNED | COUNTED
+        kind_of(finding).symptom
         or rank_place(finding, explained.path, bracket) != AT
         or (bracket.kernel_rank(finding) and (ruled or (other and finding.barrier is not None)))
         for finding in explained.findings
     )
 
 
-_CONFIGURES = frozenset({"wrong-pool", "wrong-encapsulation", "wrong-as"})
-"""Kinds of what nodes are told by the cluster: packets are lost anywhere for it."""
-
-
 def rank_place(finding: Difference, path: Path, bracket: Bracket) -> int:
     """Distance from the loss, or the hop; what serves all machines may be on any of them."""
-    if finding.kind in _CONFIGURES:
+    if kind_of(finding).everywhere:
         return AT
     met = path.hops[finding.hop].place if finding.hop >= 0 else finding.place
     return min(bracket.rank(finding), bracket.rank(replace(finding, place=met)))
@@ -142,7 +138,7 @@ def rank_finding(
     """
     dark = finding.attribute == "carrier"
     cached = isinstance(finding.subject, CachedMtuSubject)
-    follows = dark or cached or finding.kind in LEARNED | COUNTED
+    follows = dark or cached or bool(kind_of(finding).symptom)
     rank, heard = rank_place(finding, path, bracket), bracket.kernel_rank(finding)
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
     hops = (hop for hop in path.hops if hop.place == finding.place)

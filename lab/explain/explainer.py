@@ -10,28 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
-from lab.explain.check import LabLook, Look, checks, first_hop, kinds
+from lab.explain.check import LabLook, Look, checks, first_hop, kind_of
 from lab.facts.difference import SILENT, Difference, in_cluster, make_not_asked
 from lab.facts.node import NodeFacts, PodFacts, Unread
 from lab.facts.questions import DISPENSABLE
-from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
 from lab.topology.footprint import LAB, By, Footprint, footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.routing import bare
 from lab.topology.subject import (
-    ClaimSubject,
-    DeviceSubject,
-    EntranceSubject,
     MachineSubject,
     PodSubject,
-    RouteSubject,
-    Subject,
 )
 from lab.topology.walk import walk
-
-_LEARNED = {"learned-route-missing", "wrong-learned-route", "gateway-missing"}
 
 
 def compare_machine(
@@ -105,7 +97,7 @@ def list_unlearned(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterato
     for machine in with_held_gateways(intent, observed).machines:
         if machine.name in observed:
             differences = compare_machine(machine, observed[machine.name])
-            yield from (difference for difference in differences if difference.kind in _LEARNED)
+            yield from (difference for difference in differences if kind_of(difference).awaited)
 
 
 def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
@@ -180,17 +172,6 @@ def _chosen(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[tuple
         device = facts.link(machine.tunnel.name) if facts and machine.tunnel else None
         if machine.tunnel and device and device.kind == "vxlan" and device.mac:
             yield machine.tunnel.mac, device.mac
-
-
-LEARNED = frozenset(
-    {"learned-route-missing", "wrong-learned-route", "session-waiting", "gateway-twice"}
-)
-"""Kinds that are symptoms of something else, perhaps on a machine that is not on the path."""
-_NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expired"})
-"""Kinds for which the cluster reports a node NotReady and removes its pods from every Service."""
-_OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
-"""Symptoms of a kube-proxy whose endpoints are not the intended ones."""
-_SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,42 +364,14 @@ def _end(path: Path) -> Difference:
 def _follows(difference: Difference) -> bool:
     """Whether it is usually a consequence: a missing carrier, of the other end being down."""
     no_carrier = difference.kind == "link-down" and difference.attribute == "carrier"
-    return no_carrier or kinds()[difference.kind].follows
+    return no_carrier or kind_of(difference).follows
 
 
 def _causes(every: Sequence[Difference]) -> list[Difference]:
     """The differences without those that follow from another one."""
-    kinds_there = {difference.kind for difference in every}
-
-    def nodes(kind: str) -> set[str]:
-        return {difference.node for difference in every if difference.kind == kind}
-
-    def owners(kind: str) -> set[tuple[str, Subject]]:
-        return {
-            (difference.node, owner)
-            for difference in every
-            if difference.kind == kind and isinstance(claim := difference.subject, ClaimSubject)
-            for owner in (PodSubject(claim.pod), DeviceSubject(claim.device, "card"))
-        }
-
-    macs, pods = owners("duplicate-mac"), owners("duplicate-address")
-    cidrs, stopped = nodes("duplicate-pod-cidr"), nodes("proxy-stopped")
-    not_ready = not _NOT_READY.isdisjoint(kinds_there)
-    no_dns = "dns-scaled-down" in kinds_there
-    by_pools = "wrong-encapsulation" in kinds_there
-
-    def follows(difference: Difference) -> bool:
-        kind, node, subject = difference.kind, difference.node, difference.subject
-        if kind == "link-mac":
-            return (node, subject) in macs
-        if kind == "pod-address":
-            return (node, subject) in pods
-        if kind in _OF_ENDPOINTS:
-            of_dns = isinstance(subject, EntranceSubject) and subject.service == DNS_SERVICE
-            return not_ready or node in stopped or (no_dns and of_dns)
-        if kind in _SAME_ADDRESS:
-            by_pool = by_pools and subject != RouteSubject("default")
-            return node in cidrs or by_pool
-        return False
-
-    return [difference for difference in every if not follows(difference)]
+    causes = [(kind_of(difference).explains, difference) for difference in every]
+    return [
+        difference
+        for difference in every
+        if not any(explains and explains(cause, difference) for explains, cause in causes)
+    ]

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from lab._errors import LabError
+from lab.explain.check import kind_of
 from lab.facts.difference import Difference
 from lab.facts.node import PACKETS, DeviceCounter, NodeFacts, find_rises
 from lab.topology.path import Hop, Path
 
 FEWEST = 3
 """Lost packets that count as a loss; fewer may belong to other traffic."""
-COUNTED = frozenset({"packets-dropped", "lost-between"})
-"""Kinds of findings from packet counters."""
 
 
 def find_losses(
@@ -39,7 +38,7 @@ def find_machine_rises(
 
 def drops_some(difference: Difference) -> bool:
     """Whether it drops only some packets, or those beyond a rate."""
-    return difference.kind == "packets-lost" or difference.effect.partial
+    return kind_of(difference).partial or difference.effect.partial
 
 
 Rises = Mapping[str, Sequence[DeviceCounter]]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from lab.explain.bracket import Bracket
-from lab.explain.explainer import LEARNED
+from lab.explain.check import kind_of
 from lab.facts.difference import DEVIATION, Concern, Difference
 from lab.facts.objects import EVERY_POD, EVERY_SERVICE, READY
 from lab.topology.path import Path
@@ -188,7 +188,7 @@ def _is_cause(
         return bracket is not None and bracket.missing is None and bracket.last is not None
     if distance == _BEHIND:
         return of_service and first[0].attribute == "backends" and first[0].change == "gone"
-    learned = [finding for finding in findings if finding.kind in LEARNED]
+    learned = [finding for finding in findings if kind_of(finding).symptom == "learned"]
     if isinstance(difference.subject, ApiSubject) and difference.subject.kind in _BGP:
         return bool(learned) and all(
             finding in learned or _is_of_bgp(finding) for finding in findings

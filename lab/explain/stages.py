@@ -8,6 +8,7 @@ from itertools import count
 
 from lab._errors import LabError
 from lab.explain.bracket import Bracket
+from lab.explain.check import kind_of
 from lab.explain.deviations import (
     add_deviations,
     find_deviating_path,
@@ -16,7 +17,7 @@ from lab.explain.deviations import (
     list_deviations,
     rank_finding,
 )
-from lab.explain.explainer import LEARNED, Explainer, PathFindings
+from lab.explain.explainer import Explainer, PathFindings
 from lab.explain.explanation import Explanation
 from lab.explain.known_lines import find_known_lines
 from lab.explain.lab_queries import (
@@ -27,7 +28,7 @@ from lab.explain.lab_queries import (
     Observe,
     compare_places,
 )
-from lab.explain.losses import COUNTED, drops_some, find_drops, find_losses, find_machine_rises
+from lab.explain.losses import drops_some, find_drops, find_losses, find_machine_rises
 from lab.explain.objects import put_objects_first, split_by_path
 from lab.explain.paths import flow_of, list_balancer_flows, places_of, select_machines
 from lab.facts.command_lines import is_command
@@ -216,7 +217,7 @@ def check_other_machines(case: Case) -> Case:
     Even if every probe was answered: another machine with a MAC of the path takes its packets
     sometimes.
     """
-    if any(finding.kind not in LEARNED | COUNTED for finding in case.findings):
+    if any(not kind_of(finding).symptom for finding in case.findings):
         return case
     rest = {machine.name: () for machine in case.intent.everything()}
     rest = {name: pods for name, pods in rest.items() if name not in case.scope}
@@ -334,13 +335,9 @@ def _is_tunnel(subject: Subject) -> bool:
     return isinstance(subject, DeviceSubject) and subject.kind == "tunnel"
 
 
-_UNREADY = frozenset({"backend-missing", "pod-not-listening"})
-"""What follows on a cluster if a pod's container ends, or its node is not ready."""
-
-
 def _unready(explained: PathFindings, paths: Iterable[Path]) -> Sequence[str]:
     """The pods that are asked and their machines, if they may be missing for a reason there."""
-    if not any(finding.kind in _UNREADY for finding in explained.findings[:1]):
+    if not any(kind_of(finding).of_containers for finding in explained.findings[:1]):
         return ()
     ends = [path.there[-1] for path in paths]
     return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
@@ -366,9 +363,6 @@ def _complete_findings(
     return replace(explained, findings=(finding, *explained.findings[1:]))
 
 
-_UNSENT = frozenset({"link-down", "route-missing"})
-
-
 def _near(path: Path, elsewhere: Iterable[Difference]) -> tuple[Difference, ...]:
     """What prevents a machine of the path from sending, even if this packet must not be sent.
 
@@ -381,7 +375,7 @@ def _near(path: Path, elsewhere: Iterable[Difference]) -> tuple[Difference, ...]
     return tuple(
         replace(difference, hop=first[difference.node])
         for difference in elsewhere
-        if difference.kind in _UNSENT and difference.node in first
+        if kind_of(difference).prevents_sending and difference.node in first
     )
 
 

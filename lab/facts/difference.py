@@ -84,6 +84,11 @@ class Difference:
     """Whether the advice is only to make the lab again."""
 
     @property
+    def of_state(self) -> bool:
+        """Whether only a comparison with the state as made finds it, and no check."""
+        return self.kind in {DEVIATION, OBJECT}
+
+    @property
     def sentence(self) -> str:
         """``on worker1, tunnel flannel.4096: VNI 4097; it should be: VNI 4096``."""
         should = f"; it should be: {self.intended}" if self.intended else ""

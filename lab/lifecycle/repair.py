@@ -12,7 +12,7 @@ from lab.explain.deviations import finding_of
 from lab.explain.explainer import Explainer
 from lab.explain.objects import split_by_path
 from lab.facts.command_lines import IN_POD, is_command
-from lab.facts.difference import DEVIATION, NOT_ASKED, OBJECT, Difference
+from lab.facts.difference import NOT_ASKED, Difference
 from lab.facts.objects import CLUSTER
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
@@ -107,7 +107,7 @@ def _choose_differences(every: Sequence[Difference], name: str | None) -> tuple[
     """
     if name is not None:
         return tuple(finding for finding in every if finding.object == name)
-    of_state = tuple(finding for finding in every if finding.kind in {DEVIATION, OBJECT})
+    of_state = tuple(finding for finding in every if finding.of_state)
     return of_state if any(is_command(_line(finding)) for finding in of_state) else tuple(every)
 
 

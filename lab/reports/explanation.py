@@ -11,7 +11,7 @@ from typing import Any
 from lab._log import listed, quantity
 from lab.explain.explanation import Explanation
 from lab.facts.command_lines import IN_POD, is_command
-from lab.facts.difference import DEVIATION, OBJECT, Difference
+from lab.facts.difference import Difference
 from lab.facts.objects import CLUSTER_NAME
 from lab.matrix.cell import Expectation
 from lab.matrix.verdict import GREEN, CellResult
@@ -69,15 +69,15 @@ def _lines(lab: str, explanation: Explanation, *, commands: bool) -> Iterator[st
     yield from _unknown(explanation)
     others, beside = explanation.explained.findings[1:], explanation.elsewhere
     yield from _render_list(
-        "Further along the path", [difference for difference in others if not _deviates(difference)]
+        "Further along the path", [difference for difference in others if not difference.of_state]
     )
     yield from _render_list(
         "Wrong, but not on the path",
-        [difference for difference in beside if not _deviates(difference)],
+        [difference for difference in beside if not difference.of_state],
     )
     yield from _render_list(
         "Other differences",
-        [difference for difference in (*others, *beside) if _deviates(difference)],
+        [difference for difference in (*others, *beside) if difference.of_state],
     )
     yield from _logs(explanation)
 
@@ -129,10 +129,6 @@ def _agree(explanation: Explanation) -> str:
         elif bracket.dropped():
             silent[-1] = "what the kernel reports is of something else"
     return "; ".join([f"{number}: {agree}", *silent])
-
-
-def _deviates(finding: Difference) -> bool:
-    return finding.kind in {DEVIATION, OBJECT}
 
 
 def _render_list(title: str, findings: Sequence[Difference]) -> Iterator[str]:

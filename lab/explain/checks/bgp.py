@@ -95,7 +95,7 @@ class BgpSessionsCheck(Check):
     order = 100
     kinds = (
         Kind("session-down", fault="bgp-session-down", meets=concerned),
-        Kind("session-waiting", meets=concerned, follows=True),
+        Kind("session-waiting", meets=concerned, follows=True, symptom="learned"),
     )
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_interface
 from typing import Literal
 
 from lab.explain.check import Check, Kind, LabLook, concerned, differs
+from lab.explain.checks.routing import is_route
 from lab.facts.command_lines import IN_POD
 from lab.facts.difference import Concern, Difference
 from lab.facts.items import LinkFacts
@@ -202,6 +204,20 @@ def _resolved(intent: Intent, others: Iterable[_Owner], device: str) -> Iterator
                 yield f"ip neighbour replace {bare(interface.addresses[0])} dev {device} use"
 
 
+def _is_of_claim(kind: str, cause: Difference, other: Difference) -> bool:
+    """Whether a difference of that kind is of the pod or card that has what another one has."""
+    claim = cause.subject
+    return (
+        (other.kind, other.node) == (kind, cause.node)
+        and isinstance(claim, ClaimSubject)
+        and other.subject in {PodSubject(claim.pod), DeviceSubject(claim.device, "card")}
+    )
+
+
+def _is_route_of_cidr(cause: Difference, other: Difference) -> bool:
+    return other.node == cause.node and is_route(other)
+
+
 class DuplicatesCheck(Check):
     """Addresses, MACs and pod CIDRs that two machines or two pods have.
 
@@ -212,10 +228,25 @@ class DuplicatesCheck(Check):
 
     order = 110
     kinds = (
-        Kind("duplicate-address", fault="duplicate-pod-address", meets=_at_owner),
-        Kind("gateway-twice", meets=_at_owner, follows=True),
-        Kind("duplicate-mac", fault="two-nodes-one-mac", meets=_at_owner),
-        Kind("duplicate-pod-cidr", fault="duplicate-node-pod-cidr", meets=_at_cidr),
+        Kind(
+            "duplicate-address",
+            fault="duplicate-pod-address",
+            meets=_at_owner,
+            explains=partial(_is_of_claim, "pod-address"),
+        ),
+        Kind("gateway-twice", meets=_at_owner, follows=True, symptom="learned"),
+        Kind(
+            "duplicate-mac",
+            fault="two-nodes-one-mac",
+            meets=_at_owner,
+            explains=partial(_is_of_claim, "link-mac"),
+        ),
+        Kind(
+            "duplicate-pod-cidr",
+            fault="duplicate-node-pod-cidr",
+            meets=_at_cidr,
+            explains=_is_route_of_cidr,
+        ),
     )
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:

@@ -19,6 +19,7 @@ from lab.explain.check import (
     wanted_address,
     wanted_up,
 )
+from lab.explain.checks.services import is_of_not_ready
 from lab.facts.difference import Difference
 from lab.facts.items import CARRIER, make_address, make_attribute, make_device
 from lab.facts.node import SWITCHED
@@ -216,6 +217,7 @@ class CardsCheck(Check):
             fault="node-link-down",
             windows=("Get-NetAdapter", "Enable-NetAdapter -Name of that adapter"),
             meets=_at_card,
+            prevents_sending=True,
         ),
         Kind(
             "link-address",
@@ -239,7 +241,7 @@ class CardsCheck(Check):
             "link-mac",
             windows=("Get-NetAdapter", "allow changed MAC addresses on the hypervisor's network"),
         ),
-        Kind("gateway-missing", fault="gateway-dead", meets=_at_gateway),
+        Kind("gateway-missing", fault="gateway-dead", meets=_at_gateway, awaited=True),
     )
 
     def wants(self, look: Look) -> Iterator[Wanted]:
@@ -287,7 +289,7 @@ class FirewallCheck(Check):
                 ),
             ),
         ),
-        Kind("packets-lost", fault="packet-loss"),
+        Kind("packets-lost", fault="packet-loss", partial=True),
         Kind("gateway-barred", fault="gateway-dead"),
     )
 
@@ -302,7 +304,13 @@ class UnitsCheck(Check):
 
     order = 83
     kinds = (
-        Kind("runtime-down", fault="containerd-stopped", meets=on_machine, follows=True),
+        Kind(
+            "runtime-down",
+            fault="containerd-stopped",
+            meets=on_machine,
+            follows=True,
+            explains=is_of_not_ready,
+        ),
         Kind(
             "program-down",
             windows=(

@@ -220,7 +220,7 @@ class PodCheck(Check):
         Kind("pod-mtu", fault="mtu-black-hole"),
         Kind("pod-neighbour"),
         Kind("pod-resolver", meets=_at_question),
-        Kind("pod-not-listening", meets=_at_target),
+        Kind("pod-not-listening", meets=_at_target, of_containers=True),
         Kind("hairpin-off", meets=_at_hairpin),
     )
 

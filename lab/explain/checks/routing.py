@@ -128,6 +128,16 @@ class ForwardingCheck(Check):
             yield Wanted("forwarding-off", FORWARDING, item, None)
 
 
+def is_route(difference: Difference) -> bool:
+    """Whether it is a route to another's addresses, or a missing one."""
+    return difference.kind in {
+        "route-missing",
+        "wrong-route",
+        "wrong-learned-route",
+        "stray-route",
+    }
+
+
 class RoutesCheck(Check):
     """Missing, wrong and stray routes."""
 
@@ -142,10 +152,11 @@ class RoutesCheck(Check):
                 + _NET_ROUTES,
                 RESTART_FLANNEL,
             ),
+            prevents_sending=True,
         ),
         Kind("wrong-route", windows=(_NET_ROUTES, RESTART_FLANNEL)),
-        Kind("learned-route-missing", follows=True),
-        Kind("wrong-learned-route", follows=True),
+        Kind("learned-route-missing", follows=True, symptom="learned", awaited=True),
+        Kind("wrong-learned-route", follows=True, symptom="learned", awaited=True),
         Kind(
             "stray-route",
             windows=(_NET_ROUTES, "Remove-NetRoute -DestinationPrefix of that route"),

@@ -142,28 +142,28 @@ def _service(
     """One entrance of a Service; the same difference in TCP and UDP is reported once."""
     if not entrance.ends(look.intended.name) and look.observed.os == "windows":
         return  # on Windows, kube-proxy makes no load balancer without backends
-    protocols_of: dict[_Amiss, list[str]] = {}
+    protocols_of: dict[_Mismatch, list[str]] = {}
     for key in entrance.list_keys():
-        amiss = _amiss(look, entrance, services.get(key))
-        if amiss:
-            protocols_of.setdefault(amiss, []).append(key[0])
-    for amiss, protocols in protocols_of.items():
+        mismatch = _find_mismatch(look, entrance, services.get(key))
+        if mismatch:
+            protocols_of.setdefault(mismatch, []).append(key[0])
+    for mismatch, protocols in protocols_of.items():
         yield look.differs(
-            amiss.kind,
+            mismatch.kind,
             EntranceSubject(
                 entrance.service.name, entrance.address, entrance.number, tuple(protocols)
             ),
-            amiss.intended,
-            amiss.observed,
+            mismatch.intended,
+            mismatch.observed,
             _SHOWS.get(look.observed.translations.by, ""),
-            _again(look, amiss.kind),
-            attribute="" if amiss.ends is None else "backends",
-            change="gone" if amiss.ends == () else "changed",
-            values=amiss.ends or (),
+            _again(look, mismatch.kind),
+            attribute="" if mismatch.ends is None else "backends",
+            change="gone" if mismatch.ends == () else "changed",
+            values=mismatch.ends or (),
         )
 
 
-class _Amiss(NamedTuple):
+class _Mismatch(NamedTuple):
     """A difference of one entrance."""
 
     kind: str
@@ -173,19 +173,19 @@ class _Amiss(NamedTuple):
     """The backends that are seen, if these differ."""
 
 
-def _amiss(look: Look, entrance: _Entrance, actual: Translated | None) -> _Amiss | None:
+def _find_mismatch(look: Look, entrance: _Entrance, actual: Translated | None) -> _Mismatch | None:
     """The first difference.
 
     HNS reports only the backends, and an emulated Windows node follows Windows' rules.
     """
     intended = entrance.ends(look.intended.name)
     if actual is None:
-        return _Amiss("service-missing", f"to {_ends(intended)}", "not translated")
+        return _Mismatch("service-missing", f"to {_ends(intended)}", "not translated")
     backends = set(actual.backends)
     if backends != intended:
         kind: str = "stale-backend" if backends - intended else "backend-missing"
         ends = tuple(f"{address}:{port}" for address, port in sorted(backends))
-        return _Amiss(kind, f"to {_ends(intended)}", f"to {_ends(backends)}", ends)
+        return _Mismatch(kind, f"to {_ends(intended)}", f"to {_ends(backends)}", ends)
     if look.intended.os == "windows":
         return None
     translation = look.intended.translation
@@ -197,23 +197,23 @@ def _amiss(look: Look, entrance: _Entrance, actual: Translated | None) -> _Amiss
     )
 
 
-def _refusal(entrance: _Entrance, translation: Translation, actual: Translated) -> _Amiss | None:
+def _refusal(entrance: _Entrance, translation: Translation, actual: Translated) -> _Mismatch | None:
     """What happens to packets without a backend."""
     lost = bool(entrance.service.backends) or not translation.refuses
     if actual.backends or actual.lost == lost:
         return None
     words = {True: "packets without a backend are dropped", False: "they are refused"}
-    return _Amiss("wrong-refusal", words[lost], words[not lost])
+    return _Mismatch("wrong-refusal", words[lost], words[not lost])
 
 
-def _policy(entrance: _Entrance, translation: Translation, actual: Translated) -> _Amiss | None:
+def _policy(entrance: _Entrance, translation: Translation, actual: Translated) -> _Mismatch | None:
     """For a node port: whether source addresses are kept, and where the node's own packets go."""
     if entrance.address or not entrance.service.backends:
         return None
     local = entrance.service.outside == "local"
     if actual.backends and actual.kept != local:
         words = {True: "the source address is kept", False: "the source is masqueraded"}
-        return _Amiss("wrong-policy", words[local], words[not local])
+        return _Mismatch("wrong-policy", words[local], words[not local])
     every = {
         End(backend.address, entrance.port.target_port) for backend in entrance.service.backends
     }
@@ -221,17 +221,17 @@ def _policy(entrance: _Entrance, translation: Translation, actual: Translated) -
     if not local or not translation.short_circuits or own == every:
         return None
     whose = "the node's own packets, and its pods', go to"
-    return _Amiss("wrong-policy", f"{whose} {_ends(every)}", f"{whose} {_ends(own)}")
+    return _Mismatch("wrong-policy", f"{whose} {_ends(every)}", f"{whose} {_ends(own)}")
 
 
-def _affinity(entrance: _Entrance, node: str, actual: Translated) -> _Amiss | None:
+def _affinity(entrance: _Entrance, node: str, actual: Translated) -> _Mismatch | None:
     """How long clients keep their backends."""
     intended = entrance.service.affinity
     if actual.affinity == intended or not (entrance.ends(node) or entrance.service.backends):
         return None
     if not actual.backends and not actual.own:
         return None  # without a translation there is no affinity
-    return _Amiss("wrong-affinity", _kept(intended), _kept(actual.affinity))
+    return _Mismatch("wrong-affinity", _kept(intended), _kept(actual.affinity))
 
 
 def _kept(seconds: int | None) -> str:
@@ -314,6 +314,21 @@ def _masquerade(look: Look, translation: Translation) -> str:
     )
 
 
+def is_of_endpoints(difference: Difference) -> bool:
+    """Whether it is a symptom of a kube-proxy whose endpoints are not the intended ones."""
+    return difference.kind in {
+        "service-missing",
+        "stale-backend",
+        "backend-missing",
+        "wrong-refusal",
+    }
+
+
+def is_of_not_ready(_: Difference, other: Difference) -> bool:
+    """What follows where the cluster reports a node NotReady: every Service loses its pods."""
+    return is_of_endpoints(other)
+
+
 class ServicesCheck(Check):
     """Services and their backends, then masquerading."""
 
@@ -332,7 +347,7 @@ class ServicesCheck(Check):
             windows=_HNS_POLICIES,
             meets=_at_entrance,
         ),
-        Kind("backend-missing", windows=_HNS_POLICIES, meets=_at_entrance),
+        Kind("backend-missing", windows=_HNS_POLICIES, meets=_at_entrance, of_containers=True),
         Kind("wrong-policy", meets=_at_entrance),
         Kind("wrong-affinity", meets=_at_entrance),
         Kind("wrong-refusal", meets=_at_entrance),

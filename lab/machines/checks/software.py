@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.explain.check import DNS_PORT, Check, Kind, LabLook, differs, on_machine
+from lab.explain.checks.routing import is_route
+from lab.explain.checks.services import is_of_endpoints, is_of_not_ready
 from lab.facts.difference import Difference
 from lab.facts.node import Software
 from lab.facts.questions import ADMIN, SUBNET
@@ -24,9 +26,17 @@ from lab.machines.addons.calico import (
     node_pool,
     pool_spec,
 )
+from lab.scenario.reserved import DNS_SERVICE
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Path
-from lab.topology.subject import ApiSubject, FileSubject, OtherSubject, ProgramSubject
+from lab.topology.subject import (
+    ApiSubject,
+    EntranceSubject,
+    FileSubject,
+    OtherSubject,
+    ProgramSubject,
+    RouteSubject,
+)
 
 _STOPPED = ("T", "t")
 """States of ps(1): stopped by a signal, or by a debugger."""
@@ -37,6 +47,20 @@ _CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 def _at_dns(_: Difference, hop: Hop, path: Path) -> bool:
     """A client that resolves a name gets no answer: before all consequences."""
     return path.flow.port == DNS_PORT and hop is path.hops[0]
+
+
+def _is_of_dns(_: Difference, other: Difference) -> bool:
+    subject = other.subject
+    of_dns = isinstance(subject, EntranceSubject) and subject.service == DNS_SERVICE
+    return of_dns and is_of_endpoints(other)
+
+
+def _is_of_proxy(cause: Difference, other: Difference) -> bool:
+    return other.node == cause.node and is_of_endpoints(other)
+
+
+def _is_pod_route(_: Difference, other: Difference) -> bool:
+    return is_route(other) and other.subject != RouteSubject("default")
 
 
 def _dns(intent: Intent, machine: MachineIntent, software: Software) -> Iterator[Difference]:
@@ -151,16 +175,34 @@ class SoftwareCheck(Check):
 
     order = 130
     kinds = (
-        Kind("dns-scaled-down", fault="coredns-scaled-down", meets=_at_dns),
+        Kind(
+            "dns-scaled-down",
+            fault="coredns-scaled-down",
+            meets=_at_dns,
+            explains=_is_of_dns,
+        ),
         Kind(
             "certificate-expired",
             fault="kubelet-certificate-expired",
             meets=on_machine,
             follows=True,
+            explains=is_of_not_ready,
         ),
-        Kind("cni-config-missing", fault="cni-config-missing", meets=on_machine, follows=True),
+        Kind(
+            "cni-config-missing",
+            fault="cni-config-missing",
+            meets=on_machine,
+            follows=True,
+            explains=is_of_not_ready,
+        ),
         Kind("disk-full", fault="disk-full", meets=on_machine, follows=True),
-        Kind("proxy-stopped", fault="kube-proxy-stopped", meets=on_machine, follows=True),
+        Kind(
+            "proxy-stopped",
+            fault="kube-proxy-stopped",
+            meets=on_machine,
+            follows=True,
+            explains=_is_of_proxy,
+        ),
         Kind("flanneld-down", fault="flanneld-killed", meets=on_machine, follows=True),
         Kind("wrong-subnet", fault="wrong-pod-cidr", meets=on_machine, follows=True),
     )
@@ -248,9 +290,15 @@ class CalicoCheck(Check):
 
     order = 140
     kinds = (
-        Kind("wrong-pool", fault="wrong-pool", meets=_on_path),
-        Kind("wrong-encapsulation", fault="wrong-encapsulation", meets=_on_path),
-        Kind("wrong-as", fault="wrong-as-number", meets=_on_path),
+        Kind("wrong-pool", fault="wrong-pool", meets=_on_path, everywhere=True),
+        Kind(
+            "wrong-encapsulation",
+            fault="wrong-encapsulation",
+            meets=_on_path,
+            everywhere=True,
+            explains=_is_pod_route,
+        ),
+        Kind("wrong-as", fault="wrong-as-number", meets=_on_path, everywhere=True),
         Kind("felix-down", fault="felix-killed", meets=on_machine, follows=True),
     )
 

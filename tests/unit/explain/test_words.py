@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab.explain.check import OWN_KINDS, checks
 from lab.facts.difference import Difference
 
 ROOT = Path(lab.__file__).parent
@@ -182,3 +183,19 @@ def test_every_difference_is_made_with_its_subject():
     ]
     assert lines == []
     assert [*made_without_subject("Difference(kind, fault, node, name)")] == [1]
+
+
+def test_what_a_kind_means_is_in_its_record_alone():
+    """A check of a room or of a plug-in declares its kinds; nothing else knows their names."""
+    names = {kind.name for check in checks() for kind in check.kinds}
+    names -= {kind.name for kind in OWN_KINDS}
+    named = {
+        (path.relative_to(ROOT).as_posix(), node.value)
+        for package in ("explain", "facts", "matrix", "suites", "reports", "lifecycle", "cli")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if not {"checks", "faults"} & {*path.relative_to(ROOT).parts}
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    # A card without carrier follows from its other end, a card that is set down from nothing.
+    assert named == {("explain/explainer.py", "link-down")}
