@@ -70,7 +70,11 @@ _TABLES = """
 ask proxy ip neighbour show proxy
 ask forwarding bridge fdb show
 ask ruleset nft -a -s list ruleset
-ask queues tc qdisc show
+if [ -e /proc/net/psched ]; then  # made by the part of the kernel that schedules packets
+    ask queues tc qdisc show
+else
+    lack queues 'packet scheduler'
+fi
 ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; RAN'
 if grep -qs . /proc/net/ip_tables_names; then ask iptables-legacy iptables-legacy-save -c; fi
 """.replace("RAN", RAN)
@@ -80,7 +84,11 @@ _FURTHER = (
 ask space sh -c 'cat /proc/sys/kernel/random/boot_id && readlink /proc/self/ns/net'
 ask cache ip route show cache
 ask rules ip rule
-ask nexthops ip nexthop
+if [ -e /proc/sys/net/ipv4/nexthop_compat_mode ] || ip nexthop > /dev/null 2>&1; then
+    ask nexthops ip nexthop
+else
+    lack nexthops 'nexthop objects'
+fi
 ask vlans bridge vlan show
 ip xfrm state count > /dev/null 2>&1  # loads the module if there is one
 grep -q '^[0-9a-f]*  *6  *0 ' /proc/net/netlink  # the kernel's own socket of NETLINK_XFRM
@@ -91,7 +99,8 @@ else
     ask xfrm-states ip xfrm state
     ask xfrm-default ip xfrm policy getdefault
 fi
-devices=$(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u) || exit
+devices=$([ ! -e /proc/net/psched ] || tc qdisc show 2> /dev/null |
+    awk '!/^qdisc noqueue/ {print $5}' | sort -u) || exit
 for device in $devices; do
     for hook in root ingress egress; do
         ask "filter $device $hook" tc filter show dev "$device" $hook

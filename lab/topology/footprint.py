@@ -77,9 +77,7 @@ def network_addons() -> Mapping[str, NetworkAddon]:
 
 def cluster_footprint(intent: Intent) -> Footprint:
     """Footprint of the add-on of an Intent's cluster; nothing where pods are the lab's own."""
-    if intent.kubernetes is None or intent.topology not in network_addons():
-        return Footprint()
-    return footprint(intent.topology)
+    return Footprint() if intent.kubernetes is None else footprint(intent.topology)
 
 
 POD_TABLE = "hybridlab-pods"
@@ -91,10 +89,14 @@ LAB = Footprint(tables=("host-limits", "ovn-kubernetes", "open-vswitch"))
 
 
 def footprint(topology: str, by: By = "kubernetes") -> Footprint:
-    """Footprint of a topology's network add-on, or of the lab if that creates the pod network."""
+    """Footprint of a topology's network add-on, or of the lab if that creates the pod network.
+
+    Nothing where no installed add-on has the topology.
+    """
     if by == "lab":
         return LAB
-    return network_addons()[topology].footprint
+    addon = network_addons().get(topology)
+    return addon.footprint if addon else Footprint()
 
 
 def bird_of(intent: Intent, machine: MachineIntent, by: By) -> bird.Control:

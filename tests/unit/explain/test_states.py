@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -629,18 +630,40 @@ def test_what_neither_side_has_is_not_asked_and_no_error(end: str, reason: str) 
 def test_a_kernel_without_the_socket_of_xfrm_has_no_xfrm(
     tmp_path: Path, grep_exit_code: int, lacks: bool
 ) -> None:
-    programs = dict.fromkeys(("ip", "bridge", "nft", "tc", "ss", "find"), 0)
-    for name, exit_code in {**programs, "grep": grep_exit_code}.items():
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\nexit {exit_code}\n")
-        program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        STATE_COMMAND, check=False, env=environment, capture_output=True, text=True
-    )
-    read = read_state(done.stdout, done.stderr)
+    read = read_made_state(tmp_path, {"grep": grep_exit_code})
     queries = {"xfrm-policies", "xfrm-states", "xfrm-default"}
     assert read.lacking & queries == (queries if lacks else set())
+
+
+@pytest.mark.parametrize(
+    ("ip_exit_code", "missing", "lacking"),
+    [
+        (0, "/proc/net/psched", {"queues"}),
+        (0, "/proc/sys/net/ipv4/nexthop_compat_mode", set()),
+        (2, "/proc/sys/net/ipv4/nexthop_compat_mode", {"nexthops"}),
+        (2, "", set()),
+    ],
+)
+def test_a_part_that_the_kernel_does_not_have_is_not_asked_for(
+    tmp_path: Path, ip_exit_code: int, missing: str, lacking: set[str]
+) -> None:
+    read = read_made_state(tmp_path, {"ip": ip_exit_code, "grep": 0}, missing)
+    assert read.lacking == lacking
+
+
+def read_made_state(folder: Path, exit_codes: Mapping[str, int], missing: str = "") -> State:
+    """The state with programs that print nothing, on a kernel without a file of /proc."""
+    programs = dict.fromkeys(("ip", "bridge", "nft", "tc", "ss", "find"), 0)
+    for name, exit_code in {**programs, **exit_codes}.items():
+        program = folder / name
+        program.write_text(f"#!/bin/sh\nexit {exit_code}\n")
+        program.chmod(0o755)
+    command = [
+        word.replace(missing, f"{folder}/missing") if missing else word for word in STATE_COMMAND
+    ]
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    return read_state(done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("other", ["0", "1", "absent ip", "lacking tc"])

@@ -89,16 +89,18 @@ def test_the_words_are_fields_of_a_difference():
     assert all(hasattr(Difference, name) for name in WORDS)
 
 
+SHORTENS = {
+    *("split", "rsplit", "splitlines", "partition", "rpartition"),
+    *("removeprefix", "removesuffix", "sub"),
+}
+"""What makes other words of an error, to print them."""
 ERROR_WORDS = {"cause", "happened", "why", "args", "strerror"}
 """What users read of an error, or of a decision."""
 PARSED_ERRORS = {
     # Libraries and services that have no code for it: the place says which, and where it is from.
     ("machines/libvirt/connection.py", "word in str(error)"),
-    # What is printed of it; nothing is decided.
+    # What is printed once of several; nothing is decided.
     ("cli/plan.py", "decision.why != last"),
-    ("machines/cluster/api.py", "str(error).rpartition('>: ')"),
-    ("windows/images/medium.py", "error.happened.partition('; it holds')"),
-    ("windows/nodes/bring_up.py", "error.happened.splitlines()"),
 }
 
 
@@ -135,8 +137,7 @@ def parsed_errors_in(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=arguments):
-                joins_lines = name == "split" and not arguments
-                parses = (name in PARSES and not joins_lines) and any(
+                parses = name in PARSES - SHORTENS and any(
                     reads_error(part, names) for part in (value, *arguments)
                 )
             case ast.Compare(left=left, ops=operators, comparators=others):
