@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 
 import click
+from click.core import ParameterSource
 
 from lab._errors import BrokenError
 from lab._log import quantity, say
@@ -42,7 +44,9 @@ from lab.cli.output import echo, echo_json
     help="Also other users' labs: as root those on this machine, and expired ones on hypervisors.",
 )
 @json_option()
+@click.pass_context
 def command(
+    ctx: click.Context,
     older_than: str | None,
     keep_runs: int,
     keep_nights: int,
@@ -72,12 +76,23 @@ def command(
         counts = list(old.words())
         if result.dry_run and (result.found or counts):
             listed = [quantity(len(result.found), "lab")] * bool(result.found) + counts
-            echo(f"would remove {', '.join(listed)}; 'lab gc --yes' removes it")
+            echo(f"would remove {', '.join(listed)}; '{_with_yes(ctx)}' removes it")
         else:
             echo(f"removed {', '.join([quantity(len(result.removed), 'object'), *counts])}")
     if old.failed:
         raise BrokenError(
             "removing old runs and nights",
             "; ".join(old.failed),
-            "change their owner to yourself, then run 'lab gc --yes' again",
+            f"change their owner to yourself, then run '{_with_yes(ctx)}' again",
         )
+
+
+def _with_yes(ctx: click.Context) -> str:
+    """The same command with --yes."""
+    words = ["lab", "gc"]
+    for option in ctx.command.params:
+        name = option.name or ""
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "as_json":
+            value = ctx.params[name]
+            words += [option.opts[0], *(() if value is True else (str(value),))]
+    return shlex.join([*words, "--yes"])

@@ -478,6 +478,10 @@ def test_the_last_20_runs_and_30_nights_are_kept_by_default(state, capsys):
     assert "would remove 2 nights: n01, n02" in told.err
     assert len(directories(state / "nightly")) == len(runs_of(state, "it")) == 32
     with pytest.raises(SystemExit):
+        main(["gc", "--keep-runs=21"])
+    told = capsys.readouterr()
+    assert told.out == "would remove 11 runs, 2 nights; 'lab gc --keep-runs 21 --yes' removes it\n"
+    with pytest.raises(SystemExit):
         main(["gc", "--yes", "--keep-runs", "21"])
     assert capsys.readouterr().out == "removed 0 objects, 11 runs, 2 nights\n"
     assert directories(state / "nightly")[0] == "n03"
