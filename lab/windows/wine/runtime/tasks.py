@@ -2,7 +2,8 @@
 
 ``python3 -m lab.windows.wine.runtime.tasks VERB NAME [...]`` runs on the node, for the PowerShell
 module ScheduledTasks: ``register NAME AT-STARTUP PROGRAM ARGUMENTS``, ``start``, ``stop``,
-``remove``, ``list``; and, as the unit's program, ``run``.
+``remove``, ``list``; as the unit's program, ``run``; and ``power restart`` or ``power off`` for
+``standins/shutdown.c``.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ def main(arguments: Sequence[str]) -> int:
         _systemctl("stop", _unit(name))
         _systemctl("disable", _unit(name))
         file.unlink(missing_ok=True)
+    elif verb == "power":
+        # --force: logind, which would be asked, does not run here
+        _systemctl("--force", "--no-block", "reboot" if name == "restart" else "poweroff")
     elif verb == "list":
         for task in sorted(TASKS.glob("*.json")):
             active = _systemctl("is-active", _unit(task.stem)) in {"active", "activating"}

@@ -171,6 +171,13 @@ static DWORD run(const WCHAR *words)
     return code;
 }
 
+static int shutdown_program(void)
+{
+    DWORD code = run(L"C:\\windows\\system32\\shutdown.exe /a");
+
+    return code == ERROR_NO_SHUTDOWN_IN_PROGRESS ? 0 : lacks("shutdown.exe does nothing", code);
+}
+
 static int powershell(void)
 {
     DWORD code = run(L"C:\\windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe -NoProfile "
@@ -339,6 +346,7 @@ static const struct {
     {"service-dependencies", service_dependencies},
     {"service-environment", service_environment},
     {"service-exit", service_exit},
+    {"shutdown", shutdown_program},
     {"sockets", unix_sockets},
     {"symlinks", symlinks},
     {"udp", udp},
