@@ -132,7 +132,7 @@ def test_shapes_hold_kinds_that_the_module_knows():
 
 def test_keeper_reads_what_is_written_for_flanneld():
     plan = decided("overlay")
-    written = flanneld_program(plan.cluster, plan.node, plan.network)
+    written = flanneld_program(plan.cluster, plan.node, plan.network, 5)
     assert set(shape(KEEPER)) == set(asked_of_given(load(KEEPER))) == set(written)
 
 

@@ -38,6 +38,7 @@ from lab.windows.nodes.network import (
     ENDPOINT_OFFSET,
     FLANNELD_PROGRAMS,
     FLANNELD_TASK,
+    PAUSE_SECONDS,
     WindowsPodNetwork,
     flanneld_program,
     node_network,
@@ -216,6 +217,9 @@ class JoinPlan:
     manifest: Manifest
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of its Node, beside Kubernetes' own."""
+    pause: int = PAUSE_SECONDS
+    """Seconds before each start of what makes HNS networks, which on Windows cuts the node off its
+    network for seconds: by then the caller has its answer."""
 
     @property
     def network(self) -> WindowsPodNetwork:
@@ -357,6 +361,7 @@ class JoinPlan:
             ),
             endpoint=_compact_json(endpoint) if network.maker == "lab" else None,
             attachment=_compact_json({"SystemType": "Host", "CompartmentId": 1}),  # the host's own
+            settle_seconds=self.pause,
         )
 
     def hns_state(self) -> steps.HnsState:
@@ -374,7 +379,7 @@ class JoinPlan:
                 steps.NodeFile(paths.NET_CONF, network_config(self.cluster, self.intent)),
                 steps.NodeFile(
                     paths.FLANNEL_PROGRAM,
-                    json_text(flanneld_program(self.cluster, self.node, self.network)),
+                    json_text(flanneld_program(self.cluster, self.node, self.network, self.pause)),
                 ),
             ),
         )

@@ -160,9 +160,11 @@ seconds, and by then the caller has its answer.
 
 
 def flanneld_program(
-    cluster: Cluster, node: ClusterNode, network: WindowsPodNetwork
+    cluster: Cluster, node: ClusterNode, network: WindowsPodNetwork, pause: int
 ) -> dict[str, object]:
     """Settings of ``node-keep.ps1``, which keeps flanneld running.
+
+    ``pause``: seconds before each start of it.
 
     An overlay of its name with another VSID or card is not flanneld's, and is removed first.
     """
@@ -184,7 +186,7 @@ def flanneld_program(
             f"KUBERNETES_SERVICE_HOST={cluster.endpoint}",
             f"KUBERNETES_SERVICE_PORT={API_PORT}",
         ],
-        "pause_seconds": PAUSE_SECONDS,
+        "pause_seconds": pause,
         "stale": [paths.SUBNET_ENV],
         "network": network.name if overlay else None,
         "vsid": network.vni if overlay else 0,

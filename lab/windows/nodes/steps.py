@@ -155,7 +155,7 @@ class HnsNetwork(ClusterStep, name="hns-network", minutes=3):
     endpoint: str | None
     """JSON of the node's own endpoint on the last network."""
     attachment: str
-    settle_seconds: int = 3
+    settle_seconds: int
     """Seconds between the step's answer and the creation of the first network."""
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lab.windows.shell import WindowsShell
     from lab.windows.wine.shell import WineShell
 
+PAUSE = 1
+"""Seconds before HNS' networks are made, which cuts nobody off here."""
 LABELS: Mapping[str, str] = {"hybridlab/windows": "wine"}
 """What tells a Wine node from Windows in ``kubectl get nodes``."""
 
@@ -80,7 +82,7 @@ class WineSystem(ContainerSystem):
         shell = cast("WineShell", joining.shell)
         manifest = wine_manifest(joining.manifest, shell.stand_ins())
         bring_up = WindowsBringUp(
-            JoinPlan(joining.cluster, joining.intent, joining.node, manifest, LABELS),
+            JoinPlan(joining.cluster, joining.intent, joining.node, manifest, LABELS, PAUSE),
             Runner(shell, joining.patience),
             joining.credentials,
             joining.api,
