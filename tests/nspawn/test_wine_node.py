@@ -89,6 +89,46 @@ def wait_until_back(lab: ContainerLabs, name: str, before: set[str]) -> None:
     )
 
 
+ASK_HNS = """
+import json, socket, sys
+
+def ask(operation, name, document):
+    channel = socket.create_connection(("127.0.0.1", 18081), 20)
+    body = json.dumps(document).encode()
+    channel.sendall(f"{operation}\\n{name}\\n{len(body)}\\n".encode() + body)
+    channel.shutdown(socket.SHUT_WR)
+    return channel.makefile().read().split("\\n", 2)[2]
+
+(network,) = json.loads(ask("enumerate", "networks", {}))
+document = json.loads(ask("query", f"networks {network}", {}))
+routes = [each for each in document["Policies"] if each["Type"] == "RemoteSubnetRoute"]
+removal = {"ResourceType": "Policy", "RequestType": "Remove", "Settings": {"Policies": routes}}
+ask("modify", f"networks {network}", removal)
+print(routes[0]["Settings"]["DestinationPrefix"])
+"""
+"""Removes HNS' routes to other nodes' pods, and prints the first."""
+
+
+def test_a_healthy_lab_has_no_difference(lab: ContainerLabs) -> None:
+    lab.green(LAB)
+    assert "every machine is as intended" in lab.run("status", LAB, "--deep").stdout
+
+
+def test_a_route_that_hns_has_lost_is_named(lab: ContainerLabs) -> None:
+    prefix = linux(lab, NODE, "python3", "-c", ASK_HNS)
+    explained = lab.run("explain", LAB, f"{NODE}-p1", f"{CONTROL_PLANE}-p1", code=1).stdout
+    assert f"on {NODE}, route to {prefix}: there is none" in explained
+    for flanneld in processes(lab, PROGRAMS["flanneld.exe"]):  # it asks HNS again as it starts
+        linux(lab, NODE, "kill", "-9", flanneld)
+    Deadline(SECONDS).wait(
+        "waiting for the route to be back",
+        lambda: linux(lab, NODE, "ip", "route", "show", prefix),
+        until=bool,
+        every=1.0,
+    )
+    lab.green(LAB, "-k", "pod-pod")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_is_killed_comes_back(lab: ContainerLabs, name: str) -> None:
     before = processes(lab, PROGRAMS[name])
