@@ -66,7 +66,7 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 
 override PYTEST = .venv/bin/python -m pytest --timeout 600 -n 6 --dist loadfile --no-loadscope-reorder
 override CORE = tests/e2e tests/netns tests/unit tests/differential
-override MACHINES = tests/machines tests/api tests/bundle tests/node
+override MACHINES = tests/machines tests/api tests/bundle tests/node --ignore tests/machines/real
 
 test: develop ## the core's own tests, in minutes; the rooms have targets of their own
 	@$(PYTEST) $(CORE) -m 'not machines and not slow'
@@ -88,42 +88,42 @@ test-all: test test-machines test-windows-quick test-slow test-nspawn e2e test-c
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn
-	@.venv/bin/python -m pytest --timeout 900 tests/nspawn -m 'not clusters and not hosts and not drill'
+	@.venv/bin/python -m pytest --timeout 900 tests/machines/real/nspawn -m 'not clusters and not hosts and not drill'
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill and not cluster and not topologies'
+	@.venv/bin/python -m pytest --timeout 900 tests/machines/real/libvirt -m 'not drill and not cluster and not topologies'
 
 drill-libvirt: ## long tests: labs killed at every step, several at once, two hypervisors
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 3000 tests/libvirt -m drill
+	@.venv/bin/python -m pytest --timeout 3000 tests/machines/real/libvirt -m drill
 
 drill-nspawn: ## labs and clusters on system containers, killed at random or short of inotify; as root
 	@tools/setup develop nspawn
-	@.venv/bin/python -m pytest --timeout 1200 tests/nspawn -m drill
+	@.venv/bin/python -m pytest --timeout 1200 tests/machines/real/nspawn -m drill
 
 e2e: ## every scenario as a real Kubernetes cluster on system containers, as root
 	@tools/setup develop nspawn
 	@.venv/bin/python -m pytest --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/nspawn/test_calico_clusters.py tests/nspawn/test_scenarios.py \
-		tests/nspawn/test_three_control_planes.py -m clusters
+		tests/machines/real/nspawn/test_calico_clusters.py tests/machines/real/nspawn/test_scenarios.py \
+		tests/machines/real/nspawn/test_three_control_planes.py -m clusters
 
 test-cluster: ## one cluster on system containers: killed, broken, rebooted, suspended; as root
 	@tools/setup develop nspawn
-	@.venv/bin/python -m pytest --timeout 1200 tests/nspawn/test_container_cluster.py \
-		tests/nspawn/test_containers_killed.py -m 'clusters and not drill'
+	@.venv/bin/python -m pytest --timeout 1200 tests/machines/real/nspawn/test_container_cluster.py \
+		tests/machines/real/nspawn/test_containers_killed.py -m 'clusters and not drill'
 
 e2e-libvirt: ## real clusters on virtual machines; the first run builds what it needs
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m 'cluster or topologies'
+	@.venv/bin/python -m pytest --timeout 7200 tests/machines/real/libvirt -m 'cluster or topologies'
 
 conformance: ## Kubernetes' own network tests on a cluster of system containers: FOCUS=, OUTPUT=
 	@tools/setup develop nspawn
-	@.venv/bin/python tests/nspawn/conformance.py $${FOCUS:+--focus "$$FOCUS"} $${OUTPUT:+--output "$$OUTPUT"}
+	@.venv/bin/python tests/machines/real/nspawn/conformance.py $${FOCUS:+--focus "$$FOCUS"} $${OUTPUT:+--output "$$OUTPUT"}
 
 test-nspawn-host: ## system containers on a host with systemd, in an emulated machine
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 3600 tests/nspawn -m hosts
+	@.venv/bin/python -m pytest --timeout 3600 tests/machines/real/nspawn -m hosts
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt

@@ -6,7 +6,7 @@ import pytest
 from container_labs import ContainerLabs, need_bundle
 from scenario_clusters import Fault, brought_up, checked, judge
 
-FAILOVER = Path(__file__).parents[1] / "failover.yaml"
+FAILOVER = Path(__file__).parents[3] / "failover.yaml"
 PLANES = {
     "upstream-vrrp": Fault("tunnel-udp-dropped master2 node001-p1 master2-p1", "on master2, "),
     "hard-way": Fault(

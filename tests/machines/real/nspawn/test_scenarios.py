@@ -10,7 +10,7 @@ from whole_cluster import SCENARIO
 
 from lab._deadline import Deadline
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+SCENARIOS = Path(__file__).parents[4] / "scenarios"
 CLUSTERS = {
     "overlay": Fault("wrong-vni worker2 worker1-p1 worker2-p1", "on worker2, tunnel flannel.4096"),
     "services": Fault("service-rules-missing worker1 worker1-p1 to-worker2-p1", "on worker1, "),

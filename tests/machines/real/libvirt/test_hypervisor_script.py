@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from processes import run_program
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 PROGRAM = Path(__file__).with_name("programs") / "alone.sh"
 SCRIPT = ROOT / "tools" / "hypervisor"
 NEEDED = ("libvirtd", "virtlogd", "tini", "virsh", "unshare", "setsid")

@@ -136,7 +136,7 @@ def doctor(file: Path, inventory: str, code: int) -> dict[tuple[str, str], Any]:
     words = ("--inventory", str(file), "--provider", "libvirt", "--json")
     done = run_program(
         [sys.executable, "-m", "lab", "doctor", *words],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr

@@ -42,7 +42,7 @@ def says(certificate: str) -> str:
 @pytest.fixture
 def clone(lab):
     """A scenario with one clone, which says its keys."""
-    text = (Path(__file__).parents[1] / "windows/stand_in/two.yaml").read_text()
+    text = (Path(__file__).parents[3] / "windows/stand_in/two.yaml").read_text()
     scenario = lab.folder / "clone.yaml"
     scenario.write_text(text.replace("count: 2", "count: 1").replace("1GiB", "256MiB"))
     boot_disc.disk(lab.image, says("c"))

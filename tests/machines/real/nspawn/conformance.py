@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 from xml.etree import ElementTree as ET
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[3]
 sys.path[:0] = [str(TESTS), str(TESTS / "bundle")]
 
 from bundle.made_bundle import made_bundle, made_input  # noqa: E402

@@ -30,7 +30,7 @@ from lab.machines.images.golden import cache_directory  # noqa: E402
 from lab.machines.images.image_store import ImageStore  # noqa: E402
 from lab.machines.libvirt.host import Host  # noqa: E402
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[4]
 MEMORY_MIB, VCPUS, CACHE_MIB, DISK_GIB = 6144, 2, 1024, 10
 IMAGE = "debian-12"
 DATA = "/data"
@@ -134,7 +134,7 @@ def _run(*words: object, cwd: Path | None = None) -> str:
 
 
 pytestmark = pytest.mark.hosts
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[3]
 SCENARIOS = (TESTS / "small.yaml", TESTS / "cluster.yaml")
 UP = ("up", "small.yaml", "--provider", "nspawn", "--pods", "namespaces")
 BOOT = ("cat", "/proc/sys/kernel/random/boot_id")
