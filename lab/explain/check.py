@@ -128,8 +128,8 @@ def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
             and isinstance(neighbour, NeighbourSubject)
             and any(covers(network_of(text), neighbour.address) for text in barrier.networks)
         )
-    if hop.machine != difference.node or hop.kind == "switch":
-        return False  # a hypervisor's firewall does not see what crosses its switch
+    if hop.place != difference.node or hop.kind == "switch":
+        return False  # nor does a firewall see what a pod does, or what crosses a switch
     if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
         return False
     packets = [hop.packet] if hop.carried else []

@@ -60,6 +60,11 @@ def _matches(rule: Rule) -> Iterator[tuple[str, str, object, object]]:
             yield str(match["op"]), _field(left), match["right"], left
 
 
+def _unmasked(left: object) -> object:
+    """What is matched, without the bits that are looked at: ``tcp flags`` of ``syn / syn,ack``."""
+    return left["&"][0] if isinstance(left, Mapping) and "&" in left else left
+
+
 def _field(left: object) -> str:
     if not isinstance(left, Mapping):
         return str(left)
@@ -112,12 +117,13 @@ def destinations(rule: Rule) -> tuple[str, ...]:
 
 def protocol_of(rule: Rule) -> str | None:
     """``"tcp"``, ``"udp"``, ``"icmp"`` or ``"arp"`` if a rule is for one of them."""
-    for operator, operand, right, _ in _matches(rule):
+    for operator, operand, right, left in _matches(rule):
         numbered = operand in {"meta l4proto", "ip protocol"} and isinstance(right, str | int)
         if operator == "==" and numbered:
             return protocol_name(right)
-        if operand.split(" ")[0] in {"tcp", "udp", "icmp", "arp"}:
-            return operand.split(" ")[0]
+        of, _, _ = _field(_unmasked(left)).partition(" ")
+        if of in {"tcp", "udp", "icmp", "arp"}:
+            return of
     return None
 
 
@@ -238,7 +244,8 @@ def _words(part: Rule) -> Iterator[str]:
 def _left(left: object) -> str:
     if isinstance(left, Mapping) and "&" in left:
         inner, mask = left["&"]
-        return f"{_field(inner)} and {mask:#x}"
+        bits = f"{mask:#x}" if isinstance(mask, int) else ",".join(mask)
+        return f"{_field(inner)} and {bits}"
     if isinstance(left, Mapping) and "numgen" in left:
         return f"numgen {left['numgen']['mode']} mod {left['numgen']['mod']}"
     return _field(left)

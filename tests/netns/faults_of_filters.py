@@ -173,7 +173,8 @@ def iptables(site: Site) -> RandomFault | None:
     make, unmake, way = "", "", _first(site, match.replace("--", " "))
     if "--match-set" in match:
         make = "ipset create friends hash:net && ipset add friends 10.0.0.0/8 && "
-        unmake = "; until ipset destroy friends; do sleep 0.1; done"  # when its rule is gone
+        # when its rule is gone; what explain advised may have destroyed it
+        unmake = "; while ipset list -n friends && ! ipset destroy friends; do sleep 0.1; done"
     elif rng.random() < 0.2:
         flag, way = f"-P {chain} DROP", ""
     if tool == "iptables-legacy":

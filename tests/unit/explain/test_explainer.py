@@ -314,6 +314,15 @@ def test_the_fix_of_a_pods_own_card_restores_its_way_out() -> None:
     )
 
 
+def test_a_machines_rule_is_met_where_a_packet_comes_to_it_from_its_pod() -> None:
+    facts = barred("worker1", protocol="tcp")(overlay())
+    (first,) = findings("overlay", facts, "pod-pod/worker1-p1/worker1-p2/tcp-small")
+    path = walk(
+        lab("overlay")[1], flow_of(cell("overlay", "pod-pod/worker1-p1/worker1-p2/tcp-small"))
+    )[0]
+    assert path.hops[first.hop].place == "worker1"
+
+
 def test_the_fix_of_a_pods_blackhole_route_names_its_card() -> None:
     facts = overlay()
     pods = facts["win1"].pods or ()

@@ -229,6 +229,16 @@ def test_the_hook_of_a_rule_is_the_one_from_which_it_is_reached(
     assert barrier.hook == hook
 
 
+@pytest.mark.parametrize(("field", "bits"), [("flags", ["syn", "ack"]), ("dport", 1)])
+def test_a_rule_for_some_bits_of_a_header_is_for_its_protocol(field: str, bits: object) -> None:
+    masked = {"&": [{"payload": {"protocol": "tcp", "field": field}}, bits]}
+    match = {"match": {"op": "==", "left": masked, "right": "syn" if field == "flags" else 1}}
+    base = {"chain": {"family": "ip", "table": "mine", "name": "c", "hook": "postrouting"}}
+    rule = _rule("c", match, {"drop": None}, table="mine")
+    (barrier,) = nftables.read([base, rule], but=NOTHING).barriers
+    assert (barrier.protocol, barrier.ports) == ("tcp", None)
+
+
 def test_packets_of_no_connection_may_be_lost() -> None:
     assert not [
         barrier for barrier in saved("flannel-iptables.txt").barriers if "INVALID" in barrier.rule
