@@ -245,7 +245,7 @@ def gather(opened: OpenLab, path: Path, say: Callable[[str], None] = lambda _: N
     be written.
     """
     subject = subject_of(opened)
-    path = path / archive_name(subject, path) if path.is_dir() else path
+    path = path / archive_name(subject, [path]) if path.is_dir() else path
     write(subject, path, _USERS, say)
     return path
 
@@ -259,11 +259,12 @@ def subject_of(opened: OpenLab) -> EvidenceSubject:
     )
 
 
-def archive_name(subject: EvidenceSubject, directory: Path) -> str:
-    """``overlay-evidence-20261121-093911.tar.gz``, in UTC; sorts after those in the directory."""
-    begin = f"{subject.handle.name}-evidence-"
-    others = (path.name.removeprefix(begin) for path in directory.glob(f"{begin}*"))
-    return f"{begin}{in_order(stamp(subject.store.now()), others)}.tar.gz"
+def archive_name(subject: EvidenceSubject, directories: Iterable[Path]) -> str:
+    """``overlay-evidence-20261121-093911.tar.gz``, in UTC; later than those in the directories."""
+    mark = "-evidence-"
+    archives = (path for directory in directories for path in directory.glob(f"*{mark}*.tar.gz"))
+    others = (path.name.rpartition(mark)[2] for path in archives)
+    return f"{subject.handle.name}{mark}{in_order(stamp(subject.store.now()), others)}.tar.gz"
 
 
 def write(
@@ -309,7 +310,8 @@ def keep(subject: EvidenceSubject) -> Path:
     """
     directory = subject.handle.directory / EVIDENCE
     make_private(directory)
-    path = directory / archive_name(subject, directory)
+    shelves = subject.store.directory.glob(f"labs/*/{EVIDENCE}")  # 'lab gc' counts all labs'
+    path = directory / archive_name(subject, shelves)
     write(subject, path)
     with guarded_files(f"removing old archives from '{directory}'"):
         kept = sorted(directory.glob("*.tar.gz"))

@@ -34,6 +34,7 @@ from lab.lifecycle.evidence import (
     subject_of,
     write_archive,
 )
+from lab.lifecycle.gc import Kept, prune
 from lab.providers.fake.provider import FakeProvider, Faults
 from lab.providers.provider import Evidence, LabHandle
 from lab.state.rows import RunRow
@@ -290,6 +291,19 @@ def test_only_the_last_few_archives_are_kept(desk):
         made.append(keep(subject))
         os.utime(made[-1], (desk.now, desk.now))
     assert sorted(made[0].parent.iterdir()) == made[-KEPT:]
+
+
+def test_the_latest_archive_of_all_labs_is_kept_when_the_clock_goes_back(desk):
+    desk.up()
+    subject = subject_of(desk.opened())
+    other = desk.store.lab_directory("other") / "evidence"
+    other.mkdir(parents=True)
+    earlier = keep(subject)
+    earlier.rename(other / earlier.name.replace("overlay-", "other-"))
+    desk.now -= 3600
+    latest = keep(subject)
+    prune(desk.store, Kept(20, 30, 1), lambda _: None, yes=True)
+    assert [*desk.store.directory.glob("labs/*/evidence/*")] == [latest]
 
 
 @pytest.mark.parametrize("trouble", [RuntimeError("odd"), KeyboardInterrupt()])
