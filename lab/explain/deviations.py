@@ -12,7 +12,7 @@ from lab.explain.lab_queries import Compare, compare_places
 from lab.explain.paths import places_of
 from lab.explain.topics import protocols_of, table_family
 from lab.facts.difference import DEVIATION, Difference
-from lab.topology.path import Packet, Path
+from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers
 from lab.topology.subject import CachedMtuSubject, RouteSubject, device_of
 
@@ -130,11 +130,10 @@ def rank_place(finding: Difference, path: Path, bracket: Bracket) -> int:
 def rank_finding(
     finding: Difference, path: Path, bracket: Bracket
 ) -> tuple[bool, bool, int, bool, bool, int, int, bool, int]:
-    """Consequences last, before them rules for packets that the probe has none of.
+    """Consequences last, before them rules for packets that the probe has none of there.
 
     Then by distance; then what the kernel drops by; then known kinds. Of what was passed before the
-    loss, the last comes first; what names only a hook that the probe does not pass, or a route for
-    other targets, comes after the rest.
+    loss, the last comes first; a route for other targets comes after the rest.
     """
     dark = finding.attribute == "carrier"
     cached = isinstance(finding.subject, CachedMtuSubject)
@@ -143,10 +142,11 @@ def rank_finding(
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
     hops = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
-    others = heard > 0 and bool(packets) and not any(_is_for(finding, each) for each in packets)
-    foreign = not _passes_hook(finding, path)
+    others = bool(packets) and not any(_is_for(finding, each) for each in packets)
+    others |= not _passes_hook(finding, path.back if bracket.answer else path.there, path)
+    others &= heard > 0
     route = finding.subject if isinstance(finding.subject, RouteSubject) else _DEFAULT
-    foreign |= bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
+    foreign = bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
     wide = -route.length  # of several routes the longest one is used
     deviates = finding.kind == DEVIATION
     return follows, others, rank, heard > 0, foreign, passed, wide, deviates, heard
@@ -168,14 +168,20 @@ def _is_for(finding: Difference, packet: Packet) -> bool:
     return not ports or any(first <= packet.port <= last for first, last in ports)
 
 
-def _passes_hook(finding: Difference, path: Path) -> bool:
+def _passes_hook(finding: Difference, lost: Sequence[Hop], path: Path) -> bool:
     """Whether packets of the path pass one of the hooks of a chain; true of anything else.
 
-    A machine that carries other packets in its own passes all of them.
+    A machine that carries other packets in its own passes all of them. A bridge's chains for what
+    the machine itself takes and sends see no frames that stay on the bridge; ``lost``: the way on
+    which the probe is lost.
     """
     hooks = finding.effect.hooks
+    family = table_family(finding)
+    here = [hop for hop in lost if hop.place == finding.place]
+    if family == "bridge" and here and not any(hop.kind == "route" for hop in here):
+        return not hooks or not hooks <= {"input", "output"}
     carries = any(hop.carried for hop in path.hops if hop.place == finding.place)
-    if carries or table_family(finding) in {"bridge", "arp", "netdev"}:
+    if carries or family in {"bridge", "arp", "netdev"}:
         return True
     own = finding.place in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
     return not hooks or not hooks <= ({"forward"} if own else {"input", "output"})

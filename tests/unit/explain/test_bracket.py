@@ -263,6 +263,21 @@ def test_a_rule_for_other_ports_comes_after_what_was_passed_before_the_loss(
     assert (first == table) == own
 
 
+@pytest.mark.parametrize(
+    ("hook", "own"), [("output", False), ("input", False), ("forward", True), ("prerouting", True)]
+)
+def test_frames_that_stay_on_a_bridge_pass_no_chain_of_what_its_machine_takes_and_sends(
+    hook: str, own: bool
+) -> None:
+    path = walk(INTENT, flow_of(cell("overlay", "pod-pod/worker1-p1/worker1-p2/tcp-small")))[0]
+    bracket = Bracket("lost", 0, frozenset({"worker1"}), before=("worker1-p1",))
+    rules = f"chain c {{ type filter hook {hook} priority filter; policy drop; }}"
+    table = at_place("worker1", TableSubject("bridge", "x"), rules)
+    passed = at_place("worker1-p1", DeviceSubject("eth0"), attribute="noarp")
+    first = min([table, passed], key=lambda difference: rank_finding(difference, path, bracket))
+    assert (first == table) == own
+
+
 def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}))
     target = next(hop.packet.target for hop in PATH.there)
