@@ -7,9 +7,11 @@ pwsh -NoProfile -File tests/powershell/scripts.ps1
 A cmdlet that this PowerShell has is asked for its parameters, and for a set of them that has all
 that are given and lacks none that is mandatory. The others, which only Windows has, are looked up
 in tests/cases/windows/cmdlets.txt. Functions of the scripts are read from the scripts. What only
-PowerShell 7 parses is refused: the guests have 5.1.
+PowerShell 7 parses is refused: the guests have 5.1. The modules that stand in for Windows' on Wine
+are read apart: their functions have the names of Windows' commands.
 #>
-param([string]$Folder = (Join-Path -Path $PSScriptRoot -ChildPath '../../images/windows'))
+param([string[]]$Folder = @('images/windows', 'lab/windows/wine/modules' | ForEach-Object -Process {
+            Join-Path -Path $PSScriptRoot -ChildPath "../../$_" }))
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
 $table = @{}
@@ -23,7 +25,6 @@ foreach ($row in [System.IO.File]::ReadAllLines($cases)) {
 $byProvider = @{ 'New-Item' = 'Transport', 'Address', 'CertificateThumbPrint' } # of WSMan:, which only Windows has
 $common = @([System.Management.Automation.PSCmdlet]::CommonParameters) + 'Confirm', 'WhatIf'
 $script:failures = 0
-$asked = @{ real = @{}; table = @{}; own = @{} }
 
 function Write-Failure {
     param([string]$Where, [string]$What)
@@ -118,7 +119,7 @@ function Test-Member {
     param([object]$Member, [string]$Where)
     if (-not $Member.Static -or $Member.Expression -isnot [System.Management.Automation.Language.TypeExpressionAst]) { return }
     $text = $Member.Expression.TypeName.FullName
-    if ($text -like 'Hybridlab.*') { return }
+    if ($text -like 'Hybridlab*') { return }
     $type = $Member.Expression.TypeName.GetReflectionType()
     $name = "$($Member.Member)"
     if (-not $type) {
@@ -128,38 +129,41 @@ function Test-Member {
     }
 }
 
-$trees = [ordered]@{}
-foreach ($file in Get-ChildItem -Path $Folder -Recurse -File | Where-Object -FilterScript { $_.Extension -in '.ps1', '.psm1' }) {
-    $tokens = $null
-    $errors = $null
-    $trees[$file.FullName] = [System.Management.Automation.Language.Parser]::ParseFile($file.FullName, [ref]$tokens, [ref]$errors)
-    foreach ($problem in $errors) {
-        Write-Failure -Where "$($file.Name):$($problem.Extent.StartLineNumber)" -What $problem.Message
+foreach ($place in $Folder) {
+    $asked = @{ real = @{}; table = @{}; own = @{} }
+    $trees = [ordered]@{}
+    foreach ($file in Get-ChildItem -Path $place -Recurse -File | Where-Object -FilterScript { $_.Extension -in '.ps1', '.psm1' }) {
+        $tokens = $null
+        $errors = $null
+        $trees[$file.FullName] = [System.Management.Automation.Language.Parser]::ParseFile($file.FullName, [ref]$tokens, [ref]$errors)
+        foreach ($problem in $errors) {
+            Write-Failure -Where "$($file.Name):$($problem.Extent.StartLineNumber)" -What $problem.Message
+        }
     }
+    $shared = @{}
+    foreach ($path in @($trees.Keys | Where-Object -FilterScript { $_.EndsWith('.psm1') })) {
+        foreach ($function in Find-Node -Tree $trees[$path] -Type 'FunctionDefinitionAst') { $shared[$function.Name] = $function }
+    }
+    $count = 0
+    foreach ($path in $trees.Keys) {
+        $name = Split-Path -Path $path -Leaf
+        $functions = $shared.Clone()
+        foreach ($function in Find-Node -Tree $trees[$path] -Type 'FunctionDefinitionAst') {
+            $functions[$function.Name] = $function
+            $count += 1
+        }
+        foreach ($call in Find-Node -Tree $trees[$path] -Type 'CommandAst') {
+            Test-Call -Call $call -Where "${name}:$($call.Extent.StartLineNumber)" -Functions $functions
+        }
+        foreach ($node in Find-Node -Tree $trees[$path] -Type 'Ast') {
+            Test-Construct -Node $node -Where "${name}:$($node.Extent.StartLineNumber)"
+        }
+        foreach ($member in Find-Node -Tree $trees[$path] -Type 'MemberExpressionAst') {
+            Test-Member -Member $member -Where "${name}:$($member.Extent.StartLineNumber)"
+        }
+    }
+    Write-Output ("$($trees.Count) scripts with $count functions; commands: $($asked.own.Count) of the scripts, " +
+        "$($asked.real.Count) of this PowerShell, $($asked.table.Count) of the project's table")
+    if ($trees.Count -eq 0) { Write-Failure -Where $place -What 'there are no scripts' }
 }
-$shared = @{}
-foreach ($path in @($trees.Keys | Where-Object -FilterScript { $_.EndsWith('.psm1') })) {
-    foreach ($function in Find-Node -Tree $trees[$path] -Type 'FunctionDefinitionAst') { $shared[$function.Name] = $function }
-}
-$count = 0
-foreach ($path in $trees.Keys) {
-    $name = Split-Path -Path $path -Leaf
-    $functions = $shared.Clone()
-    foreach ($function in Find-Node -Tree $trees[$path] -Type 'FunctionDefinitionAst') {
-        $functions[$function.Name] = $function
-        $count += 1
-    }
-    foreach ($call in Find-Node -Tree $trees[$path] -Type 'CommandAst') {
-        Test-Call -Call $call -Where "${name}:$($call.Extent.StartLineNumber)" -Functions $functions
-    }
-    foreach ($node in Find-Node -Tree $trees[$path] -Type 'Ast') {
-        Test-Construct -Node $node -Where "${name}:$($node.Extent.StartLineNumber)"
-    }
-    foreach ($member in Find-Node -Tree $trees[$path] -Type 'MemberExpressionAst') {
-        Test-Member -Member $member -Where "${name}:$($member.Extent.StartLineNumber)"
-    }
-}
-Write-Output ("$($trees.Count) scripts with $count functions; commands: $($asked.own.Count) of the scripts, " +
-    "$($asked.real.Count) of this PowerShell, $($asked.table.Count) of the project's table")
-if ($trees.Count -eq 0) { Write-Failure -Where $Folder -What 'there are no scripts' }
 exit [int]($script:failures -gt 0)

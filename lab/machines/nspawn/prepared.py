@@ -167,9 +167,9 @@ def fill_store(draft: Path, bundle: Path, images: Iterable[Path]) -> None:
     ``bundle``: the unpacked bundle for Linux, whose containerd does it. Raises BrokenError when it
     rejects an image.
     """
-    with _containerd(draft, bundle / "bin") as (socket, ctr):
+    with _containerd(draft, bundle / "bin") as ctr:
         for image in images:
-            _import(ctr, socket, image)
+            _import(ctr, draft, image)
 
 
 def finish(draft: Path, final: Path) -> None:
@@ -196,13 +196,16 @@ def _check_room(draft: Path, manifest: Manifest) -> None:
         )
 
 
+_SOCKET = "containerd.sock"
+_ADDRESS = f"/proc/self/cwd/{_SOCKET}"
+"""For programs that run in its directory: a socket's path has at most 104 characters."""
 _OWN_MOUNTS = ("unshare", "--mount", "--propagation=slave", "--")
 
 
 @contextmanager
-def _containerd(draft: Path, programs: Path) -> Iterator[tuple[str, Path]]:
-    """Run containerd on the draft's store, in a new mount namespace; yields its socket, and ctr."""
-    socket, log = str(draft / "containerd.sock"), draft / "containerd.log"
+def _containerd(draft: Path, programs: Path) -> Iterator[Path]:
+    """Run containerd on the draft's store, in a new mount namespace; yields ctr."""
+    log = draft / "containerd.log"
     config = draft / "containerd.toml"
     config.write_text(
         "version = 3\n"
@@ -211,7 +214,7 @@ def _containerd(draft: Path, programs: Path) -> Iterator[tuple[str, Path]]:
         encoding="ascii",
     )
     ctr = programs / "ctr"
-    words = (f"--root={draft / STORE}", f"--state={draft / 'state'}", f"--address={socket}")
+    words = (f"--root={draft / STORE}", f"--state={draft / 'state'}", f"--address={_ADDRESS}")
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603  the bundle's own program
             (*_OWN_MOUNTS, programs / "containerd", f"--config={config}", *words),
@@ -219,10 +222,11 @@ def _containerd(draft: Path, programs: Path) -> Iterator[tuple[str, Path]]:
             stdout=out,
             stderr=out,
             start_new_session=True,
+            cwd=draft,
         )
     try:
-        _wait_for(ctr, socket, process, log)
-        yield socket, ctr
+        _wait_for(ctr, draft, process, log)
+        yield ctr
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -231,16 +235,16 @@ def _containerd(draft: Path, programs: Path) -> Iterator[tuple[str, Path]]:
             process.kill()
             process.wait()
     shutil.rmtree(draft / "state", ignore_errors=True)
-    for path in (draft / "containerd.sock", draft / "containerd.sock.ttrpc", log, config):
+    for path in (draft / _SOCKET, draft / f"{_SOCKET}.ttrpc", log, config):
         path.unlink(missing_ok=True)
 
 
-def _wait_for(ctr: Path, socket: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for(ctr: Path, draft: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     def look() -> str:
         if process.poll() is not None:
             tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
             raise BrokenError("starting containerd", " / ".join(tail) or "it ended at once")
-        done = _ctr(ctr, socket, ("version",), Deadline(_START_SECONDS))
+        done = _ctr(ctr, draft, ("version",), Deadline(_START_SECONDS))
         return "" if done.returncode == 0 else done.stderr.strip()
 
     Deadline(_START_SECONDS).wait(
@@ -248,9 +252,9 @@ def _wait_for(ctr: Path, socket: str, process: subprocess.Popen[bytes], log: Pat
     )
 
 
-def _import(ctr: Path, socket: str, archive: Path) -> None:
+def _import(ctr: Path, draft: Path, archive: Path) -> None:
     words = ("--namespace", _NAMESPACE, "images", "import", "--local", str(archive))
-    done = _ctr(ctr, socket, words, Deadline(_IMPORT_SECONDS))
+    done = _ctr(ctr, draft, words, Deadline(_IMPORT_SECONDS))
     if done.returncode:
         raise BrokenError(
             f"importing image '{archive.name}'",
@@ -260,11 +264,11 @@ def _import(ctr: Path, socket: str, archive: Path) -> None:
 
 
 def _ctr(
-    ctr: Path, socket: str, words: tuple[str, ...], deadline: Deadline
+    ctr: Path, draft: Path, words: tuple[str, ...], deadline: Deadline
 ) -> subprocess.CompletedProcess[str]:
-    command = (str(ctr), "--address", socket, *words)
+    command = (str(ctr), "--address", _ADDRESS, *words)
     return subprocess.run(  # noqa: S603  the bundle's own program
-        command, capture_output=True, text=True, check=False, timeout=deadline.left()
+        command, capture_output=True, text=True, check=False, timeout=deadline.left(), cwd=draft
     )
 
 

@@ -138,7 +138,7 @@ class NspawnProvider(MachinesProvider):
                 )
             if machine.os != "linux":
                 system = system_of(machine.os, ContainerSystem, "looking at a machine")
-                if why := system.unfit():
+                if why := system.unfit(cluster=intent.kubernetes is not None):
                     return (
                         f"{why} ('{machine.name}'); '--only linux' (make: ONLY=linux) leaves "
                         "them out"

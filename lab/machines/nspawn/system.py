@@ -24,8 +24,11 @@ class ContainerSystem(System):
     claim: str
     """One clause that says what such nodes are; every command shows it."""
 
-    def unfit(self) -> str:
-        """Why this machine can never have such nodes; empty if it can."""
+    def unfit(self, *, cluster: bool) -> str:  # noqa: ARG002  for those that need one
+        """Why this machine can never have such nodes; empty if it can.
+
+        ``cluster``: whether the lab has a cluster, and hence a bundle.
+        """
         return ""
 
     def examine(self, cache: Path, has_root: Callable[[str], bool]) -> Iterator[Diagnosis]:  # noqa: ARG002  for those that need something

@@ -36,11 +36,15 @@ class WineSystem(ContainerSystem):
     name: Os = "windows"
     claim = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
 
-    def unfit(self) -> str:
-        """Windows programs are for one kind of processors."""
+    def unfit(self, *, cluster: bool) -> str:
+        """Windows programs are for one kind of processors, and come from a bundle."""
         from lab.windows.wine.host import unfit  # noqa: PLC0415
 
-        return unfit()
+        return unfit() or (
+            ""
+            if cluster
+            else "Wine nodes are nodes of a cluster: they have no lab with '--pods namespaces'"
+        )
 
     def examine(self, cache: Path, has_root: Callable[[str], bool]) -> Iterator[Diagnosis]:
         """Processors, root, the image, the probes of its Wine, PowerShell and a compiler."""

@@ -1,12 +1,13 @@
 """Root runs what is in the cache: it must be root's own, and a prepared bundle must be whole."""
 
 import os
+import sys
 
 import pytest
 
 from lab._errors import PreflightError
 from lab.machines.nspawn.preflight import strangers_cache
-from lab.machines.nspawn.prepared import check
+from lab.machines.nspawn.prepared import check, fill_store
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
@@ -89,3 +90,31 @@ def test_of_many_the_first_are_named_and_the_others_counted(ready):
     (ready / "files").write_text(lines)
     with pytest.raises(PreflightError, match="'bundle/3' is gone; and 5 more"):
         check(ready)
+
+
+CONTAINERD = """
+(address,) = [word.partition("=")[2] for word in sys.argv if word.startswith("--address=")]
+server = socket.socket(socket.AF_UNIX)
+server.bind(address)
+server.listen()
+signal.pause()
+"""
+CTR = """
+socket.socket(socket.AF_UNIX).connect(sys.argv[sys.argv.index("--address") + 1])
+print(*sys.argv[3:], file=open("../asked", "a"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own needs root")
+def test_images_are_imported_however_long_the_caches_path_is(tmp_path):
+    draft, programs = tmp_path / ("long" * 30), tmp_path / "bundle" / "bin"
+    draft.mkdir()
+    programs.mkdir(parents=True)
+    for name, text in (("containerd", CONTAINERD), ("ctr", CTR)):
+        path = programs / name
+        path.write_text(f"#!{sys.executable}\nimport signal, socket, sys\n{text}")
+        path.chmod(0o755)
+    fill_store(draft, tmp_path / "bundle", [tmp_path / "pause.tar"])
+    asked = (tmp_path / "asked").read_text()
+    assert f"images import --local {tmp_path}/pause.tar" in asked
+    assert not list(draft.iterdir())

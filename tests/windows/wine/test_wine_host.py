@@ -120,6 +120,14 @@ def test_other_processors_are_named_by_the_doctor_and_by_a_lab(
     assert not NspawnProvider(STOCK).unfit(linux)
 
 
+@pytest.mark.usefixtures("root_user")
+def test_a_lab_without_a_cluster_has_no_wine_nodes() -> None:
+    refused = compile_scenario("overlay", None, None, "namespaces", real=True).intent
+    assert "Wine nodes are nodes of a cluster" in NspawnProvider(STOCK).unfit(refused)
+    cluster = compile_scenario("overlay", None, None, "kubernetes", real=True).intent
+    assert not NspawnProvider(STOCK).unfit(cluster)
+
+
 def test_a_plain_user_is_told_about_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.platform, "machine", lambda: host.PROCESSORS)
     monkeypatch.setattr(host.os, "geteuid", lambda: 1000)
