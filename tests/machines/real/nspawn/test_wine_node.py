@@ -20,6 +20,14 @@ from lab.machines.nspawn import containers
 pytestmark = pytest.mark.clusters
 SCENARIO = Path(__file__).with_name("wine_node.yaml")
 LAB, CONTROL_PLANE, NODE = "wine-node", "master", "win"
+UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
+MOMENTS = (
+    "  step 10 of 13: windows",
+    f"{NODE}: Windows build",
+    f"{NODE}: joined",
+    f"{NODE}: starting",
+)
+"""Beginnings of lines of the story, at which ``lab up`` is killed and then run again."""
 SECONDS = 300.0
 PROGRAMS = {
     "wineserver": "^/usr/lib/wine/wineserver",
@@ -40,16 +48,18 @@ def missing_bundle(labs: ContainerLabs) -> str:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
-    """The scenario, up; nothing of it is left afterwards."""
+    """The scenario, up though that was killed in each moment; nothing of it is left afterwards."""
     if why := why_not():
         pytest.skip(f"no system containers here: {why}")
     labs = ContainerLabs(tmp_path_factory.mktemp("state"))
     if why := missing_bundle(labs):
         pytest.skip(why)
     with room_for(SCENARIO):
-        labs.up(SCENARIO, pods="kubernetes")
+        for moment in MOMENTS:
+            labs.killed_after(UP, moment)
+        labs.run(*UP)
         yield labs
-        labs.run("down", LAB)
+        labs.run("gc", "--yes", "--older-than", "0s")
         assert labs.left() == set()
 
 
@@ -162,5 +172,12 @@ def test_a_node_that_reboots_comes_back_with_flannels_overlay(lab: ContainerLabs
         every=0.5,
     )
     wait_until_back(lab, "kubelet.exe", set())
-    lab.up(SCENARIO, pods="kubernetes")
+    lab.run(*UP)
     lab.green(LAB)
+
+
+def test_down_after_a_kill_while_the_node_joins_leaves_nothing(lab: ContainerLabs) -> None:
+    lab.run("down", LAB)
+    lab.killed_after(UP, MOMENTS[-2])
+    lab.run("down", LAB)
+    assert lab.left() == set()
