@@ -3,7 +3,7 @@
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -25,21 +25,25 @@ def kept(
     monkeypatch.setattr(powershell, "_IDLE_SECONDS", SECONDS)
     ours, theirs = socket.socketpair()
     theirs.settimeout(SECONDS)
-    with socket.socket(socket.AF_UNIX) as listening, ours, theirs:
+    with socket.socket(socket.AF_UNIX) as listening, ours:
         listening.bind(str(place))
         listening.listen()
         thread = Thread(target=powershell._serve, args=(listening, ours), daemon=True)
         thread.start()
-        yield theirs, thread
+        with theirs:
+            yield theirs, thread
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as caller:  # to see that it is gone
+            caller.connect(str(place))
+        thread.join(SECONDS)
 
 
 def answer_scripts(channel: socket.socket, count: int) -> None:
     """Answer each question with its path as the output."""
-    lines = channel.makefile(encoding="utf-8")
-    for _ in range(count):
-        question = json.loads(lines.readline())
-        answer = {"code": 3, "output": question["path"], "errors": question["settings"]}
-        channel.sendall(json.dumps(answer).encode() + b"\n")
+    with channel.makefile(encoding="utf-8") as lines:
+        for _ in range(count):
+            question = json.loads(lines.readline())
+            answer = {"code": 3, "output": question["path"], "errors": question["settings"]}
+            channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def test_scripts_are_answered_one_after_another(

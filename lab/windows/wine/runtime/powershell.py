@@ -68,7 +68,8 @@ def ask(script: Script) -> dict[str, object] | None:
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(SOCKET)
             channel.sendall(question.encode() + b"\n")
-            line = channel.makefile(encoding="utf-8").readline()
+            with channel.makefile(encoding="utf-8") as answers:
+                line = answers.readline()
     except OSError:
         return None
     finally:
@@ -102,28 +103,30 @@ def serve() -> None:
             try:
                 server.settimeout(_START_SECONDS)
                 channel, _ = server.accept()
-                _serve(listening, channel)
+                with listening, channel:
+                    _serve(listening, channel)
             finally:
                 process.terminate()
 
 
 def _serve(listening: socket.socket, channel: socket.socket) -> None:
-    answers = channel.makefile(encoding="utf-8")
-    while select.select([listening], [], [], _IDLE_SECONDS)[0]:
-        caller, _ = listening.accept()
-        with caller:
-            channel.sendall(caller.makefile("rb").readline())
-            while True:
-                ready, _, _ = select.select([caller, channel], [], [])
-                if channel in ready:
-                    break
-                if not caller.recv(1):
+    # OSError: PowerShell has ended
+    with suppress(OSError), channel.makefile(encoding="utf-8") as answers:
+        while select.select([listening], [], [], _IDLE_SECONDS)[0]:
+            caller, _ = listening.accept()
+            with caller, caller.makefile("rb") as questions:
+                channel.sendall(questions.readline())
+                while True:
+                    ready, _, _ = select.select([caller, channel], [], [])
+                    if channel in ready:
+                        break
+                    if not caller.recv(1):
+                        return
+                answer = answers.readline()
+                if not answer:
                     return
-            answer = answers.readline()
-            if not answer:
-                return
-            with suppress(OSError):
-                caller.sendall(answer.encode())
+                with suppress(OSError):
+                    caller.sendall(answer.encode())
 
 
 def main(arguments: Sequence[str]) -> int:
