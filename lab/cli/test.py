@@ -193,7 +193,7 @@ def command(
         tempfile.gettempdir()
     opened = api.open_any(name)
     keeper = RunPlugin(replace(opened, held_alone=failover, repeat_with=repeat_with))
-    quiet = not (verbose or _has_files(selection) or _only_lists(selection))
+    quiet = not (verbose or _find_files(selection) or _only_lists(selection))
     options = [*sample, *(("--lab-quiet",) if quiet else ()), *selection]
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         opened.require_running()
@@ -222,12 +222,18 @@ def _run_pytest(keeper: RunPlugin, options: list[str]) -> int:
     opened = keeper.opened
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
+    # without a root, names of own tests are relative to the directory of the suite
+    roots = [file if file.is_dir() else file.parent for file in _find_files(options)]
     arguments = [
         *("-p", "hybridlab"),  # also if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
         *("--lab", opened.name, "--pyargs", "lab.suites"),
         # rewriting the asserts of this package takes half a second, and
         # pytest-benchmark creates a directory in the current one
-        *(() if _has_files(options) else ("--assert=plain", "-p", "no:benchmark")),
+        *(
+            ("--rootdir", os.path.commonpath(roots))
+            if roots
+            else ("--assert=plain", "-p", "no:benchmark")
+        ),
         *(("--lab-failover",) if opened.held_alone else ()),
         "--noconftest",  # the suite has none; one in this directory is unrelated
         *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
@@ -265,9 +271,10 @@ def _options_of_choice(full: bool, sample: str | None, seed: int | None) -> Iter
         yield f"--lab-seed={seed}"
 
 
-def _has_files(selection: Sequence[str]) -> bool:
-    """Whether the user gives pytest test files besides the matrix."""
-    return any(os.path.exists(word.partition("::")[0]) for word in selection)  # noqa: PTH110  of any length
+def _find_files(selection: Sequence[str]) -> list[Path]:
+    """The test files, and directories of them, that the user gives pytest besides the matrix."""
+    paths = (word.partition("::")[0] for word in selection)
+    return [Path(path).resolve() for path in paths if os.path.exists(path)]  # noqa: PTH110  of any length
 
 
 def _only_lists(selection: tuple[str, ...]) -> bool:
