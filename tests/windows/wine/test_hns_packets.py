@@ -263,6 +263,44 @@ def test_a_node_answers_its_pods_datagrams_from_the_address_that_they_asked(
                 process.kill()
 
 
+def make_bridge(windows: WindowsNode) -> None:
+    """The network of hns-make, the endpoint of flanneld (both version 1), the pod of win-bridge."""
+    network = {
+        "Type": "L2Bridge",
+        "Name": "cbr0",
+        "NetworkAdapterName": "cluster",
+        "Subnets": [{"AddressPrefix": "10.244.1.0/24", "GatewayAddress": "10.244.1.1"}],
+    }
+    made = json.loads(windows.ask("call", "POST /networks/", network))["Output"]["ID"]
+    own = {"Name": "cbr0_ep", "IPAddress": "10.244.1.2", "GatewayAddress": "0.0.0.0"}
+    answer = windows.ask("call", "POST /endpoints/", {**own, "VirtualNetwork": made})
+    guid = json.loads(answer)["Output"]["ID"]
+    attachment = {"SystemType": "Host", "CompartmentId": 1}
+    windows.ask("call", f"POST /endpoints/{guid}/attach", attachment)
+    windows.run("ip", "netns", "add", "cni-1")
+    windows.ask("bind", f"namespaces {SPACE}", {"Netns": "cni-1"})
+    routes = [{"NextHop": "10.244.1.2", "DestinationPrefix": "0.0.0.0/0"}]
+    pod = {**pod_endpoint("10.244.1.3", EXCEPTIONS), "Routes": routes}
+    windows.ask("create", f"endpoints {POD} {made}", pod)
+    windows.ask("modify", f"namespaces {SPACE}", add_endpoint(POD))
+
+
+def test_pods_of_a_bridge_talk_to_other_nodes_and_to_their_own(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_bridge(windows)
+        linux.ip("route replace 10.244.1.0/24 via 192.0.2.2 dev cluster src 10.244.3.7")
+        windows.ip("route add 10.244.3.0/24 via 192.0.2.3 dev cluster")
+        windows.serve("windows", 8080, "cni-1")
+        windows.serve("node", 8081)
+        linux.serve("linux", 8080)
+        assert linux.call("10.244.1.3", 8080) == "windows 10.244.3.7"
+        assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.3"
+        assert windows.call("192.0.2.2", 8081, "cni-1") == "node 10.244.1.3"
+        assert windows.call("10.244.1.3", 8080).startswith("windows ")
+        windows.ask("create", "loadbalancers -", load_balancer([POD], [], 30080, 8080))
+        assert linux.call("192.0.2.2", 30080).startswith("windows ")
+
+
 def test_a_policy_without_exceptions_translates_pods_into_the_cluster(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (windows, linux):
         make_overlay(windows)
