@@ -332,6 +332,8 @@ def _malformed_error(error: Exception) -> BrokenError:
     elif isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         happened = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
+    elif isinstance(error, ValueError):
+        happened = str(error)
     return BrokenError(
         _READING, f"missing or malformed: {happened[:_SHOWN]}", "run 'lab test' again"
     )

@@ -133,7 +133,7 @@ def test_negative_counts_and_times_are_malformed(change, message):
     document = json.loads(json.dumps(to_json(run, intent_of())))
     assert from_json(document)[0] == run
     change(document)
-    with pytest.raises(BrokenError, match=f"{message} and cannot be negative"):
+    with pytest.raises(BrokenError, match=f"malformed: {message} and cannot be negative"):
         from_json(document)
 
 
