@@ -44,9 +44,7 @@ from lab.cli.output import echo, echo_json
     help="Also other users' labs: as root those on this machine, and expired ones on hypervisors.",
 )
 @json_option()
-@click.pass_context
 def command(
-    ctx: click.Context,
     older_than: str | None,
     keep_runs: int,
     keep_nights: int,
@@ -76,19 +74,20 @@ def command(
         counts = list(old.words())
         if result.dry_run and (result.found or counts):
             listed = [quantity(len(result.found), "lab")] * bool(result.found) + counts
-            echo(f"would remove {', '.join(listed)}; '{_with_yes(ctx)}' removes it")
+            echo(f"would remove {', '.join(listed)}; '{_with_yes()}' removes it")
         else:
             echo(f"removed {', '.join([quantity(len(result.removed), 'object'), *counts])}")
     if old.failed:
         raise BrokenError(
             "removing old runs and nights",
             "; ".join(old.failed),
-            f"change their owner to yourself, then run '{_with_yes(ctx)}' again",
+            f"change their owner to yourself, then run '{_with_yes()}' again",
         )
 
 
-def _with_yes(ctx: click.Context) -> str:
+def _with_yes() -> str:
     """The same command with --yes."""
+    ctx = click.get_current_context()
     words = ["lab", "gc"]
     for option in ctx.command.params:
         name = option.name or ""
