@@ -265,10 +265,9 @@ def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
         ),
     )
     for name, title, before, body in services:
-        order = "".join(
-            f"After={unit}.service\n" for unit in ("hybridlab-folders", *before.split())
-        )
-        order = order if name not in {"network", "folders"} else ""
+        units = ("hybridlab-folders", *before.split())
+        after = "".join(f"After={unit}.service\n" for unit in units)
+        order = after if name not in {"network", "folders"} else ""
         unit = f"[Unit]\nDescription={title}\n{order}\n[Service]\n{body}"
         yield f"{_UNITS}/hybridlab-{name}.service", unit
     yield f"{_UNITS}/containerd.service", f"{_CONTAINERD_UNIT}{always}"
