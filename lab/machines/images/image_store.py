@@ -148,6 +148,7 @@ class ImageStore:
         if not final.is_dir():
             with self._locked(name, digest, say):
                 if not final.is_dir():
+                    say(f"image '{name}': making its root file system, once: a minute or two")
                     with guarded(action):
                         shutil.rmtree(_scratch_of(final), ignore_errors=True)
                         self._fill(made_from, digest, final, bootstrap.build_root)
