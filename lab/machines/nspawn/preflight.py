@@ -20,6 +20,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.machines.cluster.cluster import HostTraits
 from lab.machines.nspawn import cgroups
+from lab.machines.nspawn.system import container_systems
 from lab.providers.netns import holders, isolation
 from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
@@ -70,9 +71,10 @@ class NspawnRoom:
 def need(intent: Intent) -> NspawnNeed:
     """The resources that a lab needs; without a cluster every machine counts as plain. Pure."""
     inotify = memory = 0
+    others = {system.name: system.memory_mib for system in container_systems()}
     for machine in intent.machines:
         kubelet = machine.kubelet if intent.kubernetes else None
-        memory += MEMORY_MIB[kubelet.role if kubelet else "machine"]
+        memory += others.get(machine.os) or MEMORY_MIB[kubelet.role if kubelet else "machine"]
         if kubelet is None:
             inotify += INOTIFY_MACHINE
         elif kubelet.role == "control-plane" and kubelet.pod_cidr:

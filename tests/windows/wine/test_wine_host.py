@@ -10,11 +10,13 @@ from lab.inventory.inventory import STOCK
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.machines.bundle.store import BundleStore
+from lab.machines.nspawn.preflight import need
 from lab.machines.nspawn.prepared import find_unused
 from lab.machines.nspawn.provider import NspawnProvider
 from lab.state.lock import lab_lock
 from lab.windows.nodes.join_checks import AGNHOST
 from lab.windows.wine import IMAGE, bundle, host, standins, template
+from lab.windows.wine.system import WINE
 
 PROGRAMS = ("powershell.zip", "agnhost.exe")
 
@@ -126,6 +128,13 @@ def test_a_lab_without_a_cluster_has_no_wine_nodes() -> None:
     assert "Wine nodes are nodes of a cluster" in NspawnProvider(STOCK).unfit(refused)
     cluster = compile_scenario("overlay", None, None, "kubernetes", real=True).intent
     assert not NspawnProvider(STOCK).unfit(cluster)
+
+
+def test_the_memory_of_wine_nodes_is_counted() -> None:
+    every = compile_scenario("overlay", None, None, "kubernetes", real=True).intent
+    linux = compile_scenario("overlay", "linux", None, "kubernetes", real=True).intent
+    more = need(every).memory_mib - need(linux).memory_mib
+    assert more == 2 * WINE.memory_mib
 
 
 def test_a_plain_user_is_told_about_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
