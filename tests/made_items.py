@@ -20,7 +20,7 @@ from lab.facts.items import (
     make_route,
     make_setting,
 )
-from lab.topology.commands import way
+from lab.topology.commands import format_route
 from lab.topology.intent import MachineIntent, Route, Tunnel
 from lab.topology.subject import FORWARDING, RouteSubject
 
@@ -38,7 +38,7 @@ def make_tunnel(tunnel: Tunnel, master: str = "") -> list[Item]:
 
 
 def make_routes(routes: Iterable[Route]) -> list[Item]:
-    return [make_route(way(route)) for route in routes]
+    return [make_route(format_route(route)) for route in routes]
 
 
 def make_tables(machine: MachineIntent) -> list[Item]:

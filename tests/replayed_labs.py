@@ -238,7 +238,7 @@ class ReplayedLab:
     since: float
     handle: LabHandle = field(default_factory=lambda: LabHandle("lab", Path("/nowhere"), "token"))
 
-    def used(self, *_: object, **__: object) -> AbstractContextManager[None]:
+    def in_use(self, *_: object, **__: object) -> AbstractContextManager[None]:
         return nullcontext()
 
     def require_running(self, *, healthy: bool = True) -> None:

@@ -195,7 +195,7 @@ def command(
     keeper = RunPlugin(replace(opened, held_alone=failover, repeat_with=repeat_with))
     quiet = not (verbose or _find_files(selection) or _only_lists(selection))
     options = [*sample, *(("--lab-quiet",) if quiet else ()), *selection]
-    with terminable(), opened.used(f"lab test {name}", say, alone=failover):
+    with terminable(), opened.in_use(f"lab test {name}", say, alone=failover):
         opened.require_running()
         # pytest's own words are no part of a result
         with redirect_stdout(sys.stderr) if as_json else nullcontext():

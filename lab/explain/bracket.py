@@ -28,12 +28,12 @@ class Bracket:
     sentence: str
     path_index: int
     """Index of the intended path."""
-    at: frozenset[str]
+    loss_places: frozenset[str]
     """The pods and machines of the two points. All that were passed if nothing was lost; all where
     nothing can be captured if it begins at one of them."""
-    next: frozenset[str] = frozenset()
+    next_places: frozenset[str] = frozenset()
     """Where the packet would have come next: a silent machine there does not answer ARP first."""
-    before: tuple[str, ...] = ()
+    passed_places: tuple[str, ...] = ()
     """Places that were passed unharmed, the last first."""
     silent: bool = False
     """Whether an ARP request remained unanswered."""
@@ -60,11 +60,11 @@ class Bracket:
         return min(self._rank(difference.place), self._rank(difference.node))
 
     def _rank(self, place: str) -> int:
-        if place in self.at:
+        if place in self.loss_places:
             return AT
-        if place in self.next:
+        if place in self.next_places:
             return NEXT
-        return BEFORE if place in self.before else BEYOND
+        return BEFORE if place in self.passed_places else BEYOND
 
     def kernel_rank(self, difference: Difference) -> int:
         """0 if the kernel reports that it drops the probe, 1 that it changes it.
@@ -84,10 +84,10 @@ class Bracket:
 
     def dropped(self) -> tuple[str, ...]:
         """Packets that the kernel reports as dropped where the probe was."""
-        near = self.at | self.next | {*self.before}
+        near = self.loss_places | self.next_places | {*self.passed_places}
         words = sorted(
             (word for word in self.kernel if word.drops and word.place in near),
-            key=lambda word: word.place not in self.at,
+            key=lambda word: word.place not in self.loss_places,
         )
         return tuple(dict.fromkeys(word.sentence for word in words))
 
@@ -141,7 +141,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     )
     if conclusion.missing is None:
         return replace(
-            bracket, next=frozenset() if conclusion.kind == "unknown" else everywhere - at
+            bracket, next_places=frozenset() if conclusion.kind == "unknown" else everywhere - at
         )
     begin = len(trace.there) if bracket.answer else 0
     missing = conclusion.missing.tap
@@ -151,7 +151,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     before = dict.fromkeys(row.tap.place for row in reversed(rows[:begin]))
     near = frozenset({*following, *beyond, *_owners(intent, unanswered)}) - at
     passed = tuple(place for place in before if place not in at | near)
-    return replace(bracket, next=near, before=passed, silent=bool(unanswered))
+    return replace(bracket, next_places=near, passed_places=passed, silent=bool(unanswered))
 
 
 def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelReport]:

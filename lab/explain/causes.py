@@ -221,7 +221,7 @@ def _passes(ways: Sequence[Path], bracket: Bracket) -> bool:
 
 def _lost_at(path: Path, bracket: Bracket) -> Difference:
     """A finding with the two points, for a loss without a known difference."""
-    number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.at), 0)
+    number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.loss_places), 0)
     hop = path.hops[number]
     return Difference(
         "lost-here",

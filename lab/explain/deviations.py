@@ -83,7 +83,7 @@ def add_deviations(
         ] if deviating else ()
     path = paths[bracket.path_index]
     everywhere = places_of([path])
-    near = bracket.at | bracket.next | bracket.dropping()
+    near = bracket.loss_places | bracket.next_places | bracket.dropping()
     here = [place for place in everywhere if place in near]
     others: list[Difference] = []
     for places in (here, [place for place in everywhere if place not in here]):
@@ -110,7 +110,7 @@ def is_in_doubt(explained: PathFindings, bracket: Bracket | None) -> bool:
     if bracket is None:
         return all(kind_of(finding).symptom for finding in explained.findings)
     ruled = bracket.dropping()
-    other = any(word.drops and word.place in bracket.at for word in bracket.kernel)
+    other = any(word.drops and word.place in bracket.loss_places for word in bracket.kernel)
     return all(
         kind_of(finding).symptom
         or rank_place(finding, explained.path, bracket) != AT
@@ -139,7 +139,8 @@ def rank_finding(
     cached = isinstance(finding.subject, CachedMtuSubject)
     follows = dark or cached or bool(kind_of(finding).symptom)
     rank, heard = rank_place(finding, path, bracket), bracket.kernel_rank(finding)
-    passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
+    places = bracket.passed_places
+    passed = places.index(finding.place) if finding.place in places else 0
     hops = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
     others = bool(packets) and not any(_is_for(finding, each) for each in packets)

@@ -170,7 +170,7 @@ def put_objects_first(
         causes = [
             difference
             for difference, hop in services
-            if hop.kind == "service" and hop.place in bracket.at
+            if hop.kind == "service" and hop.place in bracket.loss_places
         ]
     return (*causes, *findings)
 

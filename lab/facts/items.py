@@ -308,11 +308,13 @@ def make_route(line: str) -> Item:
         spec = f"{target} nhid {nexthop} table {table}" + (f" metric {metric}" if metric else "")
     return Item(
         "route", subject, line, f"ip route replace {spec}", f"ip route delete {spec}",
-        f"ip route show table {table}", short=_way(words, devices, ends, maker),
+        f"ip route show table {table}", short=_route_end(words, devices, ends, maker),
     )  # fmt: skip
 
 
-def _way(words: Sequence[str], devices: Sequence[str], ends: Sequence[str], maker: str) -> str:
+def _route_end(
+    words: Sequence[str], devices: Sequence[str], ends: Sequence[str], maker: str
+) -> str:
     """Where a route leads, and the source address of the machine's own packets."""
     if not words[0][0].isdigit() and words[0] not in {"default", "unicast"}:
         return f"a {words[0]} route"

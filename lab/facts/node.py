@@ -142,7 +142,7 @@ class NodeFacts:
     """Devices, addresses, routes, neighbours, forwarding entries, settings, ..."""
     translations: Translations = NOTHING_TRANSLATED
     barriers: tuple[Barrier, ...] = ()
-    let_in: tuple[tuple[str, int, int], ...] | None = None
+    allowed_ports: tuple[tuple[str, int, int], ...] | None = None
     """Protocol, first and last port of firewall rules that allow inbound packets, among the ports
     queried; None if everything is allowed that no barrier blocks, as on Linux.
     """

@@ -54,7 +54,7 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     """
     action = f"capturing '{request}' in lab '{opened.name}'"
     _require_capture(opened, action)
-    with opened.used(f"lab capture {opened.name}", say):
+    with opened.in_use(f"lab capture {opened.name}", say):
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:
             cells = cells_of(opened.plan, intent, request, action)
@@ -98,7 +98,7 @@ def stream_packets(
         missed += taken.missed
         write(file.add(taken))
 
-    with opened.used(f"lab capture {opened.name}", say):
+    with opened.in_use(f"lab capture {opened.name}", say):
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:
             opened.provider.machine(opened.handle, intent, place)

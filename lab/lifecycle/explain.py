@@ -87,7 +87,7 @@ def explain_cell(
     when the lab is not running.
     """
     action = f"explaining '{question}' in lab '{opened.name}'"
-    with opened.used(f"lab explain {opened.name}", say):
+    with opened.in_use(f"lab explain {opened.name}", say):
         opened.require_running(healthy=False)
         with bind_intent(opened) as whole:
             cells = question.cells(opened.plan, whole, action)
@@ -141,7 +141,7 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Difference, ...]:
 
     Raises BrokenError when the lab is not running.
     """
-    with opened.used(f"lab status {opened.name}", say):
+    with opened.in_use(f"lab status {opened.name}", say):
         opened.require_running(healthy=False)
         with bind_intent(opened) as whole:
             missing = Obstructions(whole).findings()

@@ -73,7 +73,7 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     _require_figures(opened, request, action)
     fault = registry.find(action, request.name)
     command = f"lab fault {opened.name} {request.name}"
-    with opened.used(command, say), _by_one(opened, command, say):
+    with opened.in_use(command, say), _by_one(opened, command, say):
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:
             row = _put(opened, fault, request, intent, action)
@@ -167,7 +167,7 @@ def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
     """
     rebuilt = []
     command = f"lab heal {opened.name}"
-    with opened.used(command, say, as_found=True), _by_one(opened, command, say):
+    with opened.in_use(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running(healthy=False)
         live = present(opened)
         chosen = live if only is None else _choose_rows(opened, only, live)
@@ -269,7 +269,7 @@ def find_possible_faults(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultS
         say("note: the lab is not running; this list is made from its plan")
         return _list_possible(opened, opened.intent)
     with (
-        opened.used(f"lab fault --list {opened.name}", say, as_found=True),
+        opened.in_use(f"lab fault --list {opened.name}", say, as_found=True),
         bind_intent(opened) as intent,
     ):
         return _list_possible(opened, intent)

@@ -45,7 +45,7 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     while others do. Raises LabError when the lab is not running, or the machine does not answer.
     """
     action = f"repairing '{place}' of lab '{opened.name}'"
-    with opened.used(f"lab repair {opened.name} {place}", say, alone=True):
+    with opened.in_use(f"lab repair {opened.name} {place}", say, alone=True):
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:
             view = LabView(opened, intent)

@@ -97,7 +97,7 @@ class OpenLab:
             raise
 
     @contextmanager
-    def used(
+    def in_use(
         self,
         command: str,
         say: Callable[[str], None],

@@ -281,7 +281,7 @@ def group_parallel_steps(steps: Iterable[Step]) -> tuple[tuple[Step, ...], ...]:
     """The steps in order, in groups that run at the same time."""
     groups: list[tuple[Step, ...]] = []
     for step in steps:
-        if step.beside and groups:
+        if step.alongside and groups:
             groups[-1] += (step,)
         else:
             groups.append((step,))

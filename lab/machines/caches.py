@@ -235,7 +235,7 @@ def import_images(opened: OpenLab, archives: Sequence[Path], say: Say) -> tuple[
         with tempfile.TemporaryDirectory(prefix="hybridlab-import-") as directory:
             images = read_archive(archive, str(archive), Scratch(Path(directory)))
             names |= dict.fromkeys(image.name for image in images if image.os == "linux")
-    with opened.used(f"lab image import {opened.name}", say):
+    with opened.in_use(f"lab image import {opened.name}", say):
         opened.require_running(healthy=False)
         for archive in archives:
             nodes = cluster.import_images(archive)

@@ -227,7 +227,7 @@ class MachinesCluster:
             Step(system, digest(system, *made), partial(self._join_all, system))
             for system in sorted({node.os for node in self._foreign_nodes()})
         ]
-        pods = Step("pods", digest(self.intent, *made), self._pods, beside=True)
+        pods = Step("pods", digest(self.intent, *made), self._pods, alongside=True)
         return (*steps, ready, pods)
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:

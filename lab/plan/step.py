@@ -11,11 +11,11 @@ class Step:
     """One named step of bringing a lab up; idempotent.
 
     ``digest`` is the hash of its inputs. A step that was done with the same digest is skipped; if
-    a step runs again, all steps after it do, too. A step that is ``beside`` the one before it does
-    not need its result: both run at the same time.
+    a step runs again, all steps after it do, too. A step that is ``alongside`` the one before it
+    does not need its result: both run at the same time.
     """
 
     name: str
     digest: str
     run: Callable[[], None]
-    beside: bool = False
+    alongside: bool = False

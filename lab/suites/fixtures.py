@@ -178,7 +178,7 @@ def tested(session: LabSession) -> Iterator[HeldLab]:
 
     Raises LabError when its machines do not exist.
     """
-    with session.lab.used("test", say):
+    with session.lab.in_use("test", say):
         session.lab.require_running()
         with session.bound() as intent:
             yield HeldLab(session.lab, intent)

@@ -103,7 +103,7 @@ class SuiteLab(Protocol):
         Raises BrokenError if they do not.
         """
 
-    def used(
+    def in_use(
         self, command: str, say: Callable[[str], None], *, alone: bool = False
     ) -> AbstractContextManager[None]:
         """Hold the lab while ``command`` works on it; ``say`` is called with a line if it waits.
@@ -326,7 +326,7 @@ class LabSession:
         """
         check_room(self.lab.handle.directory, len(chosen) * _STORED_A_CELL)
         watch = LivenessWatch(self.lab.require_running)
-        with self.lab.used("test", say):
+        with self.lab.in_use("test", say):
             watch.require()
             started, begun = datetime.now(UTC), time.monotonic()
             with self.bound() as intent:
@@ -425,7 +425,7 @@ class LabSession:
 
         Raises LabError when the lab has no gateway that could fail over, or it cannot be measured.
         """
-        with self.lab.used("test", say, alone=True):
+        with self.lab.in_use("test", say, alone=True):
             with self.bound() as intent:
                 failover = FailoverTest(self.lab, intent).run()
             self.lab.require_running()

@@ -37,10 +37,10 @@ def with_source(machine: MachineIntent, address: str) -> Iterator[str]:
 
 def replace_route(route: Route) -> str:
     """The command that sets a route."""
-    return f"ip route replace {way(route)}"
+    return f"ip route replace {format_route(route)}"
 
 
-def way(route: Route) -> str:
+def format_route(route: Route) -> str:
     """A route in the syntax of ``ip route``."""
     if route.device == BLACKHOLE:
         return f"{BLACKHOLE} {route.destination}"

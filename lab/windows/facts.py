@@ -35,7 +35,7 @@ from lab.facts.items import (
 )
 from lab.facts.node import PACKETS, SWITCHED, DeviceCounter, NodeFacts, PodFacts, Unit
 from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
-from lab.topology.commands import way
+from lab.topology.commands import format_route
 from lab.topology.intent import Resolver, Route
 from lab.topology.subject import FORWARDING, FirewallSubject
 from lab.windows.shell import WindowsShell
@@ -123,7 +123,7 @@ def _remotes(networks: Iterable[Object]) -> Iterator[Item]:
 
 
 def _route_item(line: Route) -> Item:
-    return make_route(way(replace(line, device=f"'{line.device}'")))
+    return make_route(format_route(replace(line, device=f"'{line.device}'")))
 
 
 def pods(endpoints: Iterable[Object]) -> tuple[PodFacts, ...]:
@@ -273,7 +273,7 @@ def facts(answer: Object) -> NodeFacts:
         ),
         translations=translations(read.all("policies"), endpoints, own),
         barriers=tuple(_barriers(read.all("rules"))),
-        let_in=tuple(_let_in(read.all("rules"))) if read.knows("rules") else None,
+        allowed_ports=tuple(_allowed_ports(read.all("rules"))) if read.knows("rules") else None,
         listening=tuple(sorted(set(_list_listening(read.all("listening"))))),
         pods=pods(endpoints) if read.knows("endpoints") else None,
         units=tuple(_units(read)),
@@ -417,7 +417,7 @@ def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:
             )
 
 
-def _let_in(rules: Iterable[Object]) -> Iterator[tuple[str, int, int]]:
+def _allowed_ports(rules: Iterable[Object]) -> Iterator[tuple[str, int, int]]:
     for rule in rules:
         yield from _ports(rule, _ALLOW)
 

@@ -122,14 +122,14 @@ def bracketed(fault: RandomFault, found: Explanation, *, routed: bool = True) ->
     if bracket is None or not routed:
         return bracket is not None
     last, missing, change = bracket.last, bracket.missing, bracket.change
-    points = {one.tap.place for one in (last, missing) if one} or bracket.at
+    points = {one.tap.place for one in (last, missing) if one} or bracket.loss_places
     if fault.later:
         changed = {one.tap.place for one in (change.last, change.first) if one} if change else set()
-        passed = {*bracket.before} if missing else bracket.next
+        passed = {*bracket.passed_places} if missing else bracket.next_places
         passed |= set() if bracket.answer else {found.cell.source.name}
         return fault.place in points | changed or (not change and fault.place in passed)
     if not fault.hook or not (last or missing):  # of a device, a cable has two ends
-        return fault.place in points | bracket.next
+        return fault.place in points | bracket.next_places
     # a pod that is not ready: its Service has no endpoint, and refuses
     unready = fault.place in found.cell.backends and "'port unreachable'" in bracket.sentence
     if fault.place not in points or (fault.way == "question" and bracket.answer):

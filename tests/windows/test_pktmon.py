@@ -326,7 +326,7 @@ def test_explain_names_the_component_that_dropped_the_probe(pktmon, windows_shel
         "win1: TCP/IPv4 - L3/L4 of Ethernet dropped 3 inbound packets of it: 'Inspection drop' "
         "(the Windows firewall or another filter)"
     )
-    assert (bracket.at, bracket.next) == ({"win1", "win1-p1"}, frozenset())
+    assert (bracket.loss_places, bracket.next_places) == ({"win1", "win1-p1"}, frozenset())
     assert bracket.dropped() == (() if used else (text,))
     untraced = [(place, reason.partition(";")[0]) for place, reason in bracket.untraced]
     assert untraced == ([("win1", "asking pktmon: exit code 183")] if used else [])

@@ -124,9 +124,9 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
         )
 
 
-def _not_let_in(look: Look) -> Iterator[Difference]:
+def _list_closed_ports(look: Look) -> Iterator[Difference]:
     """Ports for which a firewall that blocks by default has no rule."""
-    open_ports = look.observed.let_in
+    open_ports = look.observed.allowed_ports
     if open_ports is None:
         return
     wanted: list[tuple[str, str, int, str]] = []
@@ -296,7 +296,7 @@ class FirewallCheck(Check):
     def on_machine(self, look: Look) -> Iterator[Difference]:
         for barrier in look.observed.barriers:
             yield from _barrier(look, barrier)
-        yield from _not_let_in(look)
+        yield from _list_closed_ports(look)
 
 
 class UnitsCheck(Check):

@@ -28,7 +28,7 @@ from lab.facts.items import (
     make_route,
 )
 from lab.facts.node import PodFacts
-from lab.topology.commands import replace_neighbour, replace_route, tables, way
+from lab.topology.commands import format_route, replace_neighbour, replace_route, tables
 from lab.topology.intent import Pod, Route
 from lab.topology.path import Hop, Path
 from lab.topology.routing import bare, covers, network_of
@@ -147,7 +147,7 @@ def _wanted_inside(look: Look, pod: Pod, card: LinkFacts, facts: PodFacts) -> It
     yield Wanted(
         "pod-gateway",
         subject,
-        make_route(way(_way_out(pod, device or card.name))),
+        make_route(format_route(_way_out(pod, device or card.name))),
         words="a default route {}",
         none="no default route",
     )

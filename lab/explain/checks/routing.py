@@ -10,7 +10,7 @@ from lab.facts.difference import Difference
 from lab.facts.items import make_neighbour, make_route, make_setting
 from lab.facts.translations import overlap, within
 from lab.topology import bird
-from lab.topology.commands import way
+from lab.topology.commands import format_route
 from lab.topology.intent import MachineIntent, Neighbour, Route
 from lab.topology.path import Hop, Path
 from lab.topology.routing import covers
@@ -36,7 +36,7 @@ def _wanted_route(look: Look, route: Route) -> Wanted:
     return Wanted(
         "wrong-learned-route" if learned else "wrong-route",
         RouteSubject(route.destination),
-        make_route(way(route)),
+        make_route(format_route(route)),
         "learned-route-missing" if learned else "route-missing",
         shows=shows,
         mends=mends,

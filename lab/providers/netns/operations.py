@@ -23,7 +23,7 @@ from shlex import quote
 from typing import ClassVar
 
 from lab._errors import BrokenError, os_failure
-from lab.topology.commands import way
+from lab.topology.commands import format_route
 from lab.topology.intent import BLACKHOLE, Route
 
 TUN = "/dev/net/tun"
@@ -403,7 +403,8 @@ class _RouteChange(Message):
     @property
     def way(self) -> str:
         source = getattr(self, "source", None)
-        return way(Route(self.destination, self.device, self.via, self.onlink, source=source))
+        route = Route(self.destination, self.device, self.via, self.onlink, source=source)
+        return format_route(route)
 
     def _body(self, names: Names, source: str | None = None) -> bytes:
         everywhere = self.destination == "default"

@@ -128,8 +128,8 @@ def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path):
         assert [s.name for s in first] == [
             *("nodes", "control-plane", *further, "workers", "add-ons", "dns", "ready")
         ]
-        beside = ["workers", "add-ons"] if further else ["add-ons"]
-        assert [s.name for s in first if s.beside] == beside
+        alongside = ["workers", "add-ons"] if further else ["add-ons"]
+        assert [s.name for s in first if s.alongside] == alongside
         assert world.commands == 0
 
 

@@ -379,7 +379,12 @@ ANSWERED = replace(HERE, last=Point(Tap("worker2-p1", "eth0"), "in"))
         (BEHIND, [OF_PROXY], ANSWERED, False),
         (PROXY, [OF_PROXY], None, False),
         (PROXY, [], HERE, False),
-        (PROXY, [], replace(HERE, at=frozenset({"worker2"})), True),  # it is translated there
+        (
+            PROXY,
+            [],
+            replace(HERE, loss_places=frozenset({"worker2"})),
+            True,
+        ),  # it is translated there
         (ON_POD, [OF_POLICY], HERE, True),
         (ON_POD, [OF_FELIX], HERE, False),
         (ON_POD, [], HERE, False),

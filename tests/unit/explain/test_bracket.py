@@ -144,7 +144,7 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
     at: str | None, accused: str | None
 ) -> None:
     stray = of_state(MINE, "drop", "nft delete", made="no such table")
-    bracket = Bracket("lost", 0, frozenset({at}), before=PLACES) if at else None
+    bracket = Bracket("lost", 0, frozenset({at}), passed_places=PLACES) if at else None
     asked: list[tuple[str, ...]] = []
 
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
@@ -195,7 +195,9 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
             lambda scope: {name: one for name, one in facts.items() if name in scope},
             lambda _: (),
             lambda places: {name: [stray] for name in places if name == "master-p1"},
-            lambda _: Bracket("lost", 0, frozenset({"master-p1"}), before=("master", "worker1")),
+            lambda _: Bracket(
+                "lost", 0, frozenset({"master-p1"}), passed_places=("master", "worker1")
+            ),
         ),
     )
     assert [finding.kind for finding in explanation.explained.findings] == kinds
@@ -222,7 +224,7 @@ def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> N
 
 
 def test_of_what_was_passed_the_last_place_comes_first() -> None:
-    bracket = Bracket("lost", 0, frozenset({"worker2"}), before=("worker2-p1", "worker1"))
+    bracket = Bracket("lost", 0, frozenset({"worker2"}), passed_places=("worker2-p1", "worker1"))
     far, near = (at_place(place, RouteSubject("default")) for place in ("worker1", "worker2-p1"))
     assert sorted([far, near], key=lambda difference: rank_finding(difference, PATH, bracket)) == [
         near,
@@ -254,7 +256,7 @@ def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it()
 def test_a_rule_for_other_ports_comes_after_what_was_passed_before_the_loss(
     ports: str, own: bool
 ) -> None:
-    bracket = Bracket("lost", 0, frozenset({"win1"}), before=("worker1",))
+    bracket = Bracket("lost", 0, frozenset({"win1"}), passed_places=("worker1",))
     hook = "chain c { type filter hook prerouting priority raw; policy accept;"
     rule = f"meta l4proto {{ tcp, udp }} th dport {ports} counter drop"
     table = at_place("win1", TableSubject("ip", "x"), f"{hook} {rule}; }}")
@@ -270,7 +272,7 @@ def test_frames_that_stay_on_a_bridge_pass_no_chain_of_what_its_machine_takes_an
     hook: str, own: bool
 ) -> None:
     path = walk(INTENT, flow_of(cell("overlay", "pod-pod/worker1-p1/worker1-p2/tcp-small")))[0]
-    bracket = Bracket("lost", 0, frozenset({"worker1"}), before=("worker1-p1",))
+    bracket = Bracket("lost", 0, frozenset({"worker1"}), passed_places=("worker1-p1",))
     rules = f"chain c {{ type filter hook {hook} priority filter; policy drop; }}"
     table = at_place("worker1", TableSubject("bridge", "x"), rules)
     passed = at_place("worker1-p1", DeviceSubject("eth0"), attribute="noarp")

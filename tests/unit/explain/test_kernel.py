@@ -156,7 +156,7 @@ def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first(
     )
     assert ordered == [drops, marks, stray]
     assert bracket.kernel_rank(stray) == UNREPORTED
-    elsewhere = replace(bracket, at=frozenset({"win1"}))
+    elsewhere = replace(bracket, loss_places=frozenset({"win1"}))
     assert [elsewhere.rank(difference) for difference in (drops, marks, stray)] == [
         AT,
         BEYOND,

@@ -173,7 +173,7 @@ def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
     assert explanation.finding is not None
     assert explanation.finding.fault == "ip-forward-off"
     elsewhere = Bracket("lost", 0, frozenset({"win1-p1"}))
-    here = replace(elsewhere, at=frozenset({explanation.finding.place}))
+    here = replace(elsewhere, loss_places=frozenset({explanation.finding.place}))
     reports = KernelReport(explanation.finding.place, "not forwarded", frozenset({"forwarding"}))
     heard = replace(here, kernel=(reports,))
     for bracket, agree in (

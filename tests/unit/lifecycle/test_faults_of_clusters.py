@@ -292,7 +292,7 @@ def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
             heal(there, tell)
         with pytest.raises(WaitsError):
             put_in(there, replace(LINK_DOWN, peer="worker1-p2"), tell)
-        with there.used("lab test it", tell):
+        with there.in_use("lab test it", tell):
             assert there.handle.directory.is_dir(), "a test goes on"
         return Machine(name, cluster(there).done)
 

@@ -134,8 +134,8 @@ def test_a_report_that_cannot_be_written_is_a_state_error_and_the_run_is_not_los
 def test_down_does_not_take_a_lab_away_under_its_tests(desk):
     desk.up()
     lab = desk.opened()
-    with lab.used("lab test overlay", desk.said.append):
-        with lab.used("lab test overlay -k dns", desk.said.append, wait=0):
+    with lab.in_use("lab test overlay", desk.said.append):
+        with lab.in_use("lab test overlay -k dns", desk.said.append, wait=0):
             pass
         with pytest.raises(HeldError, match="'lab test overlay"):
             desk.down(wait=0)
@@ -154,7 +154,7 @@ def test_a_lab_taken_down_meanwhile_is_reported_with_the_command_that_brings_it_
     lab = desk.opened()
     desk.down()
     with pytest.raises(UsageError, match="taken down in the meantime") as raised:
-        lab.used("lab test overlay", desk.said.append).__enter__()
+        lab.in_use("lab test overlay", desk.said.append).__enter__()
     assert raised.value.hint == lab.again
 
 
@@ -170,5 +170,5 @@ def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_w
     else:
         desk.up(scenario_text="summary: another\n", plan=small_lab.plan(summary="another"))
     with pytest.raises(BrokenError, match="recreated in the meantime") as raised:
-        lab.used("lab test overlay", desk.said.append).__enter__()
+        lab.in_use("lab test overlay", desk.said.append).__enter__()
     assert raised.value.hint == "repeat the command"

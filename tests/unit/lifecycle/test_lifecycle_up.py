@@ -158,7 +158,9 @@ def _with_steps_beside(desk, monkeypatch, run):
         return (
             holder,
             *(
-                replace(step, run=lambda name=step.name: run(name), beside=step.name != "machines")
+                replace(
+                    step, run=lambda name=step.name: run(name), alongside=step.name != "machines"
+                )
                 for step in others
             ),
         )

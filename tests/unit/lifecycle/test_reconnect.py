@@ -80,7 +80,7 @@ def test_it_is_written_down_before_the_machine_goes(cutting, monkeypatch):
 def test_the_next_command_that_uses_the_lab_reconnects_it_and_reports_it(cutting):
     killed(cutting)
     said: list[str] = []
-    with cutting.opened().used("lab test overlay", said.append):
+    with cutting.opened().in_use("lab test overlay", said.append):
         assert off(cutting) == set()
     assert said == ["worker1 was left off its networks by a killed failover test: reconnected"]
     assert written(cutting) == []
@@ -109,7 +109,7 @@ def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting):
     cutting.down()
     cutting.up()
     said: list[str] = []
-    with cutting.opened().used("lab test overlay", said.append):
+    with cutting.opened().in_use("lab test overlay", said.append):
         pass
     assert said == []
     assert off(cutting) == {"worker1"}, "asked for of a machine that is no more"
@@ -118,16 +118,16 @@ def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting):
 def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting):
     lab = cutting.opened()
     failing, other = "lab test overlay --failover", "lab test overlay"
-    with lab.used(other, str), lab.used(other, str, wait=0), pytest.raises(HeldError):
-        lab.used(failing, str, wait=0, alone=True).__enter__()
-    with lab.used(failing, str, alone=True), pytest.raises(HeldError, match="--failover"):
-        lab.used(other, str, wait=0).__enter__()
+    with lab.in_use(other, str), lab.in_use(other, str, wait=0), pytest.raises(HeldError):
+        lab.in_use(failing, str, wait=0, alone=True).__enter__()
+    with lab.in_use(failing, str, alone=True), pytest.raises(HeldError, match="--failover"):
+        lab.in_use(other, str, wait=0).__enter__()
 
 
 def test_a_process_that_holds_the_lab_alone_does_not_wait_for_itself(cutting):
     lab = cutting.opened()
     within = replace(lab, held_alone=True)
-    with lab.used("lab test --failover", str, alone=True), within.used("test", str, wait=0):
+    with lab.in_use("lab test --failover", str, alone=True), within.in_use("test", str, wait=0):
         assert within.held_alone
 
 

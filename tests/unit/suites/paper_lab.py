@@ -119,7 +119,7 @@ class PaperLab:
             raise BrokenError("looking for the machines of lab 'paper'", "absent", "lab up overlay")
 
     @contextmanager
-    def used(
+    def in_use(
         self,
         command: str,
         _say: Callable[[str], None],

@@ -89,8 +89,8 @@ class _BringUp:
             _step("nodes", self._nodes, *map(self._prepared, self._linux())),
             _step("control-plane", self._first, self._balanced(), planes),
             *([_step("control-planes", self._further, planes)] if further else ()),
-            replace(_step("workers", self._workers, workers), beside=further),
-            replace(_step("add-ons", self._add_ons, *waves[:-1]), beside=True),
+            replace(_step("workers", self._workers, workers), alongside=further),
+            replace(_step("add-ons", self._add_ons, *waves[:-1]), alongside=True),
             _step("dns", self._dns, waves[-1]),
             _step("ready", self._ready, names),
         )
