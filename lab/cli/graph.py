@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from lab.cli.complete import labs_and_scenarios
-from lab.cli.options import only_option, output_option
+from lab.cli.options import json_option, only_option, output_option
 from lab.cli.output import echo, write_file
 
 FORMATS = ("mermaid", "dot", "d2", "svg")
@@ -21,7 +23,14 @@ FORMATS = ("mermaid", "dot", "d2", "svg")
 )
 @output_option("The file to write.")
 @only_option
-def command(scenario: str, format: str, output: Path | None, only: str | None) -> None:  # noqa: A002  the option's word
+@json_option("Write JSON instead of a drawing: boxes, edges between them, and rows.")
+def command(
+    scenario: str,
+    format: str,  # noqa: A002  the option's word
+    output: Path | None,
+    only: str | None,
+    as_json: bool,
+) -> None:
     """Draw the topology of SCENARIO, or of LAB as it was brought up.
 
     GitHub and GitLab render Mermaid in Markdown; DOT is for Graphviz; SVG needs no other program.
@@ -42,7 +51,8 @@ def command(scenario: str, format: str, output: Path | None, only: str | None) -
 
         made = compile_scenario(scenario, only)
         intent, title = made.intent, f"{made.scenario.name}: {made.scenario.summary}"
-    text = draw(graph_of(title, picture_of(intent)), format)
+    graph = graph_of(title, picture_of(intent))
+    text = f"{json.dumps(asdict(graph), indent=1)}\n" if as_json else draw(graph, format)
     if output is None:
         echo(text, nl=False)
         return

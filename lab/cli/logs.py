@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from lab._deadline import Deadline
 from lab._errors import UsageError
 from lab._log import say
 from lab.cli.complete import machines
-from lab.cli.options import lab_argument
+from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_part, echo_raw
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ _EVERY_SECONDS = 0.5
 @lab_argument()
 @click.argument("machine", metavar="[MACHINE]", required=False, shell_complete=machines)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
-def command(name: str, machine: str | None, follow: bool) -> int:
+@json_option(
+    "Print one JSON object per log, or per part of a followed one, with its path and text."
+)
+def command(name: str, machine: str | None, follow: bool, as_json: bool) -> int:
     """Print what programs on LAB, or on one MACHINE of it, have logged.
 
     On namespaces these are the whole logs of daemons (BIRD, keepalived, HAProxy, OVN). On real
@@ -51,6 +55,11 @@ def command(name: str, machine: str | None, follow: bool) -> int:
 
     with opened.reached():
         if follow and MACHINES in opened.provider.abilities:
+            if as_json:
+                hint = (
+                    f"lab exec {name} {machine or 'MACHINE'} -- journalctl --follow --output=json"
+                )
+                raise UsageError(action, "a followed journal is printed as it is", hint)
             return _follow_journal(opened, machine, action)
         opened.require_running(healthy=False)
         shown = ""
@@ -58,10 +67,14 @@ def command(name: str, machine: str | None, follow: bool) -> int:
             if not piece.is_log:
                 say(f"{piece.path}: {piece.content.decode(errors='replace').strip()}")
                 continue
-            if piece.path != shown:
-                echo(f"==> {piece.path} <==")
-                shown = piece.path
-            echo(piece.content.decode(errors="replace"), nl=False)
+            text = piece.content.decode(errors="replace")
+            if as_json:
+                echo(json.dumps({"path": piece.path, "text": text}))
+            else:
+                if piece.path != shown:
+                    echo(f"==> {piece.path} <==")
+                echo(text, nl=False)
+            shown = piece.path
             (echo_part if follow else echo_raw)(b"")  # flushes; what follows ends with its reader
         if not shown:
             say(f"no logs: no program of {machine or 'its machines'} has a log")

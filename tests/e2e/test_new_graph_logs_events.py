@@ -47,6 +47,10 @@ def test_new_scenario_is_drawn_before_and_after_it_is_up(lab, tmp_path):
     assert "already exists" in again.stderr
     lab.run("validate", str(file))
     assert "win2" in lab.run("graph", str(file)).stdout
+    graph = json.loads(lab.run("graph", str(file), "--json").stdout)
+    boxes = {box["id"]: box["lines"][0] for box in graph["boxes"]}
+    assert "win2" in boxes.values()
+    assert {end for *ends, _ in graph["edges"] for end in ends} <= {*boxes}
     lab.run("up", str(file), "--only", "linux")
     drawn = tmp_path / "mine.svg"
     assert lab.run("graph", "mine", "--format", "svg", "-o", str(drawn)).stdout == f"{drawn}\n"
@@ -81,6 +85,9 @@ def test_events_and_logs_are_followed_as_they_come(lab):
     assert "==> router/bird/log <==" in whole
     assert "==> worker1/bird/log <==" in whole
     assert "router" not in lab.run("logs", "calico-bgp-tor", "worker1").stdout
+    lines = lab.run("logs", "calico-bgp-tor", "--json").stdout.splitlines()
+    texts = {log["path"]: log["text"] for log in map(json.loads, lines)}
+    assert texts["router/bird/log"].splitlines()[0] in whole
     with (
         followed(lab, "events", "--follow", "--json") as events,
         followed(lab, "logs", "calico-bgp-tor", "worker1", "--follow") as logs,
