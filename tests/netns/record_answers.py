@@ -32,6 +32,7 @@ from explain_drill import (
     every_cell,
     explain_again,
     failures,
+    hold_seconds,
     question,
     sample,
     through,
@@ -303,12 +304,17 @@ class ScenarioRecorder:
 
 
 def choose_faults(names: Sequence[str], each: int) -> Mapping[str, Sequence[str]]:
-    """So many faults of the catalogue for each scenario, each fault about equally often."""
+    """So many faults of the catalogue for each scenario, each fault about equally often.
+
+    A card that is down wherever routes are learned: it ends BGP sessions.
+    """
     intents = {name: compile_scenario(name).intent for name in names}
-    times: Counter[str] = Counter()
-    chosen: dict[str, list[str]] = {name: [] for name in names}
+    chosen = {name: ["node-link-down"] * bool(hold_seconds(intents[name])) for name in names}
+    times = Counter(fault for faults in chosen.values() for fault in faults)
     for _ in range(each):
         for name, faults in chosen.items():
+            if len(faults) == each:
+                continue
             possible = [
                 fault.name
                 for fault in registry.faults().values()
