@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -75,7 +75,7 @@ test-machines: develop ## quick tests of lab/machines/, without a machine
 	@$(PYTEST) $(MACHINES) -m 'not machines and not slow'
 
 test-windows-quick: develop ## quick tests of lab/windows/, without Windows and without a machine
-	@$(PYTEST) tests/windows -m 'not machines and not slow'
+	@$(PYTEST) tests/windows -m 'not machines and not slow and not clusters'
 
 test-slow: develop ## slow tests: labs of namespaces broken, killed, drilled; add-ons on a real API
 	@$(PYTEST) $(CORE) $(MACHINES) tests/windows -m 'slow and not machines'
@@ -84,7 +84,7 @@ test-core-alone: develop ## the core's tests in a copy without lab/machines/ and
 	@.venv/bin/python tests/without_rooms.py windows
 	@.venv/bin/python tests/without_rooms.py windows machines
 
-test-all: test test-machines test-windows-quick test-slow test-nspawn e2e test-cluster test-libvirt test-windows ## all tests; more than an hour
+test-all: test test-machines test-windows-quick test-slow test-nspawn e2e test-cluster test-wine test-libvirt test-windows ## all tests; more than an hour
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn
@@ -127,7 +127,11 @@ test-nspawn-host: ## system containers on a host with systemd, in an emulated ma
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 3000 tests/windows
+	@.venv/bin/python -m pytest --timeout 3000 tests/windows -m 'not clusters'
+
+test-wine: ## a real cluster with a Windows node on Wine, on system containers; as root
+	@tools/setup develop nspawn
+	@.venv/bin/python tests/windows/wine/wine_tests.py || [ $$? = 4 ]
 
 test-powershell: develop ## the guests' scripts by a real PowerShell: pwsh on PATH, or in $POWERSHELL_HOME
 	@.venv/bin/python tests/windows/powershell_tests.py

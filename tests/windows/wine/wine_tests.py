@@ -1,0 +1,61 @@
+"""Run the tests of a cluster with a Windows node on Wine; as a program, and as root.
+
+Bundle, images and the template are kept in a cache of their own: another bundle than that of other
+tests, with programs for Windows and PowerShell. Where this machine cannot run them, the last line
+says NOT RUN, and the exit code is 4.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[2]
+sys.path += [str(TESTS), str(TESTS / "bundle"), str(TESTS / "nspawn")]
+
+from bundle.made_bundle import PARTS, default_cache, made_input  # noqa: E402
+from bundle_pins import read_pins  # noqa: E402
+from container_labs import why_not  # noqa: E402
+
+CACHE = default_cache().with_name("test-wine")
+INVENTORY = CACHE / "lab.toml"
+NOT_POSSIBLE = 4
+_SECONDS = 2400
+
+
+def lacking() -> str:
+    """Why this machine cannot run them; empty if it can."""
+    version = read_pins().windows_versions["powershell"]
+    archive = default_cache() / f"PowerShell-{version}-win-x64.zip"
+    return why_not() or ("" if archive.is_file() else f"there is no {archive}")
+
+
+def lab(*words: str) -> None:
+    """Run a command on that cache."""
+    environment = os.environ | {"HYBRIDLAB_INVENTORY": str(INVENTORY)}
+    command = [sys.executable, "-m", "lab", *words]
+    subprocess.run(
+        command, env=environment, check=True, timeout=_SECONDS, stdout=subprocess.DEVNULL
+    )
+
+
+def main() -> int:
+    """Make the bundle if it is not made, and run the tests; pytest's exit code."""
+    if why := lacking():
+        print(f"NOT RUN: make test-wine: {why}")
+        return NOT_POSSIBLE
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        INVENTORY.write_text(f'cache = "{CACHE}"\n', encoding="utf-8")
+        lab("bundle", "create", "--from", made_input(*PARTS, "windows"))
+        lab("bundle", "gc", "--yes")
+        words = ("-m", "pytest", "--timeout", "1200", str(Path(__file__).parent), "-m", "clusters")
+        return subprocess.run([sys.executable, *words], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
