@@ -4,7 +4,8 @@ Whole commands are timed as processes, the median of several runs. Ratios are wi
 another machine gives other figures, and much the same ratios.
 
     make bench                 all of it (a few minutes)
-    python benchmarks/bench.py start engine scale growth pytest media containers mininet
+    python benchmarks/bench.py start engine scale growth pytest media containers wine
+    python benchmarks/bench.py mininet
     python benchmarks/bench.py --smallest    does every part work? its figures mean nothing
     python benchmarks/startup.py main        start-up beside that of another revision
 """
@@ -43,6 +44,7 @@ class Sizes:
     media: tuple[str, ...] = ()
     growth: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
+    wine: tuple[str, ...] = ()
     labs: tuple[tuple[int, int], ...] = ((5, 2), (10, 20), (50, 20))
     """Nodes, and pods on each."""
     cells: tuple[int, int] = (20, 10)
@@ -56,6 +58,7 @@ SMALLEST = Sizes(
     media=("--runs", "1", "--mib", "64"),
     growth=("--pods", "1", "5"),
     containers=("--clusters", "1"),
+    wine=("--smallest",),
     labs=((5, 1),),
     cells=(5, 1),
     hosts=(5,),
@@ -201,6 +204,15 @@ def containers(sizes: Sizes) -> None:
     script("containers.py", *sizes.containers, seconds=2 * ENOUGH_GROWTH_SECONDS)
 
 
+def wine(sizes: Sizes) -> None:
+    """Clusters with Windows nodes on Wine."""
+    inventory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if os.geteuid() or not (inventory / "hybridlab/test-wine/lab.toml").exists():
+        line("wine", "not run", "as root, after 'make test-wine'")
+        return
+    script("wine.py", *sizes.wine, seconds=2 * ENOUGH_GROWTH_SECONDS)
+
+
 MININET = """\
 import sys, time
 from mininet.net import Mininet
@@ -247,6 +259,7 @@ PARTS: dict[str, Callable[[Sizes], None]] = {
     "scale": scale,
     "growth": growth,
     "containers": containers,
+    "wine": wine,
     "mininet": mininet,
 }
 

@@ -13,7 +13,7 @@ import pytest
 from processes import run_program
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-ELSEWHERE = {"containers"}
+ELSEWHERE = {"containers", "wine"}
 SECONDS = 300
 
 pytestmark = pytest.mark.slow

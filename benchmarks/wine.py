@@ -1,0 +1,149 @@
+"""Clusters with Windows nodes on Wine: up, a further node, a Windows pod, memory, the matrix.
+
+A busy machine takes longer: its load is printed beside each figure. Needs root, the bundle that
+``make test-wine`` makes (its cache is used), and nothing else at work.
+
+    python benchmarks/wine.py [--smallest]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from containers import ONE_PLANE, Took, lab, line
+
+from lab.machines.nspawn import cgroups
+from lab.machines.nspawn.holder import KIND
+from lab.providers.netns.holders import list_holders
+
+BASE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+INVENTORY = BASE / "hybridlab" / "test-wine" / "lab.toml"
+NAME = "bench"
+WANTED = {"up": 45, "node": 6, "pod": 3, "memory": 700, "matrix": 8}
+"""Seconds on two idle cores, and MiB."""
+SETTLED_SECONDS = 60
+"""From Ready until the memory is read."""
+POD = "bench-pod"
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
+
+
+def scenario(workers: int, windows: int) -> str:
+    """``overlay`` with one control plane, and so many workers of each system."""
+    head, _, _ = ONE_PLANE.partition("nodes:\n")
+    head = re.sub(r"^name: .*$", f"name: {NAME}", head, flags=re.MULTILINE)
+    nodes = ["  - {name: cp, os: linux, role: control-plane}"]
+    nodes += [f"  - {{name: lin{number}, os: linux}}" for number in range(1, workers + 1)]
+    nodes += [
+        f"  - {{name: win{number}, os: windows, image: windows-server-2022}}"
+        for number in range(1, windows + 1)
+    ]
+    return f"{head}nodes:\n" + "\n".join(nodes) + "\n"
+
+
+def up(state: Path, workers: int, windows: int) -> Took:
+    """Bring a lab up."""
+    path = state / "bench.yaml"
+    path.write_text(scenario(workers, windows), encoding="utf-8")
+    return lab(state, "up", str(path), "--provider", "nspawn")
+
+
+def proportional_mib(state: Path, machine: str) -> int:
+    """Proportional memory of every process of a machine: those of its pods are in its group."""
+    (token,) = (holder.token for holder in list_holders(KIND) if state in holder.directory.parents)
+    pids = {
+        pid
+        for group in cgroups.hierarchies().groups(token)
+        for tasks in (group / machine).rglob("cgroup.procs")
+        for pid in tasks.read_text().split()
+    }
+    return sum(_pss(pid) for pid in pids) >> 10
+
+
+def _pss(pid: str) -> int:
+    """KiB; 0 for a process that has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    match = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def pod_seconds(state: Path, node: str) -> float:
+    """Seconds from ``kubectl run`` of a Windows pod until it is Ready."""
+    selector = f'{{"spec": {{"nodeName": "{node}"}}}}'
+    inside = ("exec", NAME, "cp", "--", *KUBECTL)
+    began = time.perf_counter()
+    run = ("run", POD, f"--image={AGNHOST}", "--image-pull-policy=IfNotPresent")
+    lab(state, *inside, *run, f"--overrides={selector}", "--", "netexec")
+    lab(state, *inside, "wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=120s")
+    return time.perf_counter() - began
+
+
+def figures(state: Path, *, smallest: bool) -> Iterator[tuple[str, str, str]]:
+    """What is measured, its figure, and a remark."""
+    first = up(state, 1, 1)
+    yield "1+1+1: lab up", f"{first.seconds:.1f} s", f"wanted: {WANTED['up']} s"
+    steps = re.search(r"took (.*)", first.output)
+    yield "  its steps", "", steps[1] if steps else ""
+    ready = time.monotonic()
+    seconds = pod_seconds(state, "win1")
+    yield "a Windows pod, applied until Ready", f"{seconds:.1f} s", f"wanted: {WANTED['pod']} s"
+    lab(state, "exec", NAME, "cp", "--", *KUBECTL, "delete", "pod", POD)
+    matrix = lab(state, "test", NAME, "-k", "not workloads")
+    yield "1+1+1: matrix", f"{matrix.seconds:.1f} s", _cells(matrix)
+    if not smallest:
+        time.sleep(max(0.0, SETTLED_SECONDS - (time.monotonic() - ready)))
+    memory = proportional_mib(state, "win1")
+    yield "memory of a Windows node with two pods", f"{memory} MiB", f"wanted: {WANTED['memory']}"
+    lab(state, "down", NAME)
+    if smallest:
+        return
+    more = up(state, 1, 2).seconds - first.seconds
+    yield "each further Windows node", f"{more:.1f} s", f"wanted: {WANTED['node']} s"
+    lab(state, "down", NAME)
+    whole = up(state, 2, 2)
+    yield "overlay, 1+2+2: lab up", f"{whole.seconds:.1f} s", ""
+    matrix = lab(state, "test", NAME, "-k", "not workloads")
+    remark = f"wanted: {WANTED['matrix']} s; {_cells(matrix)}"
+    yield "overlay, 1+2+2: matrix", f"{matrix.seconds:.1f} s", remark
+    lab(state, "down", NAME)
+
+
+def _cells(took: Took) -> str:
+    match = re.search(r"[\d,]+ (?:of [\d,]+ )?cells: .*", took.output)
+    return match[0] if match else ""
+
+
+def main() -> None:
+    if os.geteuid() or not INVENTORY.exists():
+        sys.exit("needs root and the bundle of 'make test-wine'")
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--smallest", action="store_true", help="one cluster, and no waiting")
+    smallest = options.parse_args().smallest
+    os.environ["HYBRIDLAB_INVENTORY"] = str(INVENTORY)
+    with tempfile.TemporaryDirectory(prefix="hybridlab-bench-") as directory:
+        state = Path(directory)
+        if not smallest:  # what is made once
+            up(state, 1, 1)
+            lab(state, "down", NAME)
+        try:
+            for subject, figure, remark in figures(state, smallest=smallest):
+                line(subject, figure, f"load {os.getloadavg()[0]:.1f}; {remark}")
+        finally:
+            if (state / "labs" / NAME).exists():
+                lab(state, "down", NAME)
+
+
+if __name__ == "__main__":
+    main()
