@@ -129,9 +129,10 @@ test-windows: ## tests of Windows guests, without Windows; installs and starts l
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/windows -m 'not clusters'
 
-test-wine: ## a real cluster with a Windows node on Wine, on system containers; as root
+test-wine: ## clusters with a Windows node on Wine, on system containers; as root
 	@tools/setup develop nspawn
-	@.venv/bin/python tests/windows/wine/wine_tests.py || [ $$? = 4 ]
+	@.venv/bin/python tests/windows/wine/wine_tests.py tests/windows/wine \
+		tests/nspawn/test_wine_node.py || [ $$? = 4 ]
 
 test-powershell: develop ## the guests' scripts by a real PowerShell: pwsh on PATH, or in $POWERSHELL_HOME
 	@.venv/bin/python tests/windows/powershell_tests.py

@@ -206,8 +206,8 @@ def containers(sizes: Sizes) -> None:
 
 def wine(sizes: Sizes) -> None:
     """Clusters with Windows nodes on Wine."""
-    inventory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if os.geteuid() or not (inventory / "hybridlab/test-wine/lab.toml").exists():
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if os.geteuid() or not (base / "hybridlab/test-wine").is_dir():
         line("wine", "not run", "as root, after 'make test-wine'")
         return
     script("wine.py", *sizes.wine, seconds=2 * ENOUGH_GROWTH_SECONDS)

@@ -26,7 +26,8 @@ from lab.machines.nspawn.holder import KIND
 from lab.providers.netns.holders import list_holders
 
 BASE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-INVENTORY = BASE / "hybridlab" / "test-wine" / "lab.toml"
+CACHE = BASE / "hybridlab" / "test-wine"
+"""The cache of ``make test-wine``."""
 NAME = "bench"
 WANTED = {"up": 45, "node": 6, "pod": 3, "memory": 700, "matrix": 8}
 """Seconds on two idle cores, and MiB."""
@@ -126,12 +127,12 @@ def _cells(took: Took) -> str:
 
 
 def main() -> None:
-    if os.geteuid() or not INVENTORY.exists():
+    if os.geteuid() or not CACHE.is_dir():
         sys.exit("needs root and the bundle of 'make test-wine'")
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--smallest", action="store_true", help="one cluster, and no waiting")
     smallest = options.parse_args().smallest
-    os.environ["HYBRIDLAB_INVENTORY"] = str(INVENTORY)
+    os.environ |= {"XDG_CACHE_HOME": str(CACHE), "HYBRIDLAB_INVENTORY": os.devnull}
     with tempfile.TemporaryDirectory(prefix="hybridlab-bench-") as directory:
         state = Path(directory)
         if not smallest:  # what is made once

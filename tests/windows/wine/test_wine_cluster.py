@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from container_labs import ContainerLabs, why_not
 from scenario_clusters import checked
-from wine_tests import INVENTORY
+from test_wine_node import missing_bundle
 
 pytestmark = pytest.mark.clusters
 LAB = "wine"
@@ -41,10 +41,9 @@ KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
 @pytest.fixture(scope="module")
 def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
     """A lab that is up, and nothing of it afterwards."""
-    why = why_not() or ("" if INVENTORY.exists() else "'make test-wine' makes its bundle")
-    if why:
+    made = ContainerLabs(tmp_path_factory.mktemp("state"))
+    if why := why_not() or missing_bundle(made):
         pytest.skip(f"no Wine nodes here: {why}")
-    made = ContainerLabs(tmp_path_factory.mktemp("state"), INVENTORY)
     scenario = tmp_path_factory.mktemp("scenario") / f"{LAB}.yaml"
     scenario.write_text(SCENARIO, encoding="utf-8")
     try:

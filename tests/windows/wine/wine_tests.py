@@ -1,8 +1,9 @@
 """Run the tests of a cluster with a Windows node on Wine; as a program, and as root.
 
-Bundle, images and the template are kept in a cache of their own: another bundle than that of other
-tests, with programs for Windows and PowerShell. Where this machine cannot run them, the last line
-says NOT RUN, and the exit code is 4.
+``python tests/windows/wine/wine_tests.py [FILE...]``: those tests instead of this folder's. Bundle,
+images and the template are kept in a cache of their own: another bundle than that of other tests,
+with programs for Windows and PowerShell. Where this machine cannot run them, the last line says NOT
+RUN, and the exit code is 4.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bundle_pins import read_pins  # noqa: E402
 from container_labs import why_not  # noqa: E402
 
 CACHE = default_cache().with_name("test-wine")
-INVENTORY = CACHE / "lab.toml"
+"""Their ``XDG_CACHE_HOME``."""
 NOT_POSSIBLE = 4
 _SECONDS = 2400
 
@@ -35,11 +36,8 @@ def lacking() -> str:
 
 def lab(*words: str) -> None:
     """Run a command on that cache."""
-    environment = os.environ | {"HYBRIDLAB_INVENTORY": str(INVENTORY)}
     command = [sys.executable, "-m", "lab", *words]
-    subprocess.run(
-        command, env=environment, check=True, timeout=_SECONDS, stdout=subprocess.DEVNULL
-    )
+    subprocess.run(command, check=True, timeout=_SECONDS, stdout=subprocess.DEVNULL)
 
 
 def main() -> int:
@@ -50,10 +48,12 @@ def main() -> int:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        INVENTORY.write_text(f'cache = "{CACHE}"\n', encoding="utf-8")
-        lab("bundle", "create", "--from", made_input(*PARTS, "windows"))
+        made = made_input(*PARTS, "windows")
+        os.environ |= {"XDG_CACHE_HOME": str(CACHE), "HYBRIDLAB_INVENTORY": os.devnull}
+        lab("bundle", "create", "--from", made)
         lab("bundle", "gc", "--yes")
-        words = ("-m", "pytest", "--timeout", "1200", str(Path(__file__).parent), "-m", "clusters")
+        files = sys.argv[1:] or [str(Path(__file__).parent)]
+        words = ("-m", "pytest", "--timeout", "1200", "-m", "clusters", *files)
         return subprocess.run([sys.executable, *words], check=False).returncode
 
 

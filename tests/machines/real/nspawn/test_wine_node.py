@@ -1,6 +1,7 @@
 """A Wine node whose programs are killed, and that reboots: it comes back by itself.
 
-It needs a bundle with Windows' programs in the user's cache, and PowerShell; else it says why not.
+It needs a bundle with Windows' programs and PowerShell, as ``make test-wine`` makes one; else it
+says why not.
 """
 
 from __future__ import annotations
