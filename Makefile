@@ -75,7 +75,7 @@ test-machines: develop ## quick tests of lab/machines/, without a machine
 	@$(PYTEST) $(MACHINES) -m 'not machines and not slow'
 
 test-windows-quick: develop ## quick tests of lab/windows/, without Windows and without a machine
-	@$(PYTEST) tests/windows -m 'not machines and not slow and not clusters'
+	@$(PYTEST) tests/windows -m 'not machines and not slow'
 
 test-slow: develop ## slow tests: labs of namespaces broken, killed, drilled; add-ons on a real API
 	@$(PYTEST) $(CORE) $(MACHINES) tests/windows -m 'slow and not machines'
@@ -127,12 +127,13 @@ test-nspawn-host: ## system containers on a host with systemd, in an emulated ma
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 3000 tests/windows -m 'not clusters'
+	@.venv/bin/python -m pytest --timeout 3000 tests/windows
 
 test-wine: ## clusters with a Windows node on Wine, on system containers; as root
 	@tools/setup develop nspawn
-	@.venv/bin/python tests/windows/wine/wine_tests.py tests/windows/wine \
-		tests/nspawn/test_wine_node.py || [ $$? = 4 ]
+	@.venv/bin/python tests/machines/real/nspawn/wine_tests.py \
+		tests/machines/real/nspawn/test_wine_cluster.py \
+		tests/machines/real/nspawn/test_wine_node.py || [ $$? = 4 ]
 
 test-powershell: develop ## the guests' scripts by a real PowerShell: pwsh on PATH, or in $POWERSHELL_HOME
 	@.venv/bin/python tests/windows/powershell_tests.py
