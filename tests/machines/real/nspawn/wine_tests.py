@@ -1,9 +1,9 @@
 """Run the tests of a cluster with a Windows node on Wine; as a program, and as root.
 
-``python tests/machines/real/nspawn/wine_tests.py FILE...``: these tests. Bundle, images and the
-template are kept in a cache of their own: another bundle than that of other tests, with programs
-for Windows and PowerShell. Where this machine cannot run them, the last line says NOT RUN, and the
-exit code is 4.
+``python tests/machines/real/nspawn/wine_tests.py FILE...``: these tests; without a file, only
+whether this machine can run them. Bundle, images and the template are kept in a cache of their own:
+another bundle than that of other tests, with programs for Windows and PowerShell. Where it cannot,
+the last line says NOT RUN, and the exit code is 4.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def main() -> int:
     if why := lacking():
         print(f"NOT RUN: make test-wine: {why}")
         return NOT_POSSIBLE
+    if not sys.argv[1:]:
+        return 0
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
