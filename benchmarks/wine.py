@@ -122,7 +122,7 @@ def figures(state: Path, *, smallest: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _cells(took: Took) -> str:
-    match = re.search(r"[\d,]+ (?:of [\d,]+ )?cells: .*", took.output)
+    match = re.search(r"^[\d,]+ (?:of [\d,]+ )?cells: .*", took.output, re.MULTILINE)
     return match[0] if match else ""
 
 

@@ -34,7 +34,7 @@ class WineSystem(ContainerSystem):
     """Kubernetes' Windows programs on Wine. Each method imports what it uses: few labs have one."""
 
     name: Os = "windows"
-    memory_mib = 800
+    memory_mib = 1000
     claim = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
 
     def unfit(self, *, cluster: bool) -> str:
