@@ -49,6 +49,8 @@ class World:
     nodes: dict[str, dict] = field(default_factory=dict)
     applied: list[dict] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
+    signed: dict[str, str] = field(default_factory=dict)
+    """The ConfigMap ``cluster-info``; a new token's signature is in it once somebody has looked."""
     keys: set[str] = field(default_factory=set)
     ready: bool = True
     network: bool = True
@@ -218,7 +220,8 @@ def _join(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: byte
     first = world.machines[world.names[0]]
     if machine.half or machine.member:
         return Completed(1, "", "[ERROR FileAvailable--etc-kubernetes-kubelet.conf]: exists")
-    if not any(token in config for token in world.tokens):
+    tokens = [token for token in world.tokens if token in config]
+    if not any(f"jws-kubeconfig-{token.partition('.')[0]}" in world.signed for token in tokens):
         return Completed(1, "", "could not find a JWS signature in the cluster-info ConfigMap")
     if public_key_pin(first.files[CA][1]) not in config:
         return Completed(1, "", "none of the public keys are pinned")
@@ -238,7 +241,7 @@ def _reset(machine: FakeMachine, *_: object) -> Completed:
 
 
 def _token(machine: FakeMachine, *_: object) -> Completed:
-    token = f"abcdef.{machine.world.commands:016d}"
+    token = f"{machine.world.commands:06d}.{machine.world.commands:016d}"
     machine.world.tokens.add(token)
     return said(token)
 
@@ -334,6 +337,10 @@ class FakeApi(Api):
             found = self.world.daemon_sets(namespace.rpartition("/")[2])
         elif kind == "pods":
             found = self.world.pods
+        elif kind == "configmaps":
+            ids = [token.partition(".")[0] for token in self.world.tokens]
+            self.world.signed |= {f"jws-kubeconfig-{name}": "signature" for name in ids}
+            found = [{"metadata": {"name": "cluster-info"}, "data": self.world.signed}]
         return ObjectList("1", {one["metadata"]["name"]: one for one in found})
 
     def watch(self, *_arguments: object) -> Iterator[tuple[str, Object]]:

@@ -296,6 +296,12 @@ def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path):
     assert "connection refused" in ailments["master"]
 
 
+def test_a_join_token_is_given_once_the_cluster_has_signed_it(tmp_path):
+    case, world = brought_up("overlay", tmp_path)
+    token = JoinCredentials(case.cluster, world.site(tmp_path)).token(Deadline(1))
+    assert f"jws-kubeconfig-{token.partition('.')[0]}" in world.signed
+
+
 def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path):
     case, world = brought_up("overlay", tmp_path)
     entrance = JoinCredentials(case.cluster, world.site(tmp_path))

@@ -84,6 +84,22 @@ class ClusterApi:
         """Whether the cluster has a Node of this name."""
         return name in self.nodes(deadline)
 
+    def wait_for_signature(self, token: str, deadline: Deadline) -> None:
+        """Wait until the cluster has signed its ``cluster-info`` with a new join token.
+
+        kubeadm needs the signature and looks again only every 5 s (``DiscoveryRetryInterval`` in
+        ``cmd/kubeadm/app/constants``, 1.36).
+        """
+        key = f"jws-kubeconfig-{token.partition('.')[0]}"
+
+        def missing(maps: Objects) -> str:
+            signed = key in maps.get("cluster-info", {}).get("data", {})
+            return "" if signed else "ConfigMap 'cluster-info' lacks its signature"
+
+        with self._open(deadline) as api:
+            path = make_namespaced_path("configmaps", "kube-public")
+            wait_for(api, path, missing, "waiting for a new join token to be usable", deadline)
+
     def delete_node(self, name: str, deadline: Deadline) -> None:
         """Remove a Node and wait until it is gone; remove its pods.
 

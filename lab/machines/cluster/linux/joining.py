@@ -177,15 +177,21 @@ class JoinCredentials:
         self._cluster = cluster
         self._site = site
         self._plane = cluster.control_planes()[0].name
+        self._api = ClusterApi(cluster, site)
 
     def token(self, deadline: Deadline) -> str:
-        """A new, short-lived join token; kubeadm generates it, so that it is on no command line."""
+        """A new, short-lived join token that is in effect.
+
+        kubeadm generates it, so that it is on no command line.
+        """
         ttl = f"{TOKEN_MINUTES * self._site.patience}m"
         command = ("kubeadm", "token", "create", "--ttl", ttl, "--kubeconfig", ADMIN)
         done = self._site.shell(self._plane).run(command, deadline)
         if done.code:
             raise command_failure(f"making a join token on '{self._plane}'", done.code, done.stderr)
-        return done.stdout.strip().splitlines()[-1]
+        token = done.stdout.strip().splitlines()[-1]
+        self._api.wait_for_signature(token, deadline)
+        return token
 
     def ca(self, deadline: Deadline) -> str:
         """The certificate authority's certificate, PEM."""
