@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.windows.wine.node import run_script
-from lab.windows.wine.runtime.translate import RUN
+from lab.windows.wine.runtime.places import RUN
 from lab.windows.wine.template import DRIVE, ENVIRONMENT
 
 PROGRAM = "agnhost.exe"

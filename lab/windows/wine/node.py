@@ -13,7 +13,7 @@ from pathlib import Path
 from lab.machines.images.terms import RELEASES, Year
 from lab.topology.intent import MachineIntent
 from lab.windows.wine.runtime import powershell
-from lab.windows.wine.runtime.translate import PREFIX, RUN, linux_path
+from lab.windows.wine.runtime.places import PREFIX, RUN, linux_path
 from lab.windows.wine.template import ENVIRONMENT
 
 SHELL = powershell.SHELL

@@ -12,7 +12,7 @@ from lab.shells.shell import Shell
 from lab.windows.shell import POWERSHELL, WindowsShell
 from lab.windows.wine.bundle import REPLACED
 from lab.windows.wine.node import BUNDLE, KEPT, SHELL
-from lab.windows.wine.runtime.translate import linux_path
+from lab.windows.wine.runtime.places import linux_path
 
 _READY = ("C:\\windows\\system32\\cmd.exe", "/d", "/c", "exit 0")
 

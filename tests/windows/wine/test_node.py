@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.windows.wine.node import run_script
-from lab.windows.wine.runtime.translate import PREFIX
+from lab.windows.wine.runtime.places import PREFIX
 from lab.windows.wine.template import ENVIRONMENT
 
 

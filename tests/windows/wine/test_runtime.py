@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lab.windows.shell import POWERSHELL, encoded_command, file_command
-from lab.windows.wine.runtime import translate, wire
+from lab.windows.wine.runtime import places, translate, wire
 from lab.windows.wine.runtime.plugin import environment, linux_result, namespace_guid
 from lab.windows.wine.runtime.powershell import Script, script_of
 from lab.windows.wine.runtime.service import drive_path
@@ -52,12 +52,12 @@ def test_a_broken_message_is_refused(data: bytes) -> None:
     ],
 )
 def test_paths_on_drive_c_are_below_the_prefix(windows: str, linux: str) -> None:
-    assert translate.linux_path(windows) == linux
+    assert places.linux_path(windows) == linux
 
 
 def test_a_path_below_the_prefix_is_on_drive_c() -> None:
-    assert translate.windows_path("/wine/drive_c/var/log/a.log") == "C:\\var\\log\\a.log"
-    assert translate.windows_path("/var/log/a.log") == "/var/log/a.log"
+    assert places.windows_path("/wine/drive_c/var/log/a.log") == "C:\\var\\log\\a.log"
+    assert places.windows_path("/var/log/a.log") == "/var/log/a.log"
 
 
 def inner(data: Message, *numbers: int) -> Message:
@@ -128,7 +128,7 @@ def test_a_container_runs_its_command_on_wine() -> None:
     )
     sent = translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
     made = inner(wire.decode(sent), 2)
-    assert wire.texts(made, 3) == (translate.RUN, "/agnhost", "netexec")
+    assert wire.texts(made, 3) == (places.RUN, "/agnhost", "netexec")
     assert wire.text(made, 5) == "/wine/drive_c/app"
     assert wire.text(made, 11) == "web/0.log"
     assert wire.text(made, 99) == "what a later CRI has"

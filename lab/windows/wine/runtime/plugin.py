@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.windows.wine.runtime.translate import RUN
+from lab.windows.wine.runtime.places import RUN
 
 HNS_PORT = 18081
 PLUGINS = "C:\\opt\\cni\\bin"

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.windows.wine.runtime.translate import linux_path
+from lab.windows.wine.runtime.places import linux_path
 
 SOCKET = "/run/hybridlab-powershell.socket"
 SHELL = "/usr/local/bin/windows-shell"

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-from lab.windows.wine.runtime import translate
+from lab.windows.wine.runtime import places, translate
 
 CRI_PORT, COMMAND_PORT = 10010, 10011
 """Also in ``standins/containerd.c`` and ``ctr.c``."""
@@ -86,7 +86,7 @@ def drive_path(word: str) -> str:
         return word
     if drive in _DRIVES:
         return f"{_DRIVES[drive]}/{word[3:]}".replace("\\", "/")
-    return translate.linux_path(word)
+    return places.linux_path(word)
 
 
 class _Command(socketserver.StreamRequestHandler):

@@ -14,40 +14,12 @@ from typing import Any
 from lab.providers.netns import windows
 from lab.topology.intent import Resolver
 from lab.windows.wine.runtime import wire
+from lab.windows.wine.runtime.places import PREFIX, RUN, linux_path, windows_path
 from lab.windows.wine.runtime.wire import Message
 
-PREFIX = "/wine/drive_c"
-"""Drive C, on a node and in a container."""
-RUN = "/usr/local/bin/windows-run"
-"""Runs a Windows program on Wine, on a node and in every pod image."""
 _HOSTS = "/windows/system32/drivers/etc/hosts"
 _NODE_MODE, _CONTAINER_MODE = 2, 1
 """NamespaceMode: of the node, of the container alone."""
-
-
-def linux_path(path: str) -> str:
-    r"""A path on drive C (``C:\var\log``) as a path below the prefix; others unchanged.
-
-    Windows' own folders are in lower case there, as Wine makes them.
-    """
-    forward = path.replace("\\", "/")
-    if forward[1:2] == ":":
-        if forward[0].lower() != "c":
-            return path
-        forward = forward[2:]
-    elif not path.startswith("\\"):
-        return path
-    forward = "/" + forward.strip("/")
-    if forward.lower().startswith("/windows"):
-        forward = forward.lower()
-    return PREFIX + ("" if forward == "/" else forward)
-
-
-def windows_path(path: str) -> str:
-    r"""A path below the prefix as one on drive C; others unchanged."""
-    if path != PREFIX and not path.startswith(f"{PREFIX}/"):
-        return path
-    return "C:\\" + path.removeprefix(PREFIX).strip("/").replace("/", "\\")
 
 
 @dataclass(frozen=True, slots=True)
