@@ -39,7 +39,14 @@ CLUSTERS = {
 }
 """Control planes and workers."""
 WANTED = {"one and two": 30, "one and four": 40, "three and two": 60}
-"""Seconds of ``lab up`` on two idle cores that each is to take at most."""
+"""Seconds of ``lab up`` on two idle cores that each is to take at most.
+
+Three and two takes longer (67 s): further control planes join one after another in 10 to 20 s each.
+A new etcd member tells its leader its name; where that message is lost, as often happens while its
+first snapshot replaces its connections, etcd repeats it only after its request timeout of 7 s (5 s
+and two election timeouts). Until then neither etcd nor the API server on the node answers, and the
+kubelet waits longer each time before it asks for its certificate again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
