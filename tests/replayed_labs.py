@@ -40,7 +40,7 @@ from lab.providers.provider import (
 )
 from lab.scenario.scenario import Limit
 from lab.shells.shell import Completed
-from lab.suites.session import LabView, bind_intent
+from lab.suites.suite_lab import LabView, bind_intent
 from lab.topology.intent import Intent
 
 RECORDED = Path(__file__).parent / "cases" / "recorded"

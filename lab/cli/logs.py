@@ -40,10 +40,9 @@ def command(name: str, machine: str | None, follow: bool, as_json: bool) -> int:
     programs and pods; there "--follow" needs a MACHINE, and prints its journal. 'lab gather' writes
     all logs to a file.
     """
-    from lab.explain.lab_queries import LOOK_SECONDS
     from lab.lifecycle.api import open_any
     from lab.lifecycle.session import machine_name
-    from lab.providers.provider import MACHINES
+    from lab.providers.provider import LOOK_SECONDS, MACHINES
 
     opened = open_any(name)
     action = f"reading the logs of lab '{name}'"

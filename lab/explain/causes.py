@@ -21,8 +21,7 @@ from lab.explain.paths import (
     places_of,
     select_machines,
 )
-from lab.facts.difference import OBJECT, Difference
-from lab.facts.objects import CLUSTER
+from lab.facts.difference import CLUSTER, OBJECT, Difference
 from lab.matrix.cell import Cell
 from lab.matrix.run import group_of, order_retries
 from lab.matrix.verdict import CellResult

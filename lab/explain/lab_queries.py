@@ -24,8 +24,6 @@ Compare = Callable[[Sequence[str]], Mapping[str, Sequence[Difference] | LabError
 place that did not answer, and nothing for one whose state as made is not recorded."""
 Read = Callable[[Collection[str]], Iterable[Evidence]]
 """Reads the logs of machines."""
-LOOK_SECONDS = 120.0
-"""Seconds for one observation of a path's machines; over SSH to emulated machines it takes ten."""
 Witness = Literal["where", "difference", "kernel"]
 """Where the probe is lost, what differs there, and what the kernel says of it."""
 

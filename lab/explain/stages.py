@@ -32,9 +32,8 @@ from lab.explain.losses import drops_some, find_drops, find_losses, find_machine
 from lab.explain.objects import put_objects_first, split_by_path
 from lab.explain.paths import flow_of, list_balancer_flows, places_of, select_machines
 from lab.facts.command_lines import is_command
-from lab.facts.difference import SILENT, Difference
+from lab.facts.difference import CLUSTER, SILENT, Difference
 from lab.facts.node import NodeFacts
-from lab.facts.objects import CLUSTER
 from lab.facts.signatures import InLog
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.judge import expect, judge

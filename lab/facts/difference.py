@@ -28,6 +28,8 @@ from lab.topology.subject import (
 )
 
 Change = Literal["new", "gone", "changed"]
+CLUSTER, CLUSTER_NAME = "", "objects of the cluster"
+"""The place of objects of the cluster's API, and its name for readers."""
 DEVIATION = "not-as-made"
 """The kind of any other difference from the state that the lab creates."""
 SILENT = "machine-silent"

@@ -20,7 +20,6 @@ from lab.facts.ruleset import changed_lines
 from lab.shells.shell import Script
 from lab.topology.subject import ApiSubject, MachineSubject, PodSubject, ServiceSubject, Subject
 
-CLUSTER, CLUSTER_NAME = "", "objects of the cluster"
 """The place that stands for the cluster's objects; no machine or pod has this name. Its name in
 messages."""
 EVERY_SERVICE, EVERY_POD = ServiceSubject(), PodSubject("")

@@ -27,7 +27,7 @@ from lab.state.files import replacing
 from lab.state.lock import RUNS
 from lab.state.permissions import writer
 from lab.state.stamps import in_order, stamp
-from lab.suites.session import bind_intent
+from lab.suites.suite_lab import bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]

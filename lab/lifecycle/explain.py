@@ -11,12 +11,11 @@ from lab._log import listed, quantity
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
 from lab.explain.explanation import Explanation
-from lab.explain.lab_queries import LOOK_SECONDS, LabQueries
+from lab.explain.lab_queries import LabQueries
 from lab.explain.objects import split_by_path
 from lab.explain.stages import explain, explain_obstructed
-from lab.facts.difference import Difference
+from lab.facts.difference import CLUSTER, CLUSTER_NAME, Difference
 from lab.facts.node import NodeFacts
-from lab.facts.objects import CLUSTER, CLUSTER_NAME
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Matrix, every_pair, make_matrix
@@ -24,9 +23,9 @@ from lab.matrix.choose import choose_cells
 from lab.matrix.obstructed import Obstructions
 from lab.matrix.pairs import EveryEndpoint, ends_of
 from lab.plan.plan import Plan
-from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.providers.provider import LOOK_SECONDS, Evidence, Outcome, Probe, ProbeSettings
 from lab.shells.parallel import run_jobs
-from lab.suites.session import LabView, bind_intent
+from lab.suites.suite_lab import LabView, bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]

@@ -23,7 +23,7 @@ from lab.lifecycle.session import OpenLab
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
-from lab.suites.session import bind_intent
+from lab.suites.suite_lab import bind_intent
 from lab.topology.bind import bound_as, observed_in
 from lab.topology.intent import Intent
 from lab.topology.observed import POD_VARIABLE, from_text, to_text

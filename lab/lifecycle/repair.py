@@ -12,11 +12,10 @@ from lab.explain.deviations import finding_of
 from lab.explain.explainer import Explainer
 from lab.explain.objects import split_by_path
 from lab.facts.command_lines import IN_POD, is_command
-from lab.facts.difference import NOT_ASKED, Difference
-from lab.facts.objects import CLUSTER
+from lab.facts.difference import CLUSTER, NOT_ASKED, Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
-from lab.suites.session import LabView, bind_intent
+from lab.suites.suite_lab import LabView, bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]

@@ -13,9 +13,9 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError
 from lab._log import say
 from lab.facts.churn import Churn, churn
-from lab.facts.difference import Difference
+from lab.facts.difference import CLUSTER, Difference
 from lab.facts.node import NodeFacts
-from lab.facts.objects import CLUSTER, OBJECTS_COMMAND, compare_objects, read_objects
+from lab.facts.objects import OBJECTS_COMMAND, compare_objects, read_objects
 from lab.facts.questions import STATE_COMMAND, answers, from_node, is_whole
 from lab.facts.state import compare_states, is_same_space, read_state
 from lab.inventory.inventory import Inventory

@@ -58,6 +58,8 @@ LARGE_TCP_BYTES = 65_536
 """A large TCP probe carries this much each way (64 KiB)."""
 
 
+LOOK_SECONDS = 120.0
+"""Time limit for one observation of machines; over SSH to emulated ones it takes ten seconds."""
 EVIDENCE_SECONDS = 10.0
 """Time limit for one piece of evidence."""
 SLOW_EVIDENCE_SECONDS = 40.0

@@ -6,17 +6,18 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab._log import listed, quantity
-from lab.explain.explanation import Explanation
 from lab.facts.command_lines import IN_POD, is_command
-from lab.facts.difference import Difference
-from lab.facts.objects import CLUSTER_NAME
+from lab.facts.difference import CLUSTER_NAME, Difference
 from lab.matrix.cell import Expectation
 from lab.matrix.verdict import GREEN, CellResult
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
+
+if TYPE_CHECKING:
+    from lab.explain.explanation import Explanation
 
 _FIX_SHOWN = 200
 """Characters of a command that fixes something; of a longer one, 'lab repair' is shown."""

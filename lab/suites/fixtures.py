@@ -21,7 +21,8 @@ from lab.providers.provider import Machine
 from lab.scenario.findings import did_you_mean
 from lab.scenario.terms import Os
 from lab.shells.shell import Completed
-from lab.suites.session import LabSession, LabView, SuiteLab
+from lab.suites.session import LabSession
+from lab.suites.suite_lab import LabView, SuiteLab
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from lab.matrix.verdict import CellResult, RunResult
     from lab.suites.fixtures import HeldLab, PlaceFinder
-    from lab.suites.session import LabSession, SuiteLab
+    from lab.suites.session import LabSession
+    from lab.suites.suite_lab import SuiteLab
 
 PACKAGE = "lab.suites"
 _UNDER_TEST = "hybridlab-under-test"

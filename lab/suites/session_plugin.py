@@ -32,7 +32,8 @@ from lab.scenario.terms import Family
 from lab.state.failure import file_failure
 from lab.state.files import open_output
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
-from lab.suites.session import LabSession, SuiteLab
+from lab.suites.session import LabSession
+from lab.suites.suite_lab import SuiteLab
 
 _NEW_FILE = 0o666
 """Mode of a new file, less the umask."""

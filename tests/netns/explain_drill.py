@@ -41,7 +41,7 @@ from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, resolve_gateways
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
-from lab.suites.session import bind_intent
+from lab.suites.suite_lab import bind_intent
 from lab.topology.intent import Intent
 
 QUICK = RunPace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)

@@ -11,7 +11,8 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.providers.provider import Beat, BeatPace, resolve_gateways
-from lab.suites.session import FailoverTest, SuiteLab
+from lab.suites.failover import FailoverTest
+from lab.suites.suite_lab import SuiteLab
 from lab.topology.intent import Intent
 
 pytestmark = pytest.mark.slow
