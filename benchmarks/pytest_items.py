@@ -87,7 +87,7 @@ class Bench:
     repeat_with: str = ""
 
     @contextmanager
-    def used(
+    def in_use(
         self, _command: str, _say: Callable[[str], None], *, alone: bool = False
     ) -> Iterator[None]:
         assert not alone
