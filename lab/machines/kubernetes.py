@@ -138,7 +138,12 @@ def _find_newest(store: BundleStore, intent: Intent) -> Manifest:
         addon = addons().get(intent.topology)
         return store.newest(intent.kubernetes.version, systems, addon.bundled if addon else "")
     except PreflightError as error:
-        hint = f"{error.hint}; or '--pods namespaces' for a lab without Kubernetes"
+        without = (
+            "'--only linux' for its Linux nodes alone"
+            if systems - {"linux"}
+            else "'--pods namespaces' for a lab without Kubernetes"
+        )
+        hint = f"{error.hint}\n       or {without}"
         raise PreflightError(error.doing, error.happened, hint) from error
 
 

@@ -61,8 +61,19 @@ def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(
 
 def test_a_missing_windows_bundle_is_reported(store, source, tmp_path, overlay):
     made(store, source, "1.36.1", "linux")
-    with pytest.raises(PreflightError, match="has programs for linux and windows"):
+    with pytest.raises(PreflightError, match="has programs for linux and windows") as refused:
         chosen(tmp_path, overlay)
+    command, instead = str(refused.value.hint).splitlines()
+    assert command.startswith("lab bundle create --kubernetes 1.36  # downloads about ")
+    assert "'--only linux'" in instead
+
+
+def test_a_missing_linux_bundle_has_two_ways_out(tmp_path, overlay):
+    with pytest.raises(PreflightError, match="there is none") as refused:
+        chosen(tmp_path, without_windows(overlay))
+    command, instead = str(refused.value.hint).splitlines()
+    assert command.startswith("lab bundle create --kubernetes 1.36 --os linux  # downloads about ")
+    assert "'--pods namespaces'" in instead
 
 
 def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
