@@ -83,8 +83,15 @@ ask f bridge -json vlan show
 ask g nft -j -s list ruleset
 ask h tc -json -details qdisc show
 ask i ip -json -details link
+ask j ip -json -details route show table main
+ask k ip -json neighbour show nud all
+ask l ip -json neighbour show proxy
+ask m bridge -json fdb show
+ask n bridge -json -details link show
+ask o tc -json -statistics qdisc show
 """
-"""Other forms of what the scripts ask for: a later script may want those."""
+"""Other forms of what the scripts ask for: a later script may want those, and from j on the random
+states of tests/differential are made by them."""
 LOG_BYTES = 32 << 10
 """Kept of the end of each log."""
 
