@@ -302,25 +302,25 @@ def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = 
 
 def drilled_pair(opened: OpenLab, faults: Sequence[Fault], rng: random.Random) -> Score:
     """Two faults at once, on different nodes, so that they do not change the same objects."""
-    one, other = (choose(fault, opened, rng) for fault in rng.sample(faults, 2))
-    while other.node == one.node:
-        other = choose(rng.choice(faults), opened, rng)
-    for put in (one, other):
+    first, second = (choose(fault, opened, rng) for fault in rng.sample(faults, 2))
+    while second.node == first.node:
+        second = choose(rng.choice(faults), opened, rng)
+    for put in (first, second):
         request = FaultRequest(put.fault.name, put.node, put.peer)
         put_in(opened, request, lambda _: None)
-    return judge(opened, [one, other], rng)
+    return judge(opened, [first, second], rng)
 
 
 def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
     """Findings for random cells of a healthy lab."""
-    said = []
+    alarms = []
     for cell in rng.sample(every_cell(opened), count):
         explanation = explain_again(opened, cell)
         if not explanation.well:
-            said.append(
+            alarms.append(
                 f"{cell.id}: {explanation.verdict}; {explanation.finding or explanation.detail}"
             )
-    return said
+    return alarms
 
 
 def applicable(opened: OpenLab) -> list[Fault]:
@@ -369,11 +369,11 @@ def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] 
 
 def print_score(score: Score) -> None:
     mark = "ok  " if score.good else "MISS"
-    what = "; ".join(str(one) for one in score.put)
+    puts = "; ".join(str(put) for put in score.put)
     more = "" if score.healed else "; NOT WELL after heal"
     more += f"; ADVICE does not help: {score.unfixed}" if score.unfixed else ""
     print(
-        f"  {mark} {what:<58} {score.cell:<52} said: {score.said}{more}; {score.seconds:.1f} s",
+        f"  {mark} {puts:<58} {score.cell:<52} said: {score.said}{more}; {score.seconds:.1f} s",
         flush=True,
     )
 
