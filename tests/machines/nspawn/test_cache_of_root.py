@@ -115,6 +115,6 @@ def test_images_are_imported_however_long_the_caches_path_is(tmp_path):
         path.write_text(f"#!{sys.executable}\nimport signal, socket, sys\n{text}")
         path.chmod(0o755)
     fill_store(draft, tmp_path / "bundle", [tmp_path / "pause.tar"])
-    asked = (tmp_path / "asked").read_text()
-    assert f"images import --local {tmp_path}/pause.tar" in asked
+    commands = (tmp_path / "asked").read_text()
+    assert f"images import --local {tmp_path}/pause.tar" in commands
     assert not list(draft.iterdir())
