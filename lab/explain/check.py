@@ -255,13 +255,14 @@ def wanted_address(look: Look, kind: str, subject: Subject, address: str, device
     return Wanted(kind, subject, item, mends=" && ".join((item.make, *lost, *by_source)))
 
 
-def _is_judged(item: Item, actual: Item | None, items: Items) -> bool:
+def _is_judged(item: Item, actual: Item | None, items: Items, os: str) -> bool:
     """Whether an item is known, and does not depend on a device that is missing or down.
 
-    Nor on an address that is missing: a route has next hops only on a device with one.
+    Nor on an address that is missing: a route of Linux has next hops only on a device with one; an
+    HNS network has none.
     """
     if isinstance(route := item.subject, RouteSubject) and actual is None:
-        if route.via and not items.addresses(route.device):
+        if route.via and os == "linux" and not items.addresses(route.device):
             return False
         if route.source and route.source not in items.held():
             return False
@@ -374,7 +375,11 @@ class Look:
             if isinstance(actual.subject, NeighbourSubject) and actual.short in {"", item.short}:
                 kind = wanted.silent if actual.subject.state in _SILENT else None
                 observed = f"nobody answers ({actual.subject.state})"
-        if not kind or not _is_judged(item, actual, items) or (actual and _is_same(item, actual)):
+        if (
+            not kind
+            or not _is_judged(item, actual, items, self.observed.os)
+            or (actual and _is_same(item, actual))
+        ):
             return
         inside = IN_POD if pod else ""
         attribute = "address" if isinstance(subject, AddressSubject) else item.attribute
