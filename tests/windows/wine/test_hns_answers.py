@@ -113,6 +113,16 @@ def test_version_2_reads_what_version_1_wrote() -> None:
     assert documents.address(kept) == "10.244.2.2"
 
 
+def test_flannels_endpoint_of_a_bridge_names_no_gateway() -> None:
+    network = {"Type": "L2Bridge", "Name": "cbr0", "NetworkAdapterName": "cluster"}
+    state, answer = asked(STATE, "call", "POST /networks", network)
+    guid = json.loads(answer.document)["Output"]["ID"]
+    endpoint = {"Name": "cbr0_ep", "VirtualNetwork": guid, "IPAddress": "10.244.2.2"}
+    state = after(state, ("call", "POST /endpoints/", endpoint))
+    (made,) = state.of("endpoints").values()
+    assert (documents.address(made), documents.gateway(made)) == ("10.244.2.2", "")
+
+
 def test_an_endpoint_without_an_address_gets_a_free_one() -> None:
     state = after(STATE, ("create", f"networks {NETWORK}", OVERLAY))
     first, second = POD, POD.replace("2", "4")

@@ -1,5 +1,6 @@
 """The programs of a Wine node's own disk."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from lab.windows.wine.node import run_script
 from lab.windows.wine.runtime.places import PREFIX
-from lab.windows.wine.template import ENVIRONMENT
+from lab.windows.wine.template import ENVIRONMENT, MODULES
 
 
 @pytest.fixture
@@ -68,3 +69,11 @@ def test_names_in_curls_configuration_are_looked_up_by_a_windows_program(
     assert done.stderr.split() == ["hybridlab-names.exe", "web.none", "web.probe"]
     hosts = [line.split("//")[1].split(":")[0] for line in done.stdout.splitlines()]
     assert hosts == ["10.96.0.20", "web.none.invalid", "10.0.0.1"]
+
+
+def test_every_cmdlet_that_takes_an_interface_takes_its_short_name() -> None:
+    """flanneld says ``Set-NetIPInterface -ifIndex``, which is Windows' alias."""
+    texts = [path.read_text(encoding="utf-8") for path in MODULES.glob("*.psm1")]
+    parameters = [each for text in texts for each in re.findall(r".*\]\$InterfaceIndex", text)]
+    assert parameters
+    assert [each for each in parameters if "[Alias('ifIndex')]" not in each] == []

@@ -134,12 +134,12 @@ def endpoint_from_version_1(document: Document) -> dict[str, Any]:
         "IpAddress": document.get("IPAddress", ""),
         "PrefixLength": document.get("PrefixLength", USUAL_LENGTH),
     }
-    routes = [{"NextHop": document["GatewayAddress"], "DestinationPrefix": "0.0.0.0/0"}]
+    route = {"NextHop": document.get("GatewayAddress", ""), "DestinationPrefix": "0.0.0.0/0"}
     return {
         **kept,
         "HostComputeNetwork": document.get("VirtualNetwork", ""),
         "IpConfigurations": [configuration] if configuration["IpAddress"] else [],
-        "Routes": routes if document.get("GatewayAddress") else [],
+        "Routes": [route] if route["NextHop"] else [],
         "Dns": {
             "Search": _listed(document.get("DNSSuffix")),
             "ServerList": _listed(document.get("DNSServerList")),

@@ -3,7 +3,7 @@
 Set-StrictMode -Version 3.0
 
 function Get-DnsClientServerAddress {
-    [CmdletBinding()] param([int[]]$InterfaceIndex, [string]$AddressFamily)
+    [CmdletBinding()] param([Alias('ifIndex')] [int[]]$InterfaceIndex, [string]$AddressFamily)
     $servers = @()
     if (Test-Path -LiteralPath 'Z:\etc\resolv.conf') {
         $servers = @([System.IO.File]::ReadAllLines('Z:\etc\resolv.conf') | Where-Object -FilterScript { $_ -match '^nameserver\s' } |
@@ -14,7 +14,7 @@ function Get-DnsClientServerAddress {
 
 function Set-DnsClientServerAddress {
     [CmdletBinding()]
-    param([int]$InterfaceIndex, [string[]]$ServerAddresses, [switch]$ResetServerAddresses)
+    param([Alias('ifIndex')] [int]$InterfaceIndex, [string[]]$ServerAddresses, [switch]$ResetServerAddresses)
     $lines = @($ServerAddresses | Where-Object -FilterScript { $_ } | ForEach-Object -Process { "nameserver $_" })
     [System.IO.File]::WriteAllText('Z:\etc\resolv.conf', (($lines -join "`n") + "`n"))
 }

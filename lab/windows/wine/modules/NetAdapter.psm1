@@ -4,7 +4,7 @@ Set-StrictMode -Version 3.0
 
 function Get-NetAdapter {
     [CmdletBinding()]
-    param([Parameter(Position = 0)] [string[]]$Name, [int[]]$InterfaceIndex, [switch]$IncludeHidden)
+    param([Parameter(Position = 0)] [string[]]$Name, [Alias('ifIndex')] [int[]]$InterfaceIndex, [switch]$IncludeHidden)
     NetTCPIP\Read-Ip -Words 'link', 'show' | Where-Object -FilterScript {
         $device = $_
         $device.ifname -ne 'lo' -and

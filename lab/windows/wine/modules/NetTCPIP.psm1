@@ -59,7 +59,7 @@ function Get-NetIPAddress {
     [CmdletBinding()]
     param(
         [Parameter(Position = 0)] [string[]]$IPAddress,
-        [int[]]$InterfaceIndex,
+        [Alias('ifIndex')] [int[]]$InterfaceIndex,
         [string[]]$InterfaceAlias,
         [string]$AddressFamily
     )
@@ -94,7 +94,7 @@ function New-NetIPAddress {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory, Position = 0)] [string]$IPAddress,
-        [int]$InterfaceIndex,
+        [Alias('ifIndex')] [int]$InterfaceIndex,
         [string]$InterfaceAlias,
         [int]$PrefixLength = 32,
         [string]$AddressFamily,
@@ -121,7 +121,7 @@ function Get-NetRoute {
     [CmdletBinding()]
     param(
         [Parameter(Position = 0)] [string[]]$DestinationPrefix,
-        [int[]]$InterfaceIndex,
+        [Alias('ifIndex')] [int[]]$InterfaceIndex,
         [string[]]$NextHop,
         [string]$AddressFamily
     )
@@ -161,7 +161,7 @@ function New-NetRoute {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory, Position = 0)] [string]$DestinationPrefix,
-        [int]$InterfaceIndex,
+        [Alias('ifIndex')] [int]$InterfaceIndex,
         [string]$InterfaceAlias,
         [string]$NextHop = '0.0.0.0',
         [int]$RouteMetric = 256,
@@ -189,7 +189,7 @@ function Remove-NetRoute {
 
 function Get-NetIPInterface {
     [CmdletBinding()]
-    param([int[]]$InterfaceIndex, [string[]]$InterfaceAlias, [string]$AddressFamily)
+    param([Alias('ifIndex')] [int[]]$InterfaceIndex, [string[]]$InterfaceAlias, [string]$AddressFamily)
     Read-Ip -Words 'link', 'show' | Where-Object -FilterScript {
         (-not $InterfaceIndex -or $InterfaceIndex -contains [int]$_.ifindex) -and
         (-not $InterfaceAlias -or $InterfaceAlias -contains [string]$_.ifname)
@@ -215,7 +215,7 @@ function Set-NetIPInterface {
     # The MTU alone: HNS' daemon switches forwarding on, and Linux has no metric of interfaces.
     [CmdletBinding()]
     param(
-        [int]$InterfaceIndex,
+        [Alias('ifIndex')] [int]$InterfaceIndex,
         [string]$InterfaceAlias,
         [string]$AddressFamily,
         [int]$NlMtuBytes,
@@ -229,7 +229,7 @@ function Set-NetIPInterface {
 }
 
 function Get-NetNeighbor {
-    [CmdletBinding()] param([string]$AddressFamily, [int[]]$InterfaceIndex)
+    [CmdletBinding()] param([string]$AddressFamily, [Alias('ifIndex')] [int[]]$InterfaceIndex)
     $indexes = @{}
     foreach ($link in @(Read-Ip -Words 'link', 'show')) { $indexes[[string]$link.ifname] = [int]$link.ifindex }
     Read-Ip -Words '-4', 'neighbour', 'show' | Where-Object -FilterScript { Get-Field -Value $_ -Name 'lladdr' } | ForEach-Object -Process {
