@@ -87,6 +87,15 @@ def test_pods_keep_their_address_only_to_outboundnats_exceptions(
     assert translation.not_masqueraded == own
 
 
+def test_a_policy_for_a_pods_way_to_itself_translates_nothing_else() -> None:
+    loopback = {"Type": "OutBoundNAT", "Settings": {"Destinations": ["10.244.1.2"]}}
+    change = {"ResourceType": "Policy", "Settings": {"Policies": [loopback]}}
+    add = ("modify", f"endpoints {POD}", {**change, "RequestType": "Add"})
+    translation = node_network(after(overlay_with_a_pod(), add)).machine.translation
+    assert translation is not None
+    assert translation.not_masqueraded == ("10.244.0.0/16", "10.96.0.0/12")
+
+
 def test_a_load_balancer_is_a_service_with_local_and_remote_backends() -> None:
     translation = node_network(balanced(["10.96.0.10"])).machine.translation
     assert translation is not None

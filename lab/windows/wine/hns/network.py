@@ -228,7 +228,8 @@ def _untranslated(state: HnsState, network: Document) -> tuple[str, ...]:
     """Destinations that pods reach with their own address.
 
     They are what every pod's OutBoundNAT excepts, or all without such a policy. A policy without
-    exceptions translates everything: a plugin that loses them on the way asks for that.
+    exceptions translates everything: a plugin that loses them on the way asks for that. One with
+    destinations is win-bridge's ``loopbackDSR``, for what a pod sends to itself through a Service.
     """
     exceptions: list[tuple[str, ...]] = []
     for endpoint in state.of("endpoints").values():
@@ -237,6 +238,7 @@ def _untranslated(state: HnsState, network: Document) -> tuple[str, ...]:
             exceptions += [
                 tuple(settings.get("Exceptions") or ())
                 for settings in documents.policies(endpoint, "OutBoundNAT")
+                if not settings.get("Destinations")
             ]
     if not exceptions:
         return ("0.0.0.0/0",)
