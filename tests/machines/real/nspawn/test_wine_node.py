@@ -157,7 +157,7 @@ def test_a_node_whose_windows_is_stopped_is_not_ready_and_comes_back(lab: Contai
         until=lambda state: state != "True",
         every=1.0,
     )
-    assert NODE in lab.run("test", LAB, code=None).stdout
+    assert f"the lab is broken: {NODE}: " in lab.run("test", LAB, code=3).stderr
     linux(lab, NODE, "systemctl", "start", "hybridlab-windows.service")
     wait_until_back(lab, "kubelet.exe", set())
     lab.green(LAB, "-k", "pod-pod")
