@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -151,6 +152,15 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(lab, mod
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
+@pytest.fixture
+def _not_under_nohup() -> Iterator[None]:
+    """What a test starts is ended by SIGHUP, also where the tests themselves ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_not_under_nohup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 @pytest.mark.parametrize("place", ["worker1", "worker1-p1"])
 def test_exec_that_is_ended_ends_all_that_its_command_has_started(lab, number, place):
