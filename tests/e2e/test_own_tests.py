@@ -58,8 +58,8 @@ def test_a_mistyped_name_is_a_sentence_and_failures_are_in_the_last_line(lab, tm
     assert len(done.stdout.splitlines()) < 20
     words = ("test", "overlay", str(mine), "-k", "test_mine or master-p1/worker1-p1/tcp-small")
     junit = tmp_path / "cells.xml"
-    told = lab.run(*words, f"--junitxml={junit}", code=1).stdout
-    assert "test_mine.py .F " in told
+    told = lab.call(lab.command(*words, f"--junitxml={junit}"), tmp_path).stdout
+    assert "\ntest_mine.py .F " in told
     assert 'classname="test_mine" name="test_typo"' in junit.read_text()
     last = told.splitlines()[-1]
     assert last == "1 of 2 own tests failed: test_mine.py::test_typo"
