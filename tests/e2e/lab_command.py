@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lab.cli.main import main
 
-ENOUGH_SECONDS = 120
+ENOUGH_SECONDS = 600
 AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 
 

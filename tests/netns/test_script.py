@@ -98,8 +98,8 @@ def test_running_the_script_gives_the_executors_state(kind):
         _run("sh", script.script(intent))
         return json.dumps(_state(names))
 
-    ours = json.loads(call_isolated("applying", by_executor, Deadline(60), str))
-    theirs = json.loads(call_isolated("running the script", by_script, Deadline(60), str))
+    ours = json.loads(call_isolated("applying", by_executor, Deadline(600), str))
+    theirs = json.loads(call_isolated("running the script", by_script, Deadline(600), str))
     for name in names:
         for what, value in ours[name].items():
             assert theirs[name][what] == value, f"{what} of {name}"
