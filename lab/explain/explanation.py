@@ -43,7 +43,10 @@ class Explanation:
     not_asked: tuple[NotAsked, ...] = ()
     unrecorded: tuple[str, ...] = ()
     """Places that could not be compared, because their state as made is not recorded: a machine
-    that was rebooted, a pod that was created anew, a Windows machine."""
+    that was rebooted, a pod that was created anew."""
+    stateless: tuple[str, ...] = ()
+    """Windows machines and their pods: compared with their Intent, and no more of their state is
+    recorded."""
 
     @property
     def finding(self) -> Difference | None:

@@ -95,9 +95,16 @@ def explain(
         case.explanation(),
         unanswered=heard.unanswered(),
         not_asked=heard.not_asked(),
-        unrecorded=heard.unrecorded(),
+        unrecorded=tuple(place for place in heard.unrecorded() if not _is_windows(intent, place)),
+        stateless=tuple(place for place in heard.unrecorded() if _is_windows(intent, place)),
     )
     return explanation if worst.failed else _without_unread(explanation)
+
+
+def _is_windows(intent: Intent, place: str) -> bool:
+    """Whether a place is a Windows machine or a pod of one."""
+    places = intent.places()
+    return place in places and places[place][0].os == "windows"
 
 
 def _without_unread(explanation: Explanation) -> Explanation:

@@ -153,7 +153,7 @@ _WORDS = rb"pass(?:word|wd|phrase)|secret|token|api[-_]?key|certificate[-_]key|c
 _ARMOUR = (
     rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
     rb"(?:\s|\\[nr]|(?:Proc-Type|DEK-Info):[^\n\\]*)*"
-    rb"(?:\s|\\[nr]|[a-z0-9+/=])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----)?"
+    rb"(?:\s|\\[nr]|[A-Za-z0-9+/=])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----)?"
 )
 """A PEM private key, whole or cut off, with real line ends or ``\\n``."""
 _VALUE = (
@@ -186,8 +186,12 @@ def scrub(content: bytes, secrets: Iterable[bytes] = ()) -> bytes:
     is a PEM private key, the value of a key such as ``password`` or ``token``, a password in a URL,
     a password hash, or a kubeadm token.
     """
-    for secret in _list_forms(secrets):
-        content = content.replace(secret, GONE)
+    return _scrub_forms(_list_forms(secrets), content)
+
+
+def _scrub_forms(forms: Iterable[bytes], content: bytes) -> bytes:
+    for form in forms:
+        content = content.replace(form, GONE)
     if b"\0" in content[:_BINARY]:
         return content
     for pattern, put in _PATTERNS:
@@ -202,6 +206,17 @@ def secret_values(file: bytes) -> Iterator[bytes]:
     for line in whole.splitlines():
         if len(line.strip()) >= _LINE and not line.startswith(b"-----"):
             yield line.strip()
+
+
+def key_values(file: bytes) -> Iterator[bytes]:
+    """The private keys in a file of any kind, and each long line of them.
+
+    Programs that read keys have only the words around one.
+    """
+    for key in re.finditer(_ARMOUR, file):
+        whole, *lines = secret_values(key[0])
+        if lines:
+            yield from (whole, *lines)
 
 
 def _list_forms(secrets: Iterable[bytes]) -> list[bytes]:
@@ -274,7 +289,7 @@ def write(
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the archive to ``path``; see :func:`gather`, and :func:`write_archive`."""
-    hidden = tuple(secrets_of(subject.handle))
+    hidden = _list_forms(secrets_of(subject.handle))  # once: a lab with a cluster has hundreds
     write_archive(
         path,
         f"{subject.handle.name}-evidence",
@@ -284,7 +299,7 @@ def write(
             ),
             say,
         ),
-        lambda content: scrub(content, hidden),
+        partial(_scrub_forms, hidden),
         subject.store.now(),
         elsewhere,
     )
@@ -338,11 +353,19 @@ def secrets_of(lab: LabHandle) -> Iterator[bytes]:
     yield from _of_inventory()
     for path in _files_of(lab.directory):
         try:
-            content = read_private(path) if path.stat().st_size <= _SECRET_BYTES else b""
+            content = read_private(path) if _is_own(path.stat()) else b""
         except OSError:  # an unreadable file is in no piece either
             continue
-        if SECRETS in path.relative_to(lab.directory).parts[:-1] or b"PRIVATE KEY-----" in content:
-            yield from secret_values(content)
+        secret = SECRETS in path.relative_to(lab.directory).parts[:-1]
+        yield from (secret_values if secret else key_values)(content)
+
+
+def _is_own(file: os.stat_result) -> bool:
+    """Whether a file may have a secret of the lab.
+
+    One with a second name is shared with other labs: it came out of an image.
+    """
+    return file.st_nlink == 1 and file.st_size <= _SECRET_BYTES
 
 
 def _files_of(lab: Path) -> Iterator[Path]:

@@ -50,6 +50,7 @@ from lab.providers.provider import (
     Provider,
     RealCluster,
 )
+from lab.scenario.terms import Os
 from lab.shells.parallel import on_each
 from lab.shells.shell import Reach
 from lab.topology.gateways import moving_addresses
@@ -543,7 +544,13 @@ class MachinesProvider(Provider):
     def _evidence_inside(
         self, lab: LabHandle, intent: Intent, guests: Guests, machines: Collection[str]
     ) -> Iterator[Evidence]:
-        """Evidence of the machines' network and the cluster; without a cluster, their logs."""
+        """Evidence of the machines' network and the cluster; without a cluster, their logs.
+
+        What machines of other systems say of themselves comes first.
+        """
+        for machine in intent.machines:
+            if machine.os != "linux":
+                yield from self._foreign_evidence(guests, machine.name, machine.os)
         yield from guests.evidence()
         try:
             made = intent.kubernetes is not None and self._bundle_digest(lab)
@@ -554,6 +561,17 @@ class MachinesProvider(Provider):
             yield from guests.logs(machines, Deadline(SLOW_EVIDENCE_SECONDS))
             return
         yield from cluster.evidence(guests)
+
+    def _foreign_evidence(self, guests: Guests, machine: str, os: Os) -> Iterator[Evidence]:
+        """What a machine of another system says, or the reason why it does not. Never raises."""
+        within = Deadline(SLOW_EVIDENCE_SECONDS)
+        try:
+            action = f"gathering evidence of machine '{machine}'"
+            system = system_of(os, self.system_kind, action)
+            for file, make in system.machine_evidence(guests.shell(machine)):
+                yield Evidence(f"{machine}/{os}/{file}", make(within).encode())
+        except LabError as error:
+            yield Evidence(f"{machine}/{os}.missing", f"{error}\n".encode())
 
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to log in to each machine, in the intent's order."""

@@ -101,6 +101,9 @@ def _unknown(explanation: Explanation) -> Iterator[str]:
     if explanation.unrecorded:
         places = listed([place or CLUSTER_NAME for place in explanation.unrecorded])
         yield f"  not compared, as 'lab up' has recorded no state: {places}"
+    if explanation.stateless:
+        places = ", ".join(explanation.stateless)
+        yield f"  compared with the Intent only, as Windows has no recorded state: {places}"
 
 
 def _render_place(explanation: Explanation) -> Iterator[str]:
@@ -240,6 +243,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         ],
         "not_asked": [asdict(queries) for queries in explanation.not_asked],
         "unrecorded": [place or CLUSTER_NAME for place in explanation.unrecorded],
+        "stateless": list(explanation.stateless),
         "expected": asdict(explanation.expectation),
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, finding) for finding in explanation.explained.findings[1:]],

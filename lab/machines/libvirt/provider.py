@@ -43,14 +43,12 @@ from lab.machines.libvirt.host import Host
 from lab.machines.libvirt.placement import LibvirtLayout, load_layout
 from lab.machines.libvirt.system import GuestSystem
 from lab.machines.libvirt.vxlan_underlay import VxlanUnderlay
-from lab.machines.system import system_of
 from lab.plan.step import Step
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
     KERNEL_TRACE,
     MACHINES,
-    SLOW_EVIDENCE_SECONDS,
     Diagnosis,
     Evidence,
     LabHandle,
@@ -299,8 +297,6 @@ class LibvirtProvider(MachinesProvider):
         for name, where in layout.machines.items():
             yield from _machine_evidence(lab, name, hosts[where])
         with self._guests(lab) as guests:
-            for name in layout.windows:
-                yield from foreign_evidence(guests, name, Deadline(SLOW_EVIDENCE_SECONDS))
             yield from self._evidence_inside(lab, intent, guests, layout.machines)
 
 
@@ -350,21 +346,6 @@ def _missing_networks(
             if host.lab_pool(lab.token) is None:
                 missing.append(f"storage pool on '{name}'")
     return tuple(missing)
-
-
-_ANSWER_SECONDS = 60.0
-"""For one piece of evidence of a machine that does not run Linux."""
-
-
-def foreign_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
-    """What a machine of another system says, or the reason why it does not. Never raises."""
-    try:
-        system = system_of("windows", GuestSystem, f"gathering evidence of machine '{name}'")
-        for file, make in system.machine_evidence(guests.shell(name)):
-            own = Deadline(min(_ANSWER_SECONDS, deadline.left()))
-            yield Evidence(f"{name}/{system.name}/{file}", make(own).encode())
-    except LabError as error:
-        yield Evidence(f"{name}/windows/missing.txt", f"{error}\n".encode())
 
 
 def _hypervisor_evidence(lab: LabHandle, host: Host) -> Iterator[Evidence]:

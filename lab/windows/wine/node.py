@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lab.machines.evidence import LOG_LINES
 from lab.machines.images.terms import RELEASES, Year
 from lab.topology.intent import MachineIntent
 from lab.windows.wine.runtime import powershell
@@ -33,8 +34,19 @@ WINDOWS_UNIT = "hybridlab-windows.service"
 _BIN = "/usr/local/bin"
 _PLUGINS = ("flannel", "sdnoverlay", "sdnbridge", "win-bridge", "win-overlay", "nat", "azure-vnet")
 """Types of CNI configurations that the lab writes on Windows nodes."""
-_HNS = "/var/lib/hybridlab/hns"
+HNS = "/var/lib/hybridlab/hns"
+"""Where HNS keeps its objects, and its questions and answers."""
 _UNITS = "/etc/systemd/system"
+_CTR = f"{_BIN}/ctr --namespace=k8s.io"
+EVIDENCE: Mapping[str, str] = {
+    "containerd.log": (
+        f"journalctl --no-pager --lines={LOG_LINES} "
+        "--unit=containerd --unit=hybridlab-runtime --unit=hybridlab-hns"
+    ),
+    "crictl.txt": f"{_CTR} containers list; {_CTR} tasks list; {_CTR} images list",
+    "hns.txt": f"cat {HNS}/state.json",
+}
+"""Files of a node's evidence that Linux has, and the command whose output each contains."""
 SANDBOX = "sandbox-image"
 """File of drive D with the name of the image of pods' sandboxes."""
 
@@ -249,7 +261,7 @@ def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
             "hns",
             "Host Networking Service of Windows, emulated",
             "hybridlab-network",
-            f"{always}ExecStart={python}.hns.daemon {_HNS} {build} {cards}\n",
+            f"{always}ExecStart={python}.hns.daemon {HNS} {build} {cards}\n",
         ),
         (
             "runtime",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -10,6 +11,7 @@ from lab._deadline import Deadline
 from lab.facts.node import NodeFacts
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.machines.evidence import printed_by
 from lab.machines.images.terms import Year
 from lab.machines.nspawn.system import Bundle, ContainerSystem, Say
 from lab.machines.system import DropMonitor, Ends, EvidencePiece, NodeJoining
@@ -102,23 +104,19 @@ class WineSystem(ContainerSystem):
         return observe_node(cast("WindowsShell", shell), deadline)
 
     def node_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
-        """A node's facts, logs and configuration, through PowerShell."""
+        """A node's facts, logs and configuration, through PowerShell; Linux's of what stands in."""
         from lab.windows.evidence import node_evidence  # noqa: PLC0415
+        from lab.windows.wine.node import EVIDENCE  # noqa: PLC0415
 
-        return node_evidence(cast("WindowsShell", shell))
+        for file, make in node_evidence(cast("WindowsShell", shell)):
+            yield file, _of_linux(shell, EVIDENCE[file]) if file in EVIDENCE else make
 
     def machine_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
-        """What Linux says of the units, and HNS' calls."""
-        linux = cast("WineShell", shell).linux
+        """What Linux says of the units, and HNS' questions and answers."""
+        from lab.windows.wine.node import HNS  # noqa: PLC0415
 
-        def units(deadline: Deadline) -> str:
-            return linux.run(("journalctl", "--no-pager", "--boot"), deadline).stdout
-
-        def calls(deadline: Deadline) -> str:
-            return linux.get("/var/lib/hybridlab/hns/calls.jsonl", deadline).decode()
-
-        yield "journal.txt", units
-        yield "hns-calls.jsonl", calls
+        yield "journal.txt", _of_linux(shell, "journalctl --no-pager --boot")
+        yield "hns-calls.jsonl", _of_linux(shell, f"cat {HNS}/calls.jsonl")
 
     def drop_monitor(
         self,
@@ -173,6 +171,11 @@ class WineSystem(ContainerSystem):
         return ", ".join(
             f"{name} is {state}" for name, state in states.items() if state != "active"
         )
+
+
+def _of_linux(shell: Shell, script: str) -> Callable[[Deadline], str]:
+    linux = cast("WineShell", shell).linux
+    return printed_by(partial(linux.run, ("sh", "-c", script)))
 
 
 def _year(image: str) -> Year:

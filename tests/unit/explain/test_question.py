@@ -415,16 +415,19 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
     facts = whole(intent)
 
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
-        return {place: () for place in places if place != "win1"}
+        return {place: () for place in places if place not in {"worker1", "win1", "win1-p1"}}
 
     sends = Network(cells, (), no_reply).send
     witnesses = LabQueries(sends, lambda _: facts, lambda _: (), compare, lambda _: no_room())
     explanation = explain(cells, (), intent, witnesses)
     assert explanation.unanswered == (NoAnswer("where", (), "comparing 'win1': no room"),)
-    assert explanation.unrecorded == ("win1",)
+    assert explanation.unrecorded == ("worker1",)
+    assert set(explanation.stateless) == {"win1", "win1-p1"}
     text = to_text("overlay", explanation)
     assert "  not known: where the probe is lost: comparing 'win1': no room\n" in text
-    assert "  not compared, as 'lab up' has recorded no state: win1\n" in text
+    assert "  not compared, as 'lab up' has recorded no state: worker1\n" in text
+    (windows,) = (line for line in text.splitlines() if "with the Intent only" in line)
+    assert sorted(windows.rpartition(": ")[2].split(", ")) == ["win1", "win1-p1"]
 
 
 def test_a_kernel_that_cannot_be_asked_is_no_kernel_that_reports_no_drop() -> None:

@@ -434,6 +434,35 @@ def test_of_a_key_file_no_line_is_left():
         assert line.encode() not in scrub(f"log: {line} end".encode(), values)
 
 
+def test_words_of_programs_that_read_keys_are_no_secrets(desk, told_of):
+    desk.up()
+    machine = desk.store.lab_directory("overlay") / "machines" / "win1"
+    machine.mkdir(parents=True)
+    private, words = private_key(), "usage: ssh-keygen [-q] [-a rounds]"
+    around = b"\x7fELF\0" + private.splitlines()[0].encode() + b"\0\n" + words.encode() + b"\n"
+    (machine / "ssh-keygen").write_bytes(around)
+    (machine / "client.pem").write_text(f"subject: system:node:win1\n{private}")
+    key_lines = private.splitlines()[1:-1]
+    log = "\n".join((words, "subject: system:node:win1", *key_lines))
+    content = told_of([Evidence("win1/journal.txt", log.encode())])["fake/win1/journal.txt"]
+    assert content.decode().splitlines() == [
+        words,
+        "subject: system:node:win1",
+        *[G] * len(key_lines),
+    ]
+
+
+def test_files_that_came_out_of_an_image_hold_no_secret_of_the_lab(desk, told_of, tmp_path):
+    desk.up()
+    machine = desk.store.lab_directory("overlay") / "machines"
+    machine.mkdir()
+    example = private_key()
+    (tmp_path / "example.pem").write_text(example)
+    (machine / "example.pem").hardlink_to(tmp_path / "example.pem")
+    line = example.splitlines()[1]
+    assert told_of([Evidence("log", line.encode())])["fake/log"] == line.encode()
+
+
 @given(
     st.lists(st.binary(min_size=SHORTEST, max_size=40), max_size=4),
     st.lists(st.binary(max_size=30), min_size=1, max_size=6),

@@ -2,12 +2,18 @@
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from lab._deadline import Deadline
+from lab.shells.shell import Completed, Shell
 from lab.windows.wine.node import run_script
 from lab.windows.wine.runtime.places import PREFIX
+from lab.windows.wine.shell import WineShell
+from lab.windows.wine.system import WINE
 from lab.windows.wine.template import ENVIRONMENT, MODULES
 
 
@@ -77,3 +83,22 @@ def test_every_cmdlet_that_takes_an_interface_takes_its_short_name() -> None:
     parameters = [each for text in texts for each in re.findall(r".*\]\$InterfaceIndex", text)]
     assert parameters
     assert [each for each in parameters if "[Alias('ifIndex')]" not in each] == []
+
+
+class LinuxShell:
+    """A node's Linux, which answers with the command; PowerShell's are not Linux's."""
+
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        del deadline, stdin
+        return Completed(0, command[-1] if command[0] == "sh" else "of Windows", "")
+
+
+def test_evidence_of_what_stands_in_is_asked_of_linux() -> None:
+    shell = WineShell("win1", cast("Shell", LinuxShell()))
+    pieces = (*WINE.node_evidence(shell), *WINE.machine_evidence(shell))
+    said = {file: make(Deadline(20)) for file, make in pieces if file != "facts.json"}
+    assert "--unit=hybridlab-hns" in said["containerd.log"]
+    assert said["crictl.txt"].startswith("/usr/local/bin/ctr ")
+    assert said["hns.txt"] == "cat /var/lib/hybridlab/hns/state.json"
+    assert said["hns-calls.jsonl"] == "cat /var/lib/hybridlab/hns/calls.jsonl"
+    assert said["kubelet.log"] == "of Windows"

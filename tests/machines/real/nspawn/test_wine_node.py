@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 from container_labs import ContainerLabs, room_for, why_not
@@ -123,6 +125,20 @@ print(routes[0]["Settings"]["DestinationPrefix"])
 def test_a_healthy_lab_has_no_difference(lab: ContainerLabs) -> None:
     lab.green(LAB)
     assert "every machine is as intended" in lab.run("status", LAB, "--deep").stdout
+
+
+def test_evidence_of_a_wine_node_is_whole(lab: ContainerLabs, tmp_path: Path) -> None:
+    path = tmp_path / "evidence.tar.gz"
+    assert "not in the archive" not in lab.run("gather", LAB, "--output", str(path)).stderr
+    with tarfile.open(path) as archive:
+        pieces = {
+            name.partition("/nspawn/")[2]: cast("IO[bytes]", archive.extractfile(name)).read()
+            for name in archive.getnames()
+        }
+    assert b"kubelet" in pieces[f"{NODE}/cluster/kubelet.log"]
+    assert b"RemoteSubnetRoute" in pieces[f"{NODE}/cluster/hns.txt"]
+    assert f"{NODE}-p1".encode() in pieces["api/pods.txt"]
+    assert pieces[f"{NODE}/windows/hns-calls.jsonl"]
 
 
 def test_a_route_that_hns_has_lost_is_named(lab: ContainerLabs) -> None:
