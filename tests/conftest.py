@@ -38,16 +38,16 @@ def _interruptible() -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connected() -> Iterator[Any]:
-    """This machine's own libvirtd."""
+    """This machine's own libvirtd, as long as a module is tested."""
     libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
     try:
-        found = libvirt.open("qemu:///system")
+        connection = libvirt.open("qemu:///system")
     except libvirt.libvirtError as error:
         pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
+    yield connection
+    connection.close()
 
 
 @pytest.fixture

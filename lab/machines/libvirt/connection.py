@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,21 +34,22 @@ _OPEN_SECONDS = 60.0
 """For opening any connection; the first qemu+ssh connection took 10.8 s under TCG."""
 ROOM = "free some space there: 'lab gc', 'lab image gc --yes'; or another 'storage' path"
 
-_FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
-"""libvirt's errors for a user without access to it on this machine; polkit may be missing."""
 _ADMIT = "sudo usermod --append --groups libvirt $USER, and log in again"
-_HINTS = (
-    ("authentication failed", "allow this user to use libvirt there: group 'libvirt', polkit"),
-    ("Permission denied", "check that the URI's key may log in there: 'keyfile=' in the URI"),
-    ("Host key verification failed", "'ssh-keyscan' the host into the known hosts of the URI"),
-    ("No route to host", "check that the host is running and reachable"),
-    ("Connection refused", "start its libvirtd or sshd"),
-    ("Connection timed out", "check that the host is running and no firewall drops the connection"),
-    ("Could not resolve hostname", "use an address, or a name that DNS resolves, in the URI"),
-    ("No such file or directory", "start libvirtd: 'tools/hypervisor start', or systemctl"),
-    ("unable to connect to server", "start its libvirtd, and check that it listens for TLS"),
-    ("certificate", "see 'TLS certificates' in libvirt's docs: the CA must have signed both"),
-)
+_ADMIT_THERE = "allow this user to use libvirt there: group 'libvirt', polkit"
+_TURN_ON = "check that the host is running and reachable"
+_CERTIFICATES = "see 'TLS certificates' in libvirt's docs: the CA must have signed both"
+_SYSTEM_HINTS = {
+    errno.ENOENT: "start libvirtd: 'tools/hypervisor start', or systemctl",
+    errno.ECONNREFUSED: "start its libvirtd, and check that it listens there",
+    errno.EHOSTUNREACH: _TURN_ON,
+    errno.ENETUNREACH: _TURN_ON,
+    errno.ETIMEDOUT: "check that the host is running and no firewall drops the connection",
+}
+"""By the system's error of an attempt to connect to a socket."""
+
+
+class ForbiddenError(PreflightError):
+    """The libvirt of this machine does not admit this user."""
 
 
 def load() -> Any:
@@ -75,7 +77,8 @@ def is_here(hypervisor: Hypervisor) -> bool:
 def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
     """Open a connection that notices when the other end is gone.
 
-    Raises PreflightError with the hypervisor, the reason and a hint.
+    Raises PreflightError with the hypervisor, the reason and a hint; ForbiddenError if this
+    machine's libvirt does not admit this user.
     """
     library = load()
     remote = hypervisor.uri.split(":")[0].endswith(("+ssh", "+tls"))
@@ -84,10 +87,11 @@ def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
     try:
         connection = _open_connection(library, hypervisor)
     except library.libvirtError as error:
-        raise PreflightError(
+        refusal = ForbiddenError if is_forbidden(error, hypervisor) else PreflightError
+        raise refusal(
             f"connecting to hypervisor '{hypervisor.name}' ({hypervisor.uri})",
             reason(error),
-            _connection_hint(reason(error), hypervisor),
+            _connection_hint(error, hypervisor),
         ) from error
     if remote:
         connection.setKeepAlive(5, 6)
@@ -160,11 +164,28 @@ def reason(error: Exception) -> str:
 
 _BUSY = ("has asynchronous jobs running", "is still in use", "is still being allocated")
 _TAKEN = ("already in use",)
+_FULL = ("No space left on device",)
+_SSH_HINTS = (
+    (("Permission denied",), "check that the URI's key may log in there: 'keyfile=' in the URI"),
+    (
+        ("Host key verification failed",),
+        "'ssh-keyscan' the host into the known hosts of the URI",
+    ),
+    (("No route to host",), _TURN_ON),
+    (("Connection refused",), "start its sshd"),
+    (("Connection timed out",), _SYSTEM_HINTS[errno.ETIMEDOUT]),
+    (
+        ("Could not resolve hostname",),
+        "use an address, or a name that DNS resolves, in the URI",
+    ),
+    (("No such file or directory",), _SYSTEM_HINTS[errno.ENOENT]),
+)
 """What libvirt tells apart only by words: its codes are those of other errors, too, which are no
-reason to wait or to try another range (src/storage/storage_driver.c, src/conf/virnetworkobj.c and
-src/network/bridge_driver_linux.c of libvirt 9: "pool '%s' has asynchronous jobs running.",
-"volume '%s' is still in use.", "bridge name '%s' already in use.", "Network is already in use by
-interface %s")."""
+reason to wait or to try another range, and want other advice (src/storage/storage_driver.c,
+src/conf/virnetworkobj.c and src/network/bridge_driver_linux.c of libvirt 9: "pool '%s' has
+asynchronous jobs running.", "volume '%s' is still in use.", "bridge name '%s' already in use.",
+"Network is already in use by interface %s"). Of a program that it runs, such as ssh or qemu-img, it
+has only the output: src/rpc/virnetsocket.c adds that of ssh to "Cannot recv data"."""
 
 
 def is_busy(error: libvirt.libvirtError) -> bool:
@@ -180,22 +201,61 @@ def is_taken(error: libvirt.libvirtError) -> bool:
 def _has_words(error: libvirt.libvirtError, words: Iterable[str]) -> bool:
     library = load()
     codes = {library.VIR_ERR_INTERNAL_ERROR, library.VIR_ERR_OPERATION_INVALID}
-    return error.get_error_code() in codes and any(word in str(error) for word in words)
+    program_ended = _system_error(error) in {errno.ECONNRESET, errno.EPIPE}
+    known = error.get_error_code() in codes or program_ended
+    return known and any(word in str(error) for word in words)
 
 
-def _connection_hint(message: str, hypervisor: Hypervisor) -> str:
-    if is_forbidden(message, hypervisor):
-        return _ADMIT
-    for sign, hint in _HINTS:
-        if sign.lower() in message.lower():
-            return hint
-    return f"try 'virsh -c \"{hypervisor.uri}\" version', or 'lab doctor'"
+def _system_error(error: libvirt.libvirtError) -> int | None:
+    """The number of the system call's error, as in ``errno``; None if no system call failed.
+
+    virReportSystemError of libvirt (src/util/virerror.c) keeps it in the first number, which is -1
+    in the errors of GnuTLS that have the same code.
+    """
+    if error.get_error_code() != load().VIR_ERR_SYSTEM_ERROR:
+        return None
+    return number if (number := int(error.get_int1())) > 0 else None
 
 
-def is_forbidden(message: str, hypervisor: Hypervisor) -> bool:
+def denies_access(error: libvirt.libvirtError) -> bool:
+    """Whether a daemon does not admit this user.
+
+    polkit has its own domain; without D-Bus, which is another one, polkit cannot be asked
+    (src/util/virpolkit.c and src/util/virgdbus.c of libvirt 9).
+    """
+    library = load()
+    codes = {
+        library.VIR_ERR_AUTH_FAILED,
+        library.VIR_ERR_AUTH_CANCELLED,
+        library.VIR_ERR_AUTH_UNAVAILABLE,
+        library.VIR_ERR_ACCESS_DENIED,
+    }
+    return (
+        error.get_error_code() in codes
+        or error.get_error_domain() in {library.VIR_FROM_POLKIT, library.VIR_FROM_DBUS}
+        or _system_error(error) in {errno.EACCES, errno.EPERM}
+    )
+
+
+def is_forbidden(error: libvirt.libvirtError, hypervisor: Hypervisor) -> bool:
     """True if the error means that the user has no access to this machine's libvirt."""
     local = hypervisor.uri.partition(":")[0] in {"qemu", "qemu+unix"}
-    return local and any(sign in message.lower() for sign in _FORBIDDEN)
+    return local and denies_access(error)
+
+
+def _connection_hint(error: libvirt.libvirtError, hypervisor: Hypervisor) -> str:
+    scheme, number = hypervisor.uri.partition(":")[0], _system_error(error)
+    if scheme.endswith("+tls") and number in {None, errno.ENOENT}:  # no socket file is opened
+        return _CERTIFICATES
+    if denies_access(error):
+        return _ADMIT if is_forbidden(error, hypervisor) else _ADMIT_THERE
+    if scheme.endswith("+ssh"):
+        for words, hint in _SSH_HINTS:
+            if _has_words(error, words):
+                return hint
+    elif number in _SYSTEM_HINTS:
+        return _SYSTEM_HINTS[number]
+    return f"try 'virsh -c \"{hypervisor.uri}\" version', or 'lab doctor'"
 
 
 @contextmanager
@@ -220,7 +280,7 @@ def explain_errors(action: str, hypervisor: str, hint: str = "") -> Iterator[Non
         raise BrokenError(
             f"{action} on hypervisor '{hypervisor}'",
             reason(error),
-            hint or _error_hint(reason(error), lost=lost),
+            hint or _error_hint(error, lost=lost),
         ) from error
 
 
@@ -284,8 +344,8 @@ def ignore(*codes: str) -> Iterator[None]:
             raise
 
 
-def _error_hint(message: str, *, lost: bool) -> str:
-    if "No space left on device" in message:
+def _error_hint(error: libvirt.libvirtError, *, lost: bool) -> str:
+    if _system_error(error) == errno.ENOSPC or _has_words(error, _FULL):
         return ROOM
     return "check that its libvirtd runs, then repeat" if lost else ""
 

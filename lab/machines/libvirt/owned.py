@@ -92,7 +92,7 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
             with host.explain_errors("looking for labs"):
                 owners = list(find_owned(host))
         except LabError as error:
-            if unlisted and connection.is_forbidden(error.happened, host.hypervisor):
+            if unlisted and isinstance(error, connection.ForbiddenError):
                 continue  # a user without access to libvirt has no labs there
             say(f"note: {error.doing}: {error.happened}; labs there are not listed")
             continue

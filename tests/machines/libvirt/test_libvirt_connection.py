@@ -1,8 +1,11 @@
 """What libvirt is given to connect with, its refusals, and a lab's record of hypervisors."""
 
+import errno
 import json
 import os
 import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
@@ -161,57 +164,140 @@ def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch):
     )
 
 
-FORBIDDEN = "Unable to get system bus connection: Could not connect: No such file or directory"
 OWN = Hypervisor(name="own", uri="qemu:///system", line=3)
 FAR = Hypervisor(name="far", uri="qemu+ssh://root@h.example/system", line=3)
+SECURE = Hypervisor(name="secure", uri="qemu+tls://h.example/system", line=3)
 
 
-@pytest.mark.parametrize(
-    ("said", "hypervisor", "forbidden"),
-    [
-        (FORBIDDEN, OWN, True),
-        ("Failed to connect socket to '/run/libvirt/libvirt-sock': Permission denied", OWN, True),
-        ("authentication unavailable: no polkit agent available", OWN, True),
-        ("Failed to connect socket: No such file or directory", OWN, False),
-        ("root@h.example: Permission denied (publickey)", FAR, False),
-    ],
-)
-def test_refusals_of_this_machines_own_libvirt_are_known(said, hypervisor, forbidden):
-    assert connection.is_forbidden(said, hypervisor) == forbidden
+class LibvirtError(Exception):
+    """An error as libvirt's, with its code, domain and first number."""
 
-
-@pytest.mark.parametrize(
-    ("said", "hypervisor", "hint"),
-    [
-        ("root@h.example: Permission denied (publickey)", FAR, "'keyfile=' in the URI"),
-        ("Host key verification failed.", FAR, "ssh-keyscan"),
-        ("Failed to connect socket: Permission denied", OWN, "--groups libvirt"),
-        ("nobody knows", FAR, 'virsh -c "qemu+ssh://root@h.example/system" version'),
-    ],
-)
-def test_a_refusal_has_its_own_hint(said, hypervisor, hint, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise OSError(said)
-
-    monkeypatch.setattr(connection, "_open_connection", refuse)
-    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
-    monkeypatch.setattr(connection, "hear_events", lambda: None)
-    with pytest.raises(PreflightError, match=f"hypervisor '{hypervisor.name}'") as told:
-        connection.connect(hypervisor)
-    assert hint in told.value.hint
-
-
-class CodedError(Exception):
-    """An error as libvirt's, with a code."""
-
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, domain: int = 7, number: int = -1) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.domain, self.number = code, domain, number
 
     def get_error_code(self) -> int:
         return self.code
 
+    def get_error_domain(self) -> int:
+        return self.domain
 
+    def get_int1(self) -> int:
+        return self.number
+
+
+LIBRARY = SimpleNamespace(
+    libvirtError=LibvirtError,
+    VIR_ERR_INTERNAL_ERROR=1,
+    VIR_ERR_SYSTEM_ERROR=38,
+    VIR_ERR_AUTH_FAILED=45,
+    VIR_ERR_OPERATION_INVALID=55,
+    VIR_ERR_AUTH_CANCELLED=79,
+    VIR_ERR_ACCESS_DENIED=88,
+    VIR_ERR_AUTH_UNAVAILABLE=94,
+    VIR_FROM_DBUS=47,
+    VIR_FROM_POLKIT=60,
+)
+"""The numbers are those of libvirt/virterror.h."""
+
+
+@pytest.fixture
+def library(monkeypatch):
+    monkeypatch.setattr(connection, "load", lambda: LIBRARY)
+
+
+def no_polkit() -> LibvirtError:
+    """As libvirt 9.0 says it to a plain user where D-Bus does not run."""
+    return LibvirtError(1, "internal error: Unable to get the bus: No such file", domain=47)
+
+
+def system_error(number: int, message: str = "reworded") -> LibvirtError:
+    return LibvirtError(38, message, number=number)
+
+
+def ssh_error(output: str) -> LibvirtError:
+    """As libvirt 9.0 says it where ssh ended."""
+    return system_error(errno.ECONNRESET, f"Cannot recv data: {output}: Connection reset by peer")
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("error", "hypervisor", "forbidden"),
+    [
+        (no_polkit(), OWN, True),
+        (system_error(errno.EACCES), OWN, True),
+        (LibvirtError(94, "reworded", domain=60), OWN, True),
+        (LibvirtError(45, "reworded"), OWN, True),
+        (system_error(errno.ENOENT, "Permission denied, says no code"), OWN, False),
+        (LibvirtError(1, "polkit and authentication are only mentioned"), OWN, False),
+        (LibvirtError(45, "authentication failed"), FAR, False),
+    ],
+)
+def test_refusals_of_this_machines_own_libvirt_are_known(error, hypervisor, forbidden):
+    assert connection.is_forbidden(error, hypervisor) == forbidden
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("error", "hypervisor", "hint"),
+    [
+        (ssh_error("root@h.example: Permission denied (publickey)"), FAR, "'keyfile=' in the URI"),
+        (ssh_error("Host key verification failed."), FAR, "ssh-keyscan"),
+        (ssh_error("ssh: connect to host h port 22: Connection refused"), FAR, "start its sshd"),
+        (ssh_error("Failed to connect socket: No such file or directory"), FAR, "start libvirtd"),
+        (LibvirtError(45, "reworded"), FAR, "allow this user to use libvirt there"),
+        (system_error(errno.EACCES), OWN, "--groups libvirt"),
+        (system_error(errno.ENOENT), OWN, "start libvirtd"),
+        (system_error(errno.ECONNREFUSED), SECURE, "check that it listens"),
+        (system_error(errno.EHOSTUNREACH), SECURE, "check that the host is running"),
+        (system_error(errno.ENOENT), SECURE, "TLS certificates"),
+        (LibvirtError(45, "reworded"), SECURE, "TLS certificates"),
+        (ssh_error("nobody knows"), FAR, 'virsh -c "qemu+ssh://root@h.example/system" version'),
+    ],
+)
+def test_a_refusal_has_its_own_hint(error, hypervisor, hint, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(connection, "_open_connection", refuse)
+    monkeypatch.setattr(connection, "hear_events", lambda: None)
+    with pytest.raises(PreflightError, match=f"hypervisor '{hypervisor.name}'") as refused:
+        connection.connect(hypervisor)
+    assert hint in refused.value.hint
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    """In the block, root is a user without any right."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_socket_that_only_others_may_open_is_forbidden_by_libvirt_itself(tmp_path):
+    pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    uri = f"qemu+unix:///system?socket={closed}/socket"
+    with another_user(), pytest.raises(connection.ForbiddenError) as refused:
+        connection.connect(Hypervisor(name="own", uri=uri, line=3))
+    assert "--groups libvirt" in refused.value.hint
+
+
+def test_a_socket_that_does_not_exist_is_not_forbidden(tmp_path):
+    pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    uri = f"qemu+unix:///system?socket={tmp_path}/socket"
+    with pytest.raises(PreflightError) as refused:
+        connection.connect(Hypervisor(name="own", uri=uri, line=3))
+    assert not isinstance(refused.value, connection.ForbiddenError)
+    assert "start libvirtd" in refused.value.hint
+
+
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     ("code", "message", "busy", "taken"),
     [
@@ -224,30 +310,28 @@ class CodedError(Exception):
         (38, "cannot open volume 'has asynchronous jobs running'", False, False),
     ],
 )
-def test_what_is_busy_or_taken_is_known_by_code_and_words(code, message, busy, taken, monkeypatch):
-    codes = SimpleNamespace(VIR_ERR_INTERNAL_ERROR=1, VIR_ERR_OPERATION_INVALID=55)
-    monkeypatch.setattr(connection, "load", lambda: codes)
-    error = CodedError(code, message)
+def test_what_is_busy_or_taken_is_known_by_code_and_words(code, message, busy, taken):
+    error = LibvirtError(code, message)
     assert (connection.is_busy(error), connection.is_taken(error)) == (busy, taken)
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
-    ("inventory", "said", "notes"),
+    ("inventory", "error", "notes"),
     [
-        (STOCK, FORBIDDEN, 0),
-        (STOCK, "Failed to connect socket: Connection refused", 1),
-        (Inventory(hypervisors={"own": OWN}), FORBIDDEN, 1),
+        (STOCK, no_polkit(), 0),
+        (STOCK, system_error(errno.ECONNREFUSED), 1),
+        (Inventory(hypervisors={"own": OWN}), no_polkit(), 1),
     ],
 )
 def test_only_who_asked_for_it_hears_of_a_libvirt_that_is_forbidden(
-    inventory, said, notes, monkeypatch, capsys
+    inventory, error, notes, monkeypatch, capsys
 ):
-    def refuse(hypervisor: Hypervisor) -> None:
-        raise PreflightError(f"connecting to hypervisor '{hypervisor.name}'", said)
+    def refuse(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(connection, "connect", refuse)
+    monkeypatch.setattr(connection, "_open_connection", refuse)
     monkeypatch.setattr(connection, "is_here", lambda _: True)
-    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
     assert LibvirtProvider(inventory).marks() == ()
     assert capsys.readouterr().err.count("note: connecting to") == notes
 

@@ -21,18 +21,6 @@ def two_hypervisors():
         )
 
 
-@pytest.fixture(scope="module")
-def connected():
-    """This machine's own libvirtd, as long as a module is tested."""
-    libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
-
-
 @pytest.fixture
 def lab(connected, tmp_path):
     from drill import drill  # noqa: PLC0415  it needs libvirt-python
