@@ -137,7 +137,7 @@ def _endpoint(pod: Pod, machine: MachineIntent, network: Said) -> Said:
         "VirtualNetworkName": network["Name"],
         "IPAddress": address,
         "PrefixLength": int(length),
-        "MacAddress": "00-15-5D-D3-D8-DE",
+        "MacAddress": dashed(pod.mac),
         "GatewayAddress": pod.gateway,
         "DNSServerList": pod.resolver.server,
         "DNSSuffix": pod.resolver.search[0],

@@ -28,7 +28,7 @@ MODELS = {
 WORDS = {
     "topology": (
         ('also=("tor", "upstream", "router")', "also=()"),
-        ("WITH_WINCNI", "EVERYWHERE"),
+        ("WITHOUT_POD_DNS", "EVERYWHERE"),
     ),
     "fault": (("    needs=", '    kind="forwarding-off",\n    needs='),),
     "check": (('"slowed"', '"{name}"'),),

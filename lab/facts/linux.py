@@ -344,7 +344,7 @@ def _pod(name: str, by_query: Mapping[str, CommandAnswer], before: str) -> PodFa
         name,
         items,
         _listening(items) if f"{before}sockets" not in read.absent else None,
-        _resolver(read.text("file /etc/resolv.conf")),
+        _resolver(read.text(f"{before}file /etc/resolv.conf")),
     )
 
 

@@ -15,6 +15,7 @@ from lab.matrix.cell import Cell, Endpoint, Expectation, Grid, GridTarget, Varia
 from lab.matrix.endpoints import LabEndpoints
 from lab.plan.plan import Plan
 from lab.scenario.families import FamilyTerm, services_node_families, terms
+from lab.scenario.reserved import SERVICE_PORT
 from lab.scenario.terms import Family, Refusal
 from lab.topology.intent import Intent
 
@@ -50,6 +51,8 @@ class CellFamily(FamilyTerm):
     health check, or a stream whose rate is measured; streams are sent one at a time."""
     every_address: bool = False
     """Whether all addresses of a name are compared, and not only the first."""
+    name_port: int = SERVICE_PORT
+    """A TCP port that is open at what a name stands for."""
 
 
 def families() -> Mapping[Family, CellFamily]:

@@ -331,6 +331,7 @@ def make_probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
         tries=_tries(cell),
         dialect=family.dialect,
         every=family.every_address,
+        name_port=family.name_port,
         unanswered=unanswered,
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab.scenario.reserved import SERVICE_PORT
 from lab.scenario.terms import Protocol as Transport
 from lab.scenario.terms import Size
 from lab.shells.shell import Completed, Reach
@@ -146,6 +147,9 @@ class Probe:
     """The dialect that the target understands."""
     every: bool = False
     """For a name: True if all its addresses are expected, not just one of them."""
+    name_port: int = SERVICE_PORT
+    """For a name: a TCP port that is open at its address, for what finds a name's address only by
+    connecting to it."""
     unanswered: bool = False
     """True if no answer is expected; the probe is sent like any other."""
 

@@ -48,9 +48,10 @@ DNS_SHORT = Limit(
         name_form="short",
     ),
     fails="no-such-name",
-    reason="with wincni, short service names do not resolve in Windows pods; fully qualified ones "
-    "do",
-    source="field report on Windows nodes behind an upstream router (wincni, L2Bridge)",
+    reason="the CNI configuration, as in the topology's document, does not take a pod's own DNS "
+    "suffixes: short Service names do not resolve in Windows pods; fully qualified ones do",
+    source="field report on Windows nodes behind an upstream router (win-bridge without the "
+    "capability dns; kubernetes/kubernetes 65016); for wincni microsoft/SDN 150",
 )
 OVERLAY_NODE_POD = Limit(
     id="WIN-OVERLAY-NODE-POD",
@@ -61,7 +62,8 @@ OVERLAY_NODE_POD = Limit(
 )
 
 EVERYWHERE: tuple[Limit, ...] = (NODEPORT_SELF, HOST_SERVICE, DNS_PARTIAL)
-WITH_WINCNI: tuple[Limit, ...] = (*EVERYWHERE, DNS_SHORT)
+WITHOUT_POD_DNS: tuple[Limit, ...] = (*EVERYWHERE, DNS_SHORT)
+"""Of CNI configurations without the capability ``dns``; flannel's for Windows have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def clone_card(machine: MachineIntent, interface: Interface) -> CloneCard:
         mac=interface.mac,
         address=interface.addresses[0] if interface.addresses else None,
         gateway=next((route.via for route in routes if route.device == interface.name), None),
-        dns=(),
+        dns=(machine.resolver.server,) if machine.resolver else (),
         mtu=interface.mtu,
     )
 

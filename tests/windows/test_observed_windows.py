@@ -14,6 +14,7 @@ import pytest
 from observed_nodes import Said, changed, windows, without
 from shipped import intent_of as intent
 
+from lab.explain.explainer import compare_lab
 from lab.explain.explainer import compare_machine as differences
 from lab.explain.losses import find_losses
 from lab.facts.difference import Difference
@@ -26,9 +27,9 @@ from lab.windows.facts import facts
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 
 
-def windows_node(scenario: str) -> tuple[MachineIntent, Intent]:
+def windows_node(scenario: str, which: int = 0) -> tuple[MachineIntent, Intent]:
     whole = intent(scenario)
-    machine = next(machine for machine in whole.machines if machine.os == "windows")
+    machine = [machine for machine in whole.machines if machine.os == "windows"][which]
     own = {pod.name for pod in machine.pods}
     linux = {
         pod.name for machine in whole.machines if machine.os == "linux" for pod in machine.pods
@@ -51,6 +52,14 @@ def told(machine: MachineIntent, said: Said) -> list[tuple[str, str]]:
 def test_a_node_that_is_as_intended_shows_no_difference(scenario: str) -> None:
     machine, whole = windows_node(scenario)
     assert differences(machine, facts(windows(machine, whole)), by="kubernetes") == ()
+
+
+@pytest.mark.parametrize("scenario", ["overlay", "host-gateway"])
+def test_two_nodes_that_are_as_intended_have_nothing_twice(scenario: str) -> None:
+    both = [windows_node(scenario, which) for which in (0, 1)]
+    seen = {machine.name: facts(windows(machine, whole)) for machine, whole in both}
+    found = compare_lab(both[0][1], seen, by="kubernetes")
+    assert [difference for difference in found if difference.kind.startswith("duplicate")] == []
 
 
 def edit(what: str, old: str, new: str) -> Callable[[Said], Said]:

@@ -21,7 +21,10 @@ from lab.explain import check
 from lab.facts.signatures import match
 from lab.machines.libvirt import documents
 from lab.machines.libvirt.documents import VirtualMachine
+from lab.topology import registry as topologies
+from lab.topology.windows_limits import DNS_SHORT
 from lab.windows.images.steps import Observe, Sysprep, WsMan, golden_steps
+from lab.windows.nodes.network import FLANNEL, STATIC
 
 UNATTEND = "{urn:schemas-microsoft-com:unattend}"
 DOCUMENTS = answers.documents()
@@ -108,12 +111,17 @@ def test_no_network_is_made_before_flannel_s_overlay():
     assert "NetworkAdapterName" not in network  # the node adds it
 
 
-def test_short_names_on_hard_way_fail_as_wincni_s_do():
-    """W14: with the capability "dns" the pod's own search list would take the place of ours."""
-    (file,) = decided("hard-way").plugin_files().files
+@pytest.mark.parametrize("topology", sorted(FLANNEL | STATIC))
+def test_a_pod_gets_its_own_dns_suffixes_where_short_names_are_expected_to_resolve(topology):
+    """W14: with the capability "dns" they take the place of the configuration's."""
+    plan = decided(topology)
+    (file,) = plan.plugin_files().files
     config = json.loads(file.text)
-    assert "dns" not in config["capabilities"]
-    assert config["dns"]["Search"] == ["svc.cluster.local"]
+    fails = DNS_SHORT in topologies.topologies()[topology].limits
+    assert ("dns" in config["capabilities"]) is not fails
+    if fails:
+        (search,) = (value for key, value in config["dns"].items() if key.lower() == "search")
+        assert search == [f"svc.{plan.cluster.domain}"]
 
 
 def test_words_for_flanneld_on_windows_name_the_task():

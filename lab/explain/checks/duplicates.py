@@ -141,7 +141,7 @@ def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tupl
             held = _Held(node, owner, link.name, text)
             bridge = link.kind == "bridge"
             yield (("cidr", text) if bridge else ("address", text.partition("/")[0])), held
-        if own:
+        if own and link.mac:  # HNS reports no MAC of a network
             yield ("mac", link.mac), _Held(node, owner, link.name, link.mac)
 
 

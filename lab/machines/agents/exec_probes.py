@@ -9,7 +9,8 @@ expected from a target is one curl transfer:
   the bodies of parallel transfers would mix;
 - a large TCP probe is an echo of 64 KiB; only its length is checked;
 - netexec's dialler cannot set DF, waits 5 s for each answer, and reads 2,048 bytes;
-- the system resolves names and chooses between UDP and TCP.
+- the system resolves names and chooses between UDP and TCP; curl tells a name's address only once
+  it has connected there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ DIALLER_SECONDS = 5.0
 _DIALLERS_START = 2.0
 _PARALLEL_LIMIT = 300
 """curl's own limit."""
-_SERVICE_PORT = 80
 _TEXT = FILLING.hex()
 _ECHO = "echo "
 
@@ -80,7 +80,7 @@ class Transfer:
 def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...]:
     """The transfers for one probe."""
     if probe.name is not None:
-        url = f"http://{probe.name}:{_SERVICE_PORT}/hostname"
+        url = f"http://{probe.name}:{probe.name_port}/hostname"
         return (Transfer(probe.key, "name", url, settings.timeout, dialled=False),)
     if probe.dialect == "lab":
         return tuple(_lab_transfers(probe, settings))
@@ -301,13 +301,13 @@ class _OutcomeReader:
 
     def take(self, transfer: Transfer, end: Ended) -> tuple[ProbeStatus, str]:
         self._latency = self._latency or end.milliseconds
+        if transfer.part == "name" and end.remote:  # whatever it answered there
+            self._answer = end.remote
+            return "ok", ""
         if end.exit_code:
             return _by_exit(end)
         if end.status != _OK:
             return "wrong", f"HTTP status {end.status}"
-        if transfer.part == "name":
-            self._answer = end.remote or None
-            return "ok", ""
         if transfer.part == "body":
             whole = end.bytes == LARGE_TCP_BYTES
             return ("ok", "") if whole or self._probe.dialect == "lab" else _short(end.bytes)

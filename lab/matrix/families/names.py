@@ -14,7 +14,7 @@ from typing import Literal
 from lab.matrix.cell import Endpoint, GridPath, GridTarget
 from lab.matrix.cells import DNS, CellFamily, Ends, rule
 from lab.matrix.endpoints import LabEndpoints, find_relation
-from lab.providers.provider import DNS_PORT
+from lab.providers.provider import DNS_PORT, PROBE_PORT
 from lab.topology.intent import HeadlessService
 
 _Form = Literal["short", "partial", "full"]
@@ -140,6 +140,7 @@ NODE_NAMES = CellFamily(
     name="node-names",
     order=170,
     services_node=True,
+    name_port=PROBE_PORT,
     ends=_node_names,
     works=rule(
         "NODE-NAMES",

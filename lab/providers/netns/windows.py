@@ -15,7 +15,7 @@ from lab.topology.intent import Drop, Intent, MachineIntent, Resolver
 from lab.topology.routing import own_addresses
 
 _WITHOUT_AFFINITY = frozenset({"windows-server-2019"})
-_WINCNI = frozenset({"host-gateway", "upstream-tor", "upstream-vrrp", "hard-way"})
+_WITHOUT_POD_DNS = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
 
 
 def realise(intent: Intent, off: frozenset[str] = frozenset()) -> Intent:
@@ -106,7 +106,7 @@ def _dns_partial(machine: MachineIntent, _: Intent) -> MachineIntent:
 
 def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
     """Remove the namespace's suffix, which completes short names but not partly qualified ones."""
-    if intent.topology not in _WINCNI:
+    if intent.topology not in _WITHOUT_POD_DNS:
         return machine
     return _with_resolver(machine, lambda resolver: replace(resolver, search=resolver.search[1:]))
 

@@ -85,7 +85,7 @@ HARD_WAY = Topology(
     parameters={},
     build=_hard_way,
     also=("l2bridge", "static", "kubernetes-the-hard-way"),
-    limits=windows_limits.WITH_WINCNI,
+    limits=windows_limits.WITHOUT_POD_DNS,
     static_routes=True,
 )
 
@@ -105,6 +105,6 @@ HOST_GATEWAY = Topology(
     parameters={},
     build=_host_gateway,
     also=("host-gw", "hostgw"),
-    limits=windows_limits.WITH_WINCNI,
+    limits=windows_limits.EVERYWHERE,
     static_routes=True,
 )

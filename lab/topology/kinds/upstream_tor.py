@@ -26,5 +26,5 @@ TOPOLOGY = Topology(
     parameters={},
     build=build,
     also=("tor", "upstream", "router"),
-    limits=windows_limits.WITH_WINCNI,
+    limits=windows_limits.WITHOUT_POD_DNS,
 )

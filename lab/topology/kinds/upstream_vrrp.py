@@ -451,6 +451,6 @@ TOPOLOGY = Topology(
     },
     build=build,
     also=("vrrp", "keepalived", "vip"),
-    limits=windows_limits.WITH_WINCNI,
+    limits=windows_limits.WITHOUT_POD_DNS,
     check=check,
 )

@@ -45,7 +45,10 @@ from lab.windows.nodes.network import (
 )
 
 Document = dict[str, object]
-_CAPABILITIES = {"portMappings": True, "dns": True}
+_CAPABILITIES = {"portMappings": True}
+"""What the container runtime gives the plugin for each pod. With ``dns`` it is the pod's own
+suffixes, in place of the configuration's: flannel's configuration for Windows has it
+(sig-windows-tools), those of the static bridges' documents have not."""
 
 
 def plugin_config(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
@@ -81,7 +84,7 @@ def _flannel(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         "name": network.name,
         "cniVersion": "0.2.0",
         "type": "flannel",
-        "capabilities": _CAPABILITIES,
+        "capabilities": {**_CAPABILITIES, "dns": True},
         "delegate": delegated,
     }
 
@@ -110,8 +113,7 @@ def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         "name": network.name,
         "cniVersion": "0.2.0",
         "type": "sdnbridge",
-        # Not "dns": the pod's own search list would replace the one below.
-        "capabilities": {"portMappings": True},
+        "capabilities": _CAPABILITIES,
         "ipam": {
             "environment": "azure",
             "subnet": network.pod_cidr,

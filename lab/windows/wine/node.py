@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.machines.evidence import LOG_LINES
 from lab.machines.images.terms import RELEASES, Year
+from lab.providers.netns.namespaces import resolver_text
 from lab.topology.intent import MachineIntent
 from lab.windows.wine.runtime import powershell
 from lab.windows.wine.runtime.places import PREFIX, RUN, linux_path
@@ -64,6 +65,8 @@ def files(machine: MachineIntent, year: Year) -> Mapping[str, bytes]:
         **dict(_units(machine, year)),
         **{f"/opt/cni/bin/{name}": _plugin(name) for name in _PLUGINS},
     }
+    if machine.resolver:
+        texts["/etc/resolv.conf"] = resolver_text(machine.resolver)
     serve = (Path(__file__).parent / "runtime" / "serve.ps1").read_bytes()
     written = {path: text.encode() for path, text in texts.items()}
     return written | {linux_path(powershell.SERVE): serve} | dict(_package())

@@ -21,7 +21,7 @@ from lab.machines.agents.exec_probes import (
     read_transfers,
 )
 from lab.machines.cluster.pod_exec import ExecResult
-from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.provider import PROBE_PORT, Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)
 
@@ -171,8 +171,19 @@ def test_many_tries_are_dialled_and_collect_every_backend():
 def test_name_is_looked_up_by_the_system():
     one = probe(name="to-a.hybridlab-probe", protocol="udp")
     assert told(one, [ended("7-name", remote_ip="10.96.0.7")], {}).answer == "10.96.0.7"
-    gone = told(one, [ended("7-name", exitcode=6, errormsg="Could not resolve host: x")], {})
+    message = "Could not resolve host: x"
+    gone = told(one, [ended("7-name", exitcode=6, errormsg=message, remote_ip="")], {})
     assert gone.status == "no-such-name"
+
+
+def test_name_of_a_node_is_looked_up_by_connecting_to_a_port_that_is_open_there():
+    one = probe(name="api.lab.", name_port=PROBE_PORT)
+    (transfer,) = plan_transfers(one, SETTINGS)
+    assert transfer.url.startswith(f"http://api.lab.:{PROBE_PORT}/")
+    connected = [ended("7-name", exitcode=52, http_code=0, remote_ip="10.0.0.253")]
+    assert told(one, connected, {}).answer == "10.0.0.253"
+    closed = [ended("7-name", exitcode=7, http_code=0, remote_ip="", errormsg="")]
+    assert told(one, closed, {}).status == "refused"
 
 
 def test_responder_of_the_lab_is_understood_too():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from shipped import intent_of
 
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.lifecycle.compilation import compile_scenario
@@ -229,6 +230,14 @@ def test_the_cards_of_a_clone_are_those_of_the_intent(lab):
     assert told.cards[1].address == WINDOWS.interfaces[0].addresses[0]
     via = next(route.via for route in WINDOWS.routes if route.destination == "default")
     assert told.cards[1].gateway == via
+
+
+def test_a_clone_asks_the_name_server_of_its_nodes():
+    (machine, *_) = (one for one in intent_of("kubeinit").machines if one.os == "windows")
+    assert machine.resolver is not None
+    card = windows.clone_card(machine, machine.interfaces[0])
+    assert card.dns == (machine.resolver.server,)
+    assert windows.clone_card(replace(machine, resolver=None), machine.interfaces[0]).dns == ()
 
 
 def test_further_cards_make_the_same_digest_as_in_earlier_versions(tmp_path, monkeypatch):

@@ -160,6 +160,12 @@ def test_a_computers_facts_include_its_programs_and_pods() -> None:
     assert pod.listening == (("tcp", 8080),)
 
 
+def test_a_node_s_resolver_file_is_not_that_of_its_pods() -> None:
+    file = "@@@ file /etc/resolv.conf\nnameserver 10.0.0.253\n\n@@@= 0\n\n"
+    (pod,) = read_facts(COMPUTER.replace("@@@ sandboxes", f"{file}@@@ sandboxes"), "").pods or ()
+    assert pod.resolver is None
+
+
 def test_a_node_that_is_no_computer_has_not_looked_at_its_pods() -> None:
     assert read_facts("\n@@@ address\n[]\n\n@@@= 0\n\n@@@ end\n", "").pods is None
 

@@ -99,15 +99,16 @@ def _resolved(name: str, topology: str, *off: str) -> bool:
     return "web.default.svc.cluster.local." in asked
 
 
-@pytest.mark.parametrize("topology", ["host-gateway", "upstream-tor", "hard-way"])
+@pytest.mark.parametrize("topology", ["upstream-tor", "upstream-vrrp", "hard-way"])
 def test_each_rule_for_names_forbids_its_own_form_and_no_other(topology):
     short, partial = "WIN-DNS-SHORT", "WIN-DNS-PARTIAL"
     for off in ((), (short,), (partial,), (short, partial)):
         assert _resolved("web", topology, *off) == (short in off)
         assert _resolved("web.default", topology, *off) == (partial in off)
         assert _resolved("web.default.svc.cluster.local.", topology, *off)
-    assert _resolved("web", "overlay")
-    assert not _resolved("web.default", "overlay")
+    for other in ("overlay", "host-gateway"):
+        assert _resolved("web", other)
+        assert not _resolved("web.default", other)
 
 
 def test_a_rule_that_is_not_there_cannot_be_switched_off():

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from shipped import intent_of
 
 from lab._deadline import Deadline
 from lab.shells.shell import Completed, Shell
-from lab.windows.wine.node import run_script
+from lab.windows.wine.node import files, run_script
 from lab.windows.wine.runtime.places import PREFIX
 from lab.windows.wine.shell import WineShell
 from lab.windows.wine.system import WINE
@@ -75,6 +76,13 @@ def test_names_in_curls_configuration_are_looked_up_by_a_windows_program(
     assert done.stderr.split() == ["hybridlab-names.exe", "web.none", "web.probe"]
     hosts = [line.split("//")[1].split(":")[0] for line in done.stdout.splitlines()]
     assert hosts == ["10.96.0.20", "web.none.invalid", "10.0.0.1"]
+
+
+def test_a_node_asks_the_name_server_of_its_nodes() -> None:
+    (machine, *_) = (one for one in intent_of("kubeinit").machines if one.os == "windows")
+    assert machine.resolver is not None
+    text = files(machine, "2022")["/etc/resolv.conf"].decode()
+    assert f"nameserver {machine.resolver.server}\n" in text
 
 
 def test_every_cmdlet_that_takes_an_interface_takes_its_short_name() -> None:

@@ -114,6 +114,13 @@ def test_a_host_process_pod_is_in_the_nodes_network() -> None:
     assert inner(wire.decode(sent), 1, 8, 2, 1)[0] == Field(1, 2)
 
 
+def test_a_host_process_pod_asks_the_nodes_name_server() -> None:
+    windows = wire.with_message((), 1, (Field(3, 1),))
+    config = wire.with_message((*message(f3="/log"), Field(4, b"")), 9, windows)
+    sent = translate.with_resolver(wire.encode((Field(1, wire.encode(config)),)), None)
+    assert wire.without(inner(wire.decode(sent), 1), 4) == inner(wire.decode(sent), 1)
+
+
 def test_a_container_runs_its_command_on_wine() -> None:
     hosts = message(
         f1="C:\\Windows\\System32\\drivers\\etc\\hosts", f2="C:\\var\\lib\\kubelet\\hosts"

@@ -27,6 +27,7 @@ from lab.machines.cluster.linux.operations import (
     run_once,
     unit_file,
 )
+from lab.providers.netns.namespaces import resolver_text
 from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
 
 _MODULES = {
@@ -96,10 +97,7 @@ def _resolver(machine: MachineIntent) -> Operations:
     """The machine's resolver file, if the scenario has a name server."""
     if machine.resolver is None:
         return ()
-    lines = [f"nameserver {machine.resolver.server}"]
-    lines += [f"search {' '.join(machine.resolver.search)}"] if machine.resolver.search else []
-    lines.append(f"options ndots:{machine.resolver.ndots}")
-    return (WriteFile("/etc/resolv.conf", "".join(f"{line}\n" for line in lines)),)
+    return (WriteFile("/etc/resolv.conf", resolver_text(machine.resolver)),)
 
 
 def _tunnel(machine: MachineIntent) -> Iterator[str]:

@@ -41,13 +41,7 @@ _WINDOWS_SECURITY, _HOST_PROCESS = 1, 3
 
 def sandbox_config(config: Message) -> Message:
     """PodSandboxConfig: log folder, and namespaces in Linux's words."""
-    host = any(
-        inner.number == _HOST_PROCESS and inner.value
-        for windows in _messages(config, _SANDBOX.windows)
-        for security in _messages(windows, _WINDOWS_SECURITY)
-        for inner in security
-    )
-    network = _NODE_MODE if host else 0
+    network = _NODE_MODE if _is_host_process(config) else 0
     options = (wire.Field(1, network), wire.Field(2, _CONTAINER_MODE))
     security = wire.with_message((), _NAMESPACES, options)
     linux = wire.with_message((), _LINUX_SECURITY, security)
@@ -56,6 +50,15 @@ def sandbox_config(config: Message) -> Message:
         config = wire.with_texts(config, _SANDBOX.log_directory, (linux_path(folder),))
     config = wire.without(config, _SANDBOX.windows)
     return wire.with_message(config, _SANDBOX.linux, linux)
+
+
+def _is_host_process(config: Message) -> bool:
+    return any(
+        inner.number == _HOST_PROCESS and bool(inner.value)
+        for windows in _messages(config, _SANDBOX.windows)
+        for security in _messages(windows, _WINDOWS_SECURITY)
+        for inner in security
+    )
 
 
 def _messages(message: Message, number: int) -> tuple[Message, ...]:
@@ -122,7 +125,8 @@ def plugin_search(configuration: Mapping[str, Any]) -> tuple[str, ...] | None:
 def with_resolver(data: bytes, search: tuple[str, ...] | None) -> bytes:
     """A request RunPodSandbox with a Windows pod's resolver.
 
-    ``search``: of :func:`plugin_search`. The rule of Windows pods is the namespaces provider's.
+    ``search``: of :func:`plugin_search`. The rule of Windows pods is the namespaces provider's. A
+    host process has the node's resolver file, which containerd gives to who names none.
     """
 
     def resolver(given: Message) -> Message:
@@ -132,6 +136,8 @@ def with_resolver(data: bytes, search: tuple[str, ...] | None) -> bytes:
         return wire.with_texts(made, _OPTIONS, (f"ndots:{limited.ndots}",))
 
     def config(given: Message) -> Message:
+        if _is_host_process(given):
+            return wire.without(given, _SANDBOX.resolver)
         return wire.edited(given, _SANDBOX.resolver, resolver)
 
     return wire.encode(wire.edited(wire.decode(data), 1, config))
