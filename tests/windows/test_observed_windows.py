@@ -57,9 +57,9 @@ def test_a_node_that_is_as_intended_shows_no_difference(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["overlay", "host-gateway"])
 def test_two_nodes_that_are_as_intended_have_nothing_twice(scenario: str) -> None:
     both = [windows_node(scenario, which) for which in (0, 1)]
-    seen = {machine.name: facts(windows(machine, whole)) for machine, whole in both}
-    found = compare_lab(both[0][1], seen, by="kubernetes")
-    assert [difference for difference in found if difference.kind.startswith("duplicate")] == []
+    nodes = {machine.name: facts(windows(machine, whole)) for machine, whole in both}
+    differences = compare_lab(both[0][1], nodes, by="kubernetes")
+    assert not [each for each in differences if each.kind.startswith("duplicate")]
 
 
 def edit(what: str, old: str, new: str) -> Callable[[Said], Said]:

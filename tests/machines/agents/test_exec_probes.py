@@ -177,13 +177,13 @@ def test_name_is_looked_up_by_the_system():
 
 
 def test_name_of_a_node_is_looked_up_by_connecting_to_a_port_that_is_open_there():
-    one = probe(name="api.lab.", name_port=PROBE_PORT)
-    (transfer,) = plan_transfers(one, SETTINGS)
+    looked_up = probe(name="api.lab.", name_port=PROBE_PORT)
+    (transfer,) = plan_transfers(looked_up, SETTINGS)
     assert transfer.url.startswith(f"http://api.lab.:{PROBE_PORT}/")
     connected = [ended("7-name", exitcode=52, http_code=0, remote_ip="10.0.0.253")]
-    assert told(one, connected, {}).answer == "10.0.0.253"
+    assert told(looked_up, connected, {}).answer == "10.0.0.253"
     closed = [ended("7-name", exitcode=7, http_code=0, remote_ip="", errormsg="")]
-    assert told(one, closed, {}).status == "refused"
+    assert told(looked_up, closed, {}).status == "refused"
 
 
 def test_responder_of_the_lab_is_understood_too():

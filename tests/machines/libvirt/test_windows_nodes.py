@@ -233,7 +233,9 @@ def test_the_cards_of_a_clone_are_those_of_the_intent(lab):
 
 
 def test_a_clone_asks_the_name_server_of_its_nodes():
-    (machine, *_) = (one for one in intent_of("kubeinit").machines if one.os == "windows")
+    (machine, *_) = (
+        machine for machine in intent_of("kubeinit").machines if machine.os == "windows"
+    )
     assert machine.resolver is not None
     card = windows.clone_card(machine, machine.interfaces[0])
     assert card.dns == (machine.resolver.server,)

@@ -79,7 +79,9 @@ def test_names_in_curls_configuration_are_looked_up_by_a_windows_program(
 
 
 def test_a_node_asks_the_name_server_of_its_nodes() -> None:
-    (machine, *_) = (one for one in intent_of("kubeinit").machines if one.os == "windows")
+    (machine, *_) = (
+        machine for machine in intent_of("kubeinit").machines if machine.os == "windows"
+    )
     assert machine.resolver is not None
     text = files(machine, "2022")["/etc/resolv.conf"].decode()
     assert f"nameserver {machine.resolver.server}\n" in text
