@@ -71,12 +71,15 @@ class NspawnRoom:
 def need(intent: Intent) -> NspawnNeed:
     """The resources that a lab needs; without a cluster every machine counts as plain. Pure."""
     inotify = memory = 0
-    others = {system.name: system.memory_mib for system in container_systems()}
+    others = {system.name: system for system in container_systems()}
     for machine in intent.machines:
         kubelet = machine.kubelet if intent.kubernetes else None
-        memory += others.get(machine.os) or MEMORY_MIB[kubelet.role if kubelet else "machine"]
+        other = others.get(machine.os)
+        memory += other.memory_mib if other else MEMORY_MIB[kubelet.role if kubelet else "machine"]
         if kubelet is None:
             inotify += INOTIFY_MACHINE
+        elif other:
+            inotify += other.inotify
         elif kubelet.role == "control-plane" and kubelet.pod_cidr:
             inotify += INOTIFY_CONTROL_PLANE
         else:
@@ -123,8 +126,8 @@ def judge(needed: NspawnNeed, capacity: NspawnRoom) -> Iterator[Diagnosis]:
     if wanted > capacity.inotify_limit:
         yield _fail(
             "inotify instances",
-            f"the lab needs about {needed.inotify}, {capacity.inotify_used} are in use, and a user "
-            f"may have {capacity.inotify_limit}",
+            f"the lab needs about {needed.inotify} inotify instances, "
+            f"{capacity.inotify_used} are in use, and a user may have {capacity.inotify_limit}",
             f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * wanted)}",
         )
     if needed.memory_mib > capacity.memory_mib:

@@ -25,6 +25,8 @@ class ContainerSystem(System):
     """One clause that says what such nodes are; every command shows it."""
     memory_mib: int
     """Measured memory of a node with two pods."""
+    inotify: int
+    """Measured inotify instances of a node with two pods."""
 
     def unfit(self, *, cluster: bool) -> str:  # noqa: ARG002  for those that need one
         """Why this machine can never have such nodes; empty if it can.

@@ -171,6 +171,11 @@ def test_every_node_counts_by_what_runs_on_it(scenario, instances):
     assert need(linux_intent(scenario)).inotify == instances
 
 
+def test_a_lab_with_too_few_inotify_instances_is_refused_by_their_name():
+    (refusal,) = preflight.judge(preflight.NspawnNeed(73, 0), preflight.NspawnRoom(128, 91, 0))
+    assert "needs about 73 inotify instances, 91 are in use" in refusal.seen
+
+
 def test_a_control_plane_without_a_kubelet_counts_as_one_program_of_the_two():
     assert need(linux_intent("hard-way")).inotify == 3 * 13 + 3 * 13 + 2 * 3
 

@@ -130,11 +130,11 @@ def test_a_lab_without_a_cluster_has_no_wine_nodes() -> None:
     assert not NspawnProvider(STOCK).unfit(cluster)
 
 
-def test_the_memory_of_wine_nodes_is_counted() -> None:
-    every = compile_scenario("overlay", None, None, "kubernetes", real=True).intent
-    linux = compile_scenario("overlay", "linux", None, "kubernetes", real=True).intent
-    more = need(every).memory_mib - need(linux).memory_mib
-    assert more == 2 * WINE.memory_mib
+def test_what_wine_nodes_take_is_counted() -> None:
+    every = need(compile_scenario("overlay", None, None, "kubernetes", real=True).intent)
+    linux = need(compile_scenario("overlay", "linux", None, "kubernetes", real=True).intent)
+    assert every.memory_mib - linux.memory_mib == 2 * WINE.memory_mib
+    assert every.inotify - linux.inotify == 2 * WINE.inotify
 
 
 def test_a_plain_user_is_told_about_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
