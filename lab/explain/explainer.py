@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lab._errors import LabError
 from lab.explain.check import LabLook, Look, checks, first_hop, kind_of
-from lab.facts.difference import SILENT, Difference, in_cluster, make_not_asked
+from lab.facts.difference import SILENT, Difference, in_cluster, make_not_asked, make_unread
 from lab.facts.node import NodeFacts, PodFacts, Unread
 from lab.facts.questions import DISPENSABLE
 from lab.topology import gateways
@@ -324,22 +324,16 @@ class Explainer:
 
 def _unread(name: str, unread: Unread, hop: int) -> Difference:
     """A finding for a part of a machine that could not be read."""
-    return Difference(
-        SILENT,
-        "",
-        name,
-        f"pod {unread.pod}" if unread.pod else f"the answer to '{unread.part}'",
-        "",
-        f"its state cannot be read: {unread.reason}"
-        if unread.pod
-        else f"cannot be read: {unread.reason}",
-        "lab status --deep",
-        "see that the machine can start processes and has memory to spare, and ask again"
-        if unread.installed
-        else "install the program, or load the part of the kernel, and ask again",
-        unread.pod or name,
-        hop,
-        subject=PodSubject(unread.pod) if unread.pod else MachineSubject(name),
+    finding = make_unread(unread.part, unread.reason, name, installed=unread.installed)
+    if not unread.pod:
+        return replace(finding, hop=hop)
+    return replace(
+        finding,
+        object=f"pod {unread.pod}",
+        observed=f"its state cannot be read: {unread.reason}",
+        place=unread.pod,
+        hop=hop,
+        subject=PodSubject(unread.pod),
     )
 
 

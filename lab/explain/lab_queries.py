@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from lab._errors import LabError
 from lab._log import listed
 from lab.explain.bracket import Bracket
-from lab.facts.difference import NOT_ASKED, Difference
+from lab.facts.difference import NOT_ASKED, SILENT, Difference
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.run import Send
@@ -83,7 +83,7 @@ def group_not_asked(differences: Iterable[tuple[str, Difference]]) -> tuple[NotA
 def compare_places(compare: Compare, places: Sequence[str]) -> Mapping[str, Sequence[Difference]]:
     """The differences of the state of those places that could be compared."""
     return {
-        place: [difference for difference in answer if difference.kind != NOT_ASKED]
+        place: [difference for difference in answer if difference.kind not in {NOT_ASKED, SILENT}]
         for place, answer in compare_or_errors(compare, places).items()
         if not isinstance(answer, LabError)
     }
@@ -97,6 +97,13 @@ def compare_or_errors(
         return compare(places)
     except LabError as error:
         return dict.fromkeys(places, error)
+
+
+def unread_parts(differences: Iterable[Difference]) -> Iterator[str]:
+    """What could not be read of a state, and why."""
+    for difference in differences:
+        if difference.kind == SILENT:
+            yield f"{difference.object}: {difference.observed}"
 
 
 class NotedQueries:
@@ -123,6 +130,8 @@ class NotedQueries:
                     for difference in answer
                     if difference.kind == NOT_ASKED
                 }
+                for reason in unread_parts(answer):
+                    self._silent.setdefault(("difference", reason), []).append(place)
         return compare_places(lambda _: answers, places)
 
     def follow(self, cell: Cell) -> Bracket | None:

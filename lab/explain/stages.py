@@ -27,6 +27,7 @@ from lab.explain.lab_queries import (
     NotedQueries,
     Observe,
     compare_places,
+    unread_parts,
 )
 from lab.explain.losses import drops_some, find_drops, find_losses, find_machine_rises
 from lab.explain.objects import put_objects_first, split_by_path
@@ -111,9 +112,9 @@ def _without_unread(explanation: Explanation) -> Explanation:
     """What could not be read on the path of a cell that works is not what is wrong there."""
     findings = explanation.explained.findings
     unread = (
-        NoAnswer("difference", (finding.place,), f"{finding.object}: {finding.observed}")
+        NoAnswer("difference", (finding.place,), reason)
         for finding in findings
-        if finding.kind == SILENT
+        for reason in unread_parts([finding])
     )
     known = tuple(finding for finding in findings if finding.kind != SILENT)
     return replace(

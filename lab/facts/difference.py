@@ -129,6 +129,24 @@ def make_not_asked(query: str, reason: str, node: str = "") -> Difference:
     )
 
 
+def make_unread(query: str, reason: str, node: str = "", *, installed: bool = True) -> Difference:
+    """That a query has no answer. ``installed``: whether the machine has what it takes."""
+    return Difference(
+        SILENT,
+        "",
+        node,
+        f"the answer to '{query}'",
+        "",
+        f"cannot be read: {reason}",
+        "lab status --deep",
+        "see that the machine can start processes and has memory to spare, and ask again"
+        if installed
+        else "install the program, or load the part of the kernel, and ask again",
+        node,
+        subject=MachineSubject(node),
+    )
+
+
 def name_in_state(subject: Subject, attribute: str = "") -> str:  # noqa: PLR0911  a table
     """How the comparison of whole states calls a subject, and an attribute of a device."""
     match subject:

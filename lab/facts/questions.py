@@ -83,7 +83,12 @@ _FURTHER = (
     r"""
 ask space sh -c 'cat /proc/sys/kernel/random/boot_id && readlink /proc/self/ns/net'
 ask cache ip route show cache
-ask rules ip rule
+ip rule > /dev/null 2>&1
+if [ $? = 2 ]; then  # the kernel refuses the request (ip(8)), as one without rules does
+    lack rules 'policy routing'
+else
+    ask rules ip rule
+fi
 if [ -e /proc/sys/net/ipv4/nexthop_compat_mode ] || ip nexthop > /dev/null 2>&1; then
     ask nexthops ip nexthop
 else

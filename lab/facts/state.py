@@ -7,12 +7,18 @@ and remove there is left out (:class:`Churn`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lab._errors import BrokenError
 from lab.facts.churn import STILL, Churn
-from lab.facts.difference import DEVIATION, Difference, make_not_asked, name_in_state
+from lab.facts.difference import (
+    DEVIATION,
+    Difference,
+    make_not_asked,
+    make_unread,
+    name_in_state,
+)
 from lab.facts.effect import NO_EFFECT, Effect, read_effect
 from lab.facts.items import CARRIER, KIND, NOT_SET, OPEN, THERE, Item, Items
 from lab.facts.questions import answers
@@ -82,14 +88,23 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Diffe
     """Every difference, causes before consequences: a link before its routes.
 
     Last what neither side could be asked, as the machine lacks the same thing, of the kind
-    ``NOT_ASKED``. Raises BrokenError if a side has no answer to another query, even if the other
-    has none either: two states of which nothing is known are not equal.
+    ``NOT_ASKED``; and of the kind ``SILENT`` what a side has no answer to, even if the other has
+    none either: two states of which nothing is known are not equal. The rest is compared. Raises
+    BrokenError without the devices, their addresses and the namespace, on which the rest depends.
     """
     both_lack = {name: made.silent[name] for name in made.lacking & now.lacking}
+    unread: dict[str, Difference] = {}
     for state, when in ((now, "now"), (made, "as the lab made it")):
         for name, trouble in state.silent.items():
-            if both_lack.get(name) != trouble:
+            if both_lack.get(name) == trouble:
+                continue
+            if _query(name) in _NEEDED:
                 raise BrokenError(f"comparing the whole state: reading '{name}' {when}", trouble)
+            installed = name not in state.lacking
+            difference = make_unread(name, f"{trouble} ({when})", installed=installed)
+            unread.setdefault(name, difference)
+    unknown = {section for name in unread for section in _SECTIONS[_query(name)]}
+    made, now = _without(made, unknown), _without(now, unknown)
     every = [*_same_addresses(_compare_items(made.items, now.items, churn))]
     every = [*_with_renamed(every, _renamed(made.items, now.items))]
     every = [*_without_lost(_without_connected(every, (made.items, now.items)), now.items)]
@@ -101,7 +116,49 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[Diffe
             for difference in sorted(every, key=lambda difference: _ORDER.index(difference.section))
             if not any(passing.covers(difference) for passing in churn.objects)
         ),
-        *(make_not_asked(name, trouble) for name, trouble in both_lack.items()),
+        *(make_not_asked(name, why) for name, why in both_lack.items() if name not in unread),
+        *unread.values(),
+    )
+
+
+_NEEDED = frozenset({"space", "address"})
+"""Queries without whose answers nothing can be compared."""
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "route": ("route",),
+    "cache": ("cache",),
+    "rules": ("rule",),
+    "nexthops": ("nexthop",),
+    "neighbour": ("neighbour", "learned"),
+    "proxy": ("neighbour",),
+    "forwarding": ("forwarding",),
+    "vlans": ("vlan",),
+    "ruleset": ("nftables",),
+    "iptables-legacy": ("iptables",),
+    "ipsets": ("ipset",),
+    "xfrm-policies": ("xfrm",),
+    "xfrm-states": ("xfrm",),
+    "xfrm-default": ("xfrm",),
+    "queues": ("queue", "filter"),
+    "class": ("queue",),
+    "settings": ("setting",),
+    "file": ("file",),
+    "processes": ("process",),
+    "sockets": ("socket",),
+}
+"""The parts of a state that are not compared without the answer to a query."""
+
+
+def _query(name: str) -> str:
+    """The query of which an answer's name may be for one object: ``"class eth0"``."""
+    return name.partition(" ")[0]
+
+
+def _without(state: State, sections: Collection[str]) -> State:
+    if not sections:
+        return state
+    items = Items.of(item for item in state.items.values() if item.section not in sections)
+    return replace(
+        state, items=items, ruleset=read_ruleset("") if "nftables" in sections else state.ruleset
     )
 
 

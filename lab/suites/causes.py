@@ -11,7 +11,7 @@ from lab._errors import LabError
 from lab._log import listed, say
 from lab.explain.bracket import Bracket
 from lab.explain.causes import with_causes, with_marginal, with_places
-from lab.explain.lab_queries import compare_or_errors
+from lab.explain.lab_queries import compare_or_errors, unread_parts
 from lab.facts.difference import CLUSTER_NAME, Difference
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import CellResult
@@ -43,8 +43,9 @@ def _compare(
     answers = compare_or_errors(lambda names: view.compare(names, seconds), places)
     silent: dict[str, list[str]] = {}
     for place, answer in answers.items():
-        if isinstance(answer, LabError):
-            silent.setdefault(answer.cause, []).append(place or CLUSTER_NAME)
+        reasons = [answer.cause] if isinstance(answer, LabError) else unread_parts(answer)
+        for reason in reasons:
+            silent.setdefault(reason, []).append(place or CLUSTER_NAME)
     for reason, names in silent.items():
         say(f"causes at {listed(names)} are not known: {reason}")
     return answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from lab.matrix.cells import make_matrix
 from lab.matrix.run import make_probe
 from lab.plan.planner import make_plan
 from lab.providers.capture import TracedFlow
-from lab.providers.netns import capture
+from lab.providers.netns import capture, isolation
 from lab.providers.provider import ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
@@ -44,7 +45,9 @@ def dropping(running: Running, place: str, rule: str) -> Iterator[None]:
         running.shell(place, "nft delete table inet mine")
 
 
-def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[str, ...]:
+def traced(
+    running: Running, during: Callable[[], None] | None = None, trouble: str = ""
+) -> tuple[str, ...]:
     matrix = make_matrix(PLAN, running.intent)
     cell = matrix.find("pod-pod/worker1-p1/win1-p1/tcp-small")
     assert cell is not None
@@ -60,7 +63,7 @@ def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[
         running.lab, running.intent, dict.fromkeys(PLACES, ()), flow, during or ask, Deadline(30)
     )
     assert [(report.place, report.trouble) for report in answers] == [
-        (place, "") for place in PLACES
+        (place, trouble) for place in PLACES
     ]
     return tuple(word.sentence for word in read_kernel_reports(answers))
 
@@ -99,6 +102,38 @@ def test_the_rule_that_drops_a_probe_is_named(lab, place, rule, said):
 
 def test_the_kernel_reports_no_drop_for_a_working_probe(lab):
     assert not [one for one in traced(lab) if "dropped" in one]
+
+
+@pytest.fixture
+def without(tmp_path, monkeypatch):
+    """Trace on a machine that has all programs but one."""
+
+    def remove(missing: str) -> None:
+        for program in {"setpriv", "nft", "tc", "ip"} - {missing}:
+            path = shutil.which(program, path=isolation.search_path())
+            assert path is not None
+            (tmp_path / program).symlink_to(path)
+        monkeypatch.setattr(isolation, "search_path", lambda: str(tmp_path))
+
+    return remove
+
+
+def test_without_tc_the_rule_that_drops_is_still_named(lab, without):
+    without("tc")
+    with dropping(lab, "worker1", "type filter hook forward priority 5; tcp dport 8080 drop;"):
+        words = traced(lab, trouble="there is no 'tc'")
+    assert [word for word in words if "chain c dropped it: rule 'tcp dport 8080 drop'" in word]
+
+
+def test_without_nft_the_counters_are_still_read(lab, without):
+    without("nft")
+    forwarding = "/proc/sys/net/ipv4/conf/cni0/forwarding"
+    lab.shell("worker1", f"echo 0 > {forwarding}")
+    try:
+        words = traced(lab, trouble="there is no 'nft'")
+    finally:
+        lab.shell("worker1", f"echo 1 > {forwarding}")
+    assert [word for word in words if word.startswith("worker1: ") and "forwarding is off" in word]
 
 
 def test_a_table_is_gone_with_a_process_that_is_killed(lab):

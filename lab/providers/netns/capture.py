@@ -12,11 +12,12 @@ import errno
 import os
 import re
 import select
+import shutil
 import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -288,7 +289,8 @@ _NETFILTER, _TRACE_GROUP = "12", 1 << 8
 _READY_SECONDS = 5.0
 _MARKED = re.compile(r"meta mark set (0x[0-9a-f]+)")
 """The mark in a traced rule; routes are then looked up with it."""
-_TRACER = ("setpriv", "--pdeathsig", "KILL", "--", "nft", "-a", "-i")
+_NFT = "nft"
+_TRACER = ("setpriv", "--pdeathsig", "KILL", "--", _NFT, "-a", "-i")
 _QUEUES = ("tc", "-statistics", "qdisc", "show")
 _SCHEDULER = Path("/proc/thread-self/net/psched")
 """Made by the part of the kernel that schedules packets (net/sched/sch_api.c)."""
@@ -300,7 +302,8 @@ class _Tracer:
     output: IO[str]
     process: subprocess.Popen[str] | None = None
     before: str = ""
-    trouble: str = ""
+    troubles: list[str] = field(default_factory=list)
+    """What cannot be asked there, and why."""
 
 
 def trace_apart(
@@ -354,7 +357,10 @@ def trace_kernel(
 def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
     try:
         enter(tracer.place)
-        tracer.before = _read_counters()
+        tracer.before = _read_counters(tracer.troubles)
+        if shutil.which(_NFT) is None:
+            tracer.troubles.append(f"there is no '{_NFT}'")
+            return
         tracer.process = subprocess.Popen(  # noqa: S603  a system program
             [*_TRACER],
             stdin=subprocess.PIPE,
@@ -366,18 +372,29 @@ def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
         tracer.process.stdin.write(f"{table}\nmonitor trace\n")
         tracer.process.stdin.flush()
     except (BrokenError, OSError) as error:
-        tracer.trouble = str(error)
+        tracer.troubles.append(str(error))
 
 
 def _wait_until_traced(tracer: _Tracer, enter: Callable[[str], None]) -> None:
-    if tracer.trouble:
+    if tracer.process is None:
         return
     enter(tracer.place)
     try:
         Deadline(_READY_SECONDS).wait(f"nft to trace in '{tracer.place}'", _is_traced)
     except DeadlineError as error:
-        tracer.output.seek(0)
-        tracer.trouble = tracer.output.read().strip() or str(error)
+        tracer.troubles.append(_stop(tracer).strip() or str(error))
+
+
+def _stop(tracer: _Tracer) -> str:
+    """End a tracer's process, if it has one; what it printed."""
+    if tracer.process is None:
+        return ""
+    tracer.process.kill()
+    with suppress(BrokenPipeError):  # it may have read nothing
+        tracer.process.communicate()
+    tracer.process = None
+    tracer.output.seek(0)
+    return tracer.output.read()
 
 
 def _is_traced() -> bool:
@@ -386,19 +403,24 @@ def _is_traced() -> bool:
     return any(words[1] == _NETFILTER and int(words[3], 16) & _TRACE_GROUP for words in fields)
 
 
-def _read_counters() -> str:
-    """The counters of the current namespace. Raises BrokenError if the queues' cannot be read."""
+def _read_counters(troubles: list[str]) -> str:
+    """The counters of the current namespace; why queues have none is appended to ``troubles``."""
     texts = []
     for name in _COUNTERS:
         path = Path(f"/proc/thread-self/net/{name}")
         if path.exists():  # not every kernel has IPsec counters
             texts.append(path.read_text(encoding="ascii"))
-    if not _SCHEDULER.exists():
-        return "".join(texts)  # no queues, and no drops of theirs
-    done = run_captured(_QUEUES)
-    if done.code:
-        raise BrokenError(f"reading counters by '{' '.join(_QUEUES)}'", _describe_exit(done))
-    return "".join((*texts, done.stdout))
+    if _SCHEDULER.exists():  # else there are no queues, and no drops of theirs
+        trouble = ""
+        if shutil.which(_QUEUES[0]) is None:
+            trouble = f"there is no '{_QUEUES[0]}'"
+        elif (done := run_captured(_QUEUES)).code:
+            trouble = f"reading counters by '{' '.join(_QUEUES)}': {_describe_exit(done)}"
+        else:
+            texts.append(done.stdout)
+        if trouble and trouble not in troubles:
+            troubles.append(trouble)
+    return "".join(texts)
 
 
 def _describe_exit(done: Completed) -> str:
@@ -420,22 +442,18 @@ def _wait_until_quiet(tracers: Sequence[_Tracer]) -> None:
 def _end(
     tracer: _Tracer, enter: Callable[[str], None], routes: Sequence[RouteQuestion]
 ) -> KernelSaid:
-    if tracer.process is not None:
-        tracer.process.kill()
-        tracer.process.wait()
-    if tracer.trouble:
-        return KernelSaid(tracer.place, trouble=tracer.trouble)
-    tracer.output.seek(0)
-    traced = tracer.output.read()
+    traced, after = _stop(tracer), ""
     try:
         enter(tracer.place)
-        after = _read_counters()
+        after = _read_counters(tracer.troubles)
     except (BrokenError, OSError) as error:
-        return KernelSaid(tracer.place, traced, trouble=str(error))
+        trouble = "; ".join((*tracer.troubles, str(error)))
+        return KernelSaid(tracer.place, traced, trouble=trouble)
     mark = _MARKED.search(traced)
     answers = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
     lookups = tuple(
         (question, (done.stdout or done.stderr).strip() or _describe_exit(done))
         for question, done in answers
     )
-    return KernelSaid(tracer.place, traced, tracer.before, after, lookups)
+    trouble = "; ".join(tracer.troubles)
+    return KernelSaid(tracer.place, traced, tracer.before, after, lookups, trouble)

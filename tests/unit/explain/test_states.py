@@ -7,15 +7,25 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorded_answers import asks
 
 from lab._errors import BrokenError
 from lab.facts.churn import churn
-from lab.facts.difference import NOT_ASKED, Difference
+from lab.facts.difference import NOT_ASKED, SILENT, Difference
 from lab.facts.questions import MARK, STATE_COMMAND, WITH_CALICO
-from lab.facts.state import State, compare_states, is_same_space, read_state
+from lab.facts.state import (
+    _NEEDED,
+    _ORDER,
+    _SECTIONS,
+    State,
+    compare_states,
+    is_same_space,
+    read_state,
+)
 from lab.topology.subject import device_of
 
 RULESET = """table ip filter { # handle 1
@@ -592,11 +602,32 @@ def test_a_pod_whose_card_is_gone_is_still_the_same_one() -> None:
 
 
 @pytest.mark.parametrize("made", [False, True])
-def test_a_query_that_only_one_side_answers_is_no_comparison(made: bool) -> None:
-    said = f"\n{MARK} ruleset\n{MARK}= 1\n\n{MARK} end\n"
-    silent = read_state(said, f"\n{MARK} ruleset\nnetlink: out of memory\n")
-    with pytest.raises(BrokenError, match=r"'ruleset' .*: exit code 1: netlink: out of memory"):
-        compare_states(*((silent, state()) if made else (state(), silent)))
+def test_a_query_that_only_one_side_answers_is_unread_and_the_rest_is_compared(made: bool) -> None:
+    silent = read_state(
+        f"\n{MARK} address\n[]\n{MARK}= 0\n\n{MARK} ruleset\n{MARK}= 1\n\n{MARK} end\n",
+        f"\n{MARK} ruleset\nnetlink: out of memory\n",
+    )
+    other = state(address="[]", settings="ipv4/ip_forward:1\n", ruleset="table ip mine {\n}\n")
+    silent = replace(silent, items=state(address="[]", settings="ipv4/ip_forward:0\n").items)
+    *compared, unread = compare_states(*((silent, other) if made else (other, silent)))
+    assert [difference.object for difference in compared] == ["setting net/ipv4/ip_forward"]
+    assert (unread.kind, unread.object) == (SILENT, "the answer to 'ruleset'")
+    assert "cannot be read: exit code 1: netlink: out of memory" in unread.observed
+
+
+@pytest.mark.parametrize("query", ["space", "address"])
+def test_without_the_devices_or_the_namespace_nothing_can_be_compared(query: str) -> None:
+    with pytest.raises(BrokenError, match=f"reading '{query}' now: exit code 2"):
+        compare_states(state(), unanswered(query, "2"))
+
+
+def test_every_query_of_a_state_says_what_is_not_compared_without_it() -> None:
+    queries = {ask.name.partition(" ")[0] for ask in asks(STATE_COMMAND[-1])} - {"filter"}
+    assert queries - _NEEDED == {*_SECTIONS}
+    assert {section for sections in _SECTIONS.values() for section in sections} >= {*_ORDER} - {
+        "link",
+        "address",
+    }
 
 
 def test_a_nexthop_is_shown_without_the_space_that_ip_prints_after_it() -> None:
@@ -611,8 +642,8 @@ def unanswered(query: str, end: str) -> State:
 @pytest.mark.parametrize("end", ["1", "127"])
 def test_states_are_not_equal_because_neither_side_answers_a_query(end: str) -> None:
     silent = unanswered("ruleset", end)
-    with pytest.raises(BrokenError, match=f"reading 'ruleset' now: exit code {end}"):
-        compare_states(silent, silent)
+    (unread,) = compare_states(silent, silent)
+    assert (unread.kind, unread.observed) == (SILENT, f"cannot be read: exit code {end} (now)")
 
 
 @pytest.mark.parametrize(
@@ -640,8 +671,9 @@ def test_a_kernel_without_the_socket_of_xfrm_has_no_xfrm(
     [
         (0, "/proc/net/psched", {"queues"}),
         (0, "/proc/sys/net/ipv4/nexthop_compat_mode", set()),
-        (2, "/proc/sys/net/ipv4/nexthop_compat_mode", {"nexthops"}),
-        (2, "", set()),
+        (1, "", set()),
+        (2, "/proc/sys/net/ipv4/nexthop_compat_mode", {"nexthops", "rules"}),
+        (2, "", {"rules"}),
     ],
 )
 def test_a_part_that_the_kernel_does_not_have_is_not_asked_for(
@@ -670,8 +702,8 @@ def read_made_state(folder: Path, exit_codes: Mapping[str, int], missing: str = 
 def test_what_only_one_side_lacks_cannot_be_read(other: str) -> None:
     lacking, asked = unanswered("queues", "absent tc"), unanswered("queues", other)
     for sides in ((lacking, asked), (asked, lacking)):
-        with pytest.raises(BrokenError, match="reading 'queues'"):
-            compare_states(*sides)
+        (unread,) = compare_states(*sides)
+        assert (unread.kind, unread.object) == (SILENT, "the answer to 'queues'")
 
 
 @pytest.mark.parametrize("said", ["", f"\n{MARK} links\n[]\n{MARK}= 0\n"])
