@@ -1,6 +1,6 @@
 """Record what labs of namespaces answer to ``lab explain`` under faults, to answer it again.
 
-    PYTHONPATH=tests .venv/bin/python tests/netns/record_answers.py [SCENARIO ...]
+    PYTHONPATH=tests .venv/bin/python tests/netns/record_answers.py [--add] [SCENARIO ...]
 
 Writes ``tests/cases/recorded/SCENARIO.json.xz``; ``LAB_REGENERATE=1 pytest
 tests/unit/explain/test_recorded_answers.py`` then writes the answers beside it. A recording whose
@@ -48,6 +48,7 @@ from replayed_labs import (
     answer_lines,
     pack,
     probe_key,
+    read,
     replay,
     said_entry,
     stored,
@@ -92,6 +93,7 @@ ask o tc -json -statistics qdisc show
 """
 """Other forms of what the scripts ask for: a later script may want those, and from j on the random
 states of tests/differential are made by them."""
+HEALTHY = "nothing is wrong"
 LOG_BYTES = 32 << 10
 """Kept of the end of each log."""
 
@@ -265,7 +267,7 @@ class ScenarioRecorder:
 
     def healthy_cells(self, number: int) -> None:
         for cell in self.rng.sample(every_cell(self.opened), number):
-            self.record("nothing is wrong", cell, ())
+            self.record(HEALTHY, cell, ())
 
     def fault(self, fault: Fault) -> None:
         put, routes = choose(fault, self.opened, self.rng), learned(self.opened)
@@ -333,15 +335,17 @@ def choose_faults(names: Sequence[str], each: int) -> Mapping[str, Sequence[str]
     return chosen
 
 
-def record_scenario(name: str, seed: int, faults: Sequence[str], randoms: int) -> None:
-    rng = random.Random(f"{seed} {name}")
-    kept = RecordedScenario(name, {}, {}, [])
+def record_scenario(kept: RecordedScenario, seed: int, faults: Sequence[str], randoms: int) -> None:
+    """Record what is not recorded yet: a healthy cell, the faults, and so many random ones."""
+    name, rng = kept.name, random.Random(f"{seed} {kept.name} {len(kept.recordings)}")
+    recorded = [recording.title.partition(" on ")[0] for recording in kept.recordings]
+    randoms -= sum(title not in {HEALTHY, *registry.faults()} for title in recorded)
     with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
         recorder = ScenarioRecorder(opened, rng, kept)
         recorder.healthy()
-        recorder.healthy_cells(1)
+        recorder.healthy_cells(HEALTHY not in recorded)
         for fault in applicable(opened):
-            if fault.name in faults:
+            if fault.name in faults and fault.name not in recorded:
                 recorder.fault(fault)
         for _ in range(randoms):
             recorder.random_fault()
@@ -355,6 +359,7 @@ def record_scenario(name: str, seed: int, faults: Sequence[str], randoms: int) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*", help="all if none is named")
+    parser.add_argument("--add", action="store_true", help="go on where an earlier call was ended")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", default="", help="these alone, with spaces between")
     parser.add_argument("--each", type=int, default=10, help="faults of each scenario")
@@ -364,7 +369,10 @@ def main() -> int:
     with terminable():
         for name in asked.scenarios or shipped():
             faults = asked.faults.split() or chosen[name]
-            record_scenario(name, asked.seed, faults, asked.randoms)
+            path = RECORDED / f"{name}.json.xz"
+            goes_on = asked.add and path.exists()
+            kept = read(path) if goes_on else RecordedScenario(name, {}, {}, [])
+            record_scenario(kept, asked.seed, faults, asked.randoms)
     return 0
 
 
