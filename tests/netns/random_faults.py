@@ -376,12 +376,15 @@ def drilled(name: str, count: int, seconds: float, seed: str, provider: str) -> 
     return tally
 
 
-def _apart(name: str, count: int, seconds: float, seed: int, provider: str) -> Tally:
-    """Drill one scenario in its own process."""
+def _apart(
+    name: str, asked: argparse.Namespace, count: int, seed: int, children: list[subprocess.Popen]
+) -> Tally:
+    """Drill one scenario in its own process, which is added to ``children``."""
     command = [sys.executable, __file__, "--count", str(count), "--seed", str(seed)]
-    command += ["--seconds", str(seconds), "--provider", provider, "--jobs", "0", name]
+    command += ["--seconds", str(asked.seconds), "--provider", asked.provider, "--jobs", "0", name]
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        children.append(child)
         assert child.stdout is not None
         for line in child.stdout:
             last = line
@@ -407,23 +410,36 @@ def main() -> int:
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     names = asked.scenarios or shipped()
-    if not asked.jobs:
+    try:
         with terminable():
-            tally = drilled(
-                names[0], asked.count, asked.seconds, f"{seed} {names[0]}", asked.provider
-            )
-        print(json.dumps({"counts": dict(tally.counts), "seconds": tally.seconds}))
-        return 0
-    print(f"seed {seed}; the same again: --seed {seed}")
-    each = -(-asked.count // len(names))
-    at_once = asked.jobs if asked.provider == "netns" else 1
-    with ThreadPoolExecutor(at_once) as pool:
-        every = pool.map(
-            lambda name: _apart(name, each, asked.seconds, seed, asked.provider), names
-        )
-        tally = sum(every, Tally())
+            if not asked.jobs:
+                tally = drilled(
+                    names[0], asked.count, asked.seconds, f"{seed} {names[0]}", asked.provider
+                )
+                print(json.dumps({"counts": dict(tally.counts), "seconds": tally.seconds}))
+                return 0
+            print(f"seed {seed}; the same again: --seed {seed}", flush=True)
+            tally = _every(names, asked, seed)
+    except KeyboardInterrupt:
+        print("interrupted; its lab is down", flush=True)
+        return 130
     print(tally)
     return 0 if tally.counts["named"] == tally.counted > 0 else 1
+
+
+def _every(names: Sequence[str], asked: argparse.Namespace, seed: int) -> Tally:
+    """Drill all scenarios, some at once; what ends this ends all of them."""
+    each = -(-asked.count // len(names))
+    children: list[subprocess.Popen] = []
+    with ThreadPoolExecutor(asked.jobs if asked.provider == "netns" else 1) as pool:
+        try:
+            every = pool.map(lambda name: _apart(name, asked, each, seed, children), names)
+            return sum(every, Tally())
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in children:
+                child.terminate()
+            raise
 
 
 if __name__ == "__main__":

@@ -366,14 +366,21 @@ def main() -> int:
     parser.add_argument("--randoms", type=int, default=3, help="random faults of each scenario")
     asked = parser.parse_args()
     chosen = choose_faults(shipped(), asked.each)
-    with terminable():
-        for name in asked.scenarios or shipped():
-            faults = asked.faults.split() or chosen[name]
-            path = RECORDED / f"{name}.json.xz"
-            goes_on = asked.add and path.exists()
-            kept = read(path) if goes_on else RecordedScenario(name, {}, {}, [])
-            record_scenario(kept, asked.seed, faults, asked.randoms)
+    try:
+        with terminable():
+            for name in asked.scenarios or shipped():
+                _record_or_go_on(name, asked, chosen[name])
+    except KeyboardInterrupt:
+        print("interrupted; its lab is down; --add goes on", flush=True)
+        return 130
     return 0
+
+
+def _record_or_go_on(name: str, asked: argparse.Namespace, chosen: Sequence[str]) -> None:
+    path = RECORDED / f"{name}.json.xz"
+    goes_on = asked.add and path.exists()
+    kept = read(path) if goes_on else RecordedScenario(name, {}, {}, [])
+    record_scenario(kept, asked.seed, asked.faults.split() or chosen, asked.randoms)
 
 
 if __name__ == "__main__":

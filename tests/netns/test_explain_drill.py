@@ -9,12 +9,16 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import explain_drill
 import pytest
+import random_faults
 from explain_drill import (
     HEALTHY,
     applicable,
@@ -162,6 +166,40 @@ def test_a_stopped_drill_takes_its_lab_down(monkeypatch, told):
     monkeypatch.setattr(sys, "argv", ["drill", "overlay", "services"])
     assert explain_drill.main() == 130
     assert labs == ["overlay is up", "overlay is down"]
+
+
+@pytest.mark.parametrize("jobs", ["0", "2"])
+def test_a_stopped_drill_of_random_faults_ends_without_a_traceback(monkeypatch, capfd, jobs):
+    def stop(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(random_faults, "drilled", stop)
+    monkeypatch.setattr(random_faults, "_every", stop)
+    monkeypatch.setattr(sys, "argv", ["drill", "overlay", "services", "--jobs", jobs])
+    assert random_faults.main() == 130
+    assert "its lab is down" in capfd.readouterr().out
+
+
+def test_a_stopped_drill_of_random_faults_ends_its_children():
+    drill = Path(random_faults.__file__)
+    code = (
+        "import random_faults, sys; random_faults.__file__ = sys.argv.pop(1); random_faults.main()"
+    )
+    child = "import time; print('it drills', flush=True); time.sleep(300)"
+    with TemporaryDirectory() as folder:
+        fake = Path(folder, "drill.py")
+        fake.write_text(child)
+        command = [sys.executable, "-c", code, str(fake), "overlay", "services", "--jobs", "2"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(
+            command, cwd=drill.parent, env=environment, stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            lines = [next(running.stdout) for _ in range(3)]
+            running.terminate()
+            left = running.stdout.read()  # to the end: no child holds it open
+    assert sum("it drills" in line for line in lines) == 2
+    assert "interrupted" in left
 
 
 @pytest.mark.parametrize("names", ["wrong-vni,no-such-fault", "no-such-fault"])
