@@ -267,6 +267,31 @@ Test-That -What 'an endpoint that is refused twice is an error (W13)' -Body {
     $World.attach_says = @('The object already exists', 'The object already exists')
     Test-Throws -Body { Add-HostEndpoint -Wanted (New-Endpoint) -Network 'n' -Attachment '{}' } -Like '*already exists*'
 }
+Test-That -What 'a program runs on when a look at the adapters fails: no second one is started' -Body {
+    $World.looks = 0
+    $tokens, $faults = $null, $null
+    $script = Join-Path -Path $images -ChildPath 'cluster/node-keep.ps1'
+    $tree = [System.Management.Automation.Language.Parser]::ParseFile($script, [ref]$tokens, [ref]$faults)
+    $function = $tree.Find({ param($node) $node -is [System.Management.Automation.Language.FunctionDefinitionAst] }, $true)
+    function Get-AddressIndex {
+        param($Address)
+        $World.looks += 1
+        if ($World.looks -eq 2) { throw 'ip ended with 1' } # $Address is that of the node
+        return 6
+    }
+    function Start-Process {
+        param($FilePath, $ArgumentList, [switch]$NoNewWindow, [switch]$PassThru)
+        $World.ran += $FilePath
+        $process = [pscustomobject]@{}
+        $process | Add-Member -MemberType ScriptMethod -Name WaitForExit -Value { $World.looks -ge 3 }
+        return $process
+    }
+    function Write-Log { param($Message) $World.asked += $Message }
+    $given = [pscustomobject]@{ address = '10.138.0.5'; program = 'flanneld.exe'; arguments = @('-v') }
+    . ([scriptblock]::Create($function.Extent.Text))
+    Invoke-Program -Given $given -Card ([pscustomobject]@{})
+    $World.looks -eq 3 -and @($World.ran).Count -eq 1 -and $World.asked[0] -like '*ip ended with 1'
+}
 
 Remove-Item -Path $folder -Recurse -Force
 exit [int]($script:failures -gt 0)

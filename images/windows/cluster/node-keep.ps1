@@ -26,6 +26,7 @@ $shape = @{
 
 function Invoke-Program {
     # Runs the program to its end; when the node's address has moved, the new adapter gets the rest.
+    # A look at the adapters that fails is no end of the program: a second one would be started.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
@@ -34,9 +35,13 @@ function Invoke-Program {
     $at = Get-AddressIndex -Address $Given.address
     $process = Start-Process -FilePath $Given.program -ArgumentList $Given.arguments -NoNewWindow -PassThru
     while (-not $process.WaitForExit(2000)) {
-        if ((Get-AddressIndex -Address $Given.address) -ne $at) {
-            Restore-Card -Card $Card
-            $at = Get-AddressIndex -Address $Given.address
+        try {
+            if ((Get-AddressIndex -Address $Given.address) -ne $at) {
+                Restore-Card -Card $Card
+                $at = Get-AddressIndex -Address $Given.address
+            }
+        } catch {
+            Write-Log -Message "again in 2 s: $_"
         }
     }
 }

@@ -30,7 +30,7 @@ from lab.windows.wine.image import write_image
 from lab.windows.wine.node import SANDBOX
 from lab.windows.wine.template import TREE
 
-_FORM = "1"
+_FORM = "2"
 """Increment when a bundle is prepared differently from the same inputs."""
 _WAIT = 1800.0
 _SHORT = 16

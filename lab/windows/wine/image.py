@@ -34,6 +34,9 @@ _LEFT_OUT = (
 )
 """What a pod does not need."""
 _BUILTIN = "usr/lib/x86_64-linux-gnu/wine/x86_64-windows"
+STOP_SIGNAL = "SIGINT"
+"""Ctrl+C to the program. Windows sends CTRL_SHUTDOWN_EVENT, which ends it as well. Nothing ends by
+SIGTERM: Wine does not take it, and a container's first process is not ended by it."""
 _EMPTY = ("dev", "proc", "run", "sys", "tmp", "var/tmp", "usr/sbin")
 _BLOCK = 1 << 20
 
@@ -114,7 +117,12 @@ def _pack(archive: Path, name: str, layer: Path, digest: str, size: int) -> None
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Env": settings, "Entrypoint": entry, "Cmd": ["pause"]},
+            "config": {
+                "Env": settings,
+                "Entrypoint": entry,
+                "Cmd": ["pause"],
+                "StopSignal": STOP_SIGNAL,
+            },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
     )

@@ -8,7 +8,7 @@ from lab.windows.shell import POWERSHELL, encoded_command, file_command
 from lab.windows.wine.runtime import places, translate, wire
 from lab.windows.wine.runtime.plugin import environment, linux_result, namespace_guid
 from lab.windows.wine.runtime.powershell import Script, script_of
-from lab.windows.wine.runtime.service import drive_path
+from lab.windows.wine.runtime.service import drive_path, time_limit
 from lab.windows.wine.runtime.tasks import split_arguments
 from lab.windows.wine.runtime.wire import Field, Message
 
@@ -246,3 +246,23 @@ def test_a_script_on_the_command_line_is_written_to_a_file() -> None:
     assert script is not None
     assert (script.text, script.settings) == ("'text'", "")
     assert script.path.startswith("C:\\hybridlab\\command-")
+
+
+@pytest.mark.parametrize(
+    ("remaining", "limit"), [(9.223372035058859e18, None), (None, None), (5.0, 5.0), (0.0, 0.0)]
+)
+def test_a_call_without_a_time_limit_has_none_at_containerd_either(
+    remaining: float | None, limit: float | None
+) -> None:
+    assert time_limit(remaining) == limit
+
+
+def test_a_mount_without_a_drive_is_on_drive_c_and_where_wine_looks_for_it() -> None:
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    config = wire.with_message((), 7, wire.with_texts(message(f1=token), 2, ("C:\\k\\token",)))
+    made = translate.container_config(config)
+    mounts = [wire.decode(field.value) for field in made if field.number == 7]
+    assert [(wire.text(mount, 1), wire.text(mount, 2)) for mount in mounts] == [
+        (token, "/wine/drive_c/k/token"),
+        (f"/wine/drive_c{token}", "/wine/drive_c/k/token"),
+    ]

@@ -2,10 +2,13 @@
 
 import gzip
 import io
+import json
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from lab.machines.bundle.manifest import Blob, ContainerImage, Layer, Manifest, 
 from lab.machines.bundle.store import BundleStore
 from lab.windows.nodes.join_checks import AGNHOST, PAUSE, missing_images
 from lab.windows.wine.bundle import lacks_powershell, powershell, take_agnhost, wine_manifest
+from lab.windows.wine.image import write_image
 from lab.windows.wine.template import unpack
 
 BLOB = Blob("00" * 32, 1)
@@ -117,3 +121,24 @@ def test_powershell_is_unpacked_so_that_wine_can_start_it(tmp_path: Path) -> Non
 def test_another_archive_than_powershells_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"no release archive of PowerShell .*pwsh\.exe"):
         unpack(archive(tmp_path / "blob", "setup.exe"), tmp_path / "7")
+
+
+def test_a_windows_pod_is_stopped_as_by_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "root/usr/lib/x86_64-linux-gnu/wine/x86_64-windows").mkdir(parents=True)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "agnhost.exe").write_bytes(b"MZ")
+    parts = (tmp_path / part for part in ("root", "tree", "agnhost.exe"))
+    write_image(tmp_path / "a.tar", "agnhost:1", *parts)
+    with tarfile.open(tmp_path / "a.tar") as tar:
+
+        def read(name: str) -> dict[str, Any]:
+            file = tar.extractfile(name)
+            assert file is not None
+            document: dict[str, Any] = json.load(file)
+            return document
+
+        def blob(described: Mapping[str, Any]) -> dict[str, Any]:
+            return read(f"blobs/{described['digest'].replace(':', '/')}")
+
+        manifest = blob(read("index.json")["manifests"][0])
+        assert blob(manifest["config"])["config"]["StopSignal"] == "SIGINT"

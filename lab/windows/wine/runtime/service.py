@@ -28,6 +28,8 @@ _DRIVES = {"d": "/run/hybridlab/bundle"}
 """Where drives other than C are on the node."""
 _CONFIGURATIONS = Path("/etc/cni/net.d")
 _COMMAND_SECONDS = 600.0
+_NO_LIMIT = 1e9
+"""Seconds: 30 years."""
 _TASKS = (sys.executable, "-m", "lab.windows.wine.runtime.tasks")
 
 
@@ -46,7 +48,7 @@ def serve(socket: str) -> None:
         if name == "RunPodSandbox":
             data = translate.with_resolver(data, _plugin_search())
         sent = translate.request(name, data)
-        answers = channel.unary_stream(method)(sent, timeout=context.time_remaining())
+        answers = channel.unary_stream(method)(sent, timeout=time_limit(context.time_remaining()))
         context.add_callback(answers.cancel)
         try:
             for answer in answers:
@@ -67,6 +69,14 @@ def serve(socket: str) -> None:
     server.add_insecure_port(f"127.0.0.1:{CRI_PORT}")
     server.start()
     server.wait_for_termination()
+
+
+def time_limit(remaining: float | None) -> float | None:
+    """Seconds that a call may take; None without a limit, as of a hook. Pure.
+
+    gRPC says some 10^18 s then, and a call with that limit ends at once.
+    """
+    return None if remaining is None or remaining > _NO_LIMIT else remaining
 
 
 def _plugin_search() -> tuple[str, ...] | None:

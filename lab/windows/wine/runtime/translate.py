@@ -7,7 +7,7 @@ is a Windows program, which Wine runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,7 @@ def container_config(config: Message) -> Message:
     log = wire.text(config, _LOG)
     if log:
         config = wire.with_texts(config, _LOG, (log.replace("\\", "/"),))
-    mounts = [_mount(mount) for mount in _messages(config, _MOUNTS)]
+    mounts = [place for mount in _messages(config, _MOUNTS) for place in _mount(mount)]
     # Wine asks Linux for names, so the pod's hosts file is Linux's, too
     hosts = [
         wire.with_texts(mount, _INSIDE, ("/etc/hosts",))
@@ -100,10 +100,16 @@ def container_config(config: Message) -> Message:
     return wire.with_message(config, _LINUX, wire.with_message((), 2, options))
 
 
-def _mount(mount: Message) -> Message:
-    inside = linux_path(wire.text(mount, _INSIDE))
+def _mount(mount: Message) -> Iterator[Message]:
+    """The mount; a second one if its path has no drive, as that of a service account's token.
+
+    Windows takes such a path for one on drive C, and Wine for Linux's.
+    """
+    inside = wire.text(mount, _INSIDE)
     outside = linux_path(wire.text(mount, _OUTSIDE))
-    return wire.with_texts(wire.with_texts(mount, _INSIDE, (inside,)), _OUTSIDE, (outside,))
+    on_drive = (linux_path(inside.replace("/", "\\", 1)),) if inside.startswith("/") else ()
+    for path in (linux_path(inside), *on_drive):
+        yield wire.with_texts(wire.with_texts(mount, _INSIDE, (path,)), _OUTSIDE, (outside,))
 
 
 _SERVERS, _SEARCH, _OPTIONS = 1, 2, 3

@@ -19,6 +19,7 @@ from processes import run_program
 
 from lab._deadline import Deadline
 from lab.machines.nspawn import containers
+from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.clusters
 SCENARIO = Path(__file__).with_name("wine_node.yaml")
@@ -83,11 +84,16 @@ def processes(lab: ContainerLabs, pattern: str) -> set[str]:
     return {pid for pid, group in groups.items() if "system.slice" in group}
 
 
+def kubectl(lab: ContainerLabs, *words: str) -> str:
+    """What kubectl prints on the control plane."""
+    command = ("/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
+    return linux(lab, CONTROL_PLANE, *command, *words)
+
+
 def ready(lab: ContainerLabs) -> str:
     """The node's condition Ready."""
     path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
-    kubectl = ("/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
-    return linux(lab, CONTROL_PLANE, *kubectl, "get", "node", NODE, "-o", path)
+    return kubectl(lab, "get", "node", NODE, "-o", path)
 
 
 def wait_until_back(lab: ContainerLabs, name: str, before: set[str]) -> None:
@@ -125,6 +131,49 @@ print(routes[0]["Settings"]["DestinationPrefix"])
 def test_a_healthy_lab_has_no_difference(lab: ContainerLabs) -> None:
     lab.green(LAB)
     assert "every machine is as intended" in lab.run("status", LAB, "--deep").stdout
+
+
+POD = r"""
+apiVersion: v1
+kind: Secret
+metadata: {name: word}
+stringData: {word: "of a secret"}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: user}
+spec:
+  nodeSelector: {kubernetes.io/os: windows}
+  terminationGracePeriodSeconds: 3600
+  containers:
+    - name: web
+      image: IMAGE
+      imagePullPolicy: IfNotPresent
+      args: [netexec, --http-port=8080]
+      env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+      readinessProbe: {exec: {command: [cmd, /c, "type C:\\started"]}, periodSeconds: 1}
+      lifecycle: {postStart: {exec: {command: [cmd, /c, "echo of a hook> C:\\started"]}}}
+      volumeMounts: [{name: word, mountPath: /word}]
+  volumes: [{name: word, secret: {secretName: word}}]
+"""
+
+
+def test_a_users_pod_has_its_hook_variables_and_files_and_ends_when_asked(
+    lab: ContainerLabs,
+) -> None:
+    path = "jsonpath={.spec.containers[0].image}"
+    image = kubectl(lab, "get", "pod", f"--namespace={NAMESPACE}", f"{NODE}-p1", "-o", path)
+    write = f"cat >/root/user.yaml <<'END'\n{POD.replace('IMAGE', image)}END\n"
+    linux(lab, CONTROL_PLANE, "sh", "-c", write)
+    kubectl(lab, "apply", "--filename=/root/user.yaml")
+    wait = ("wait", "pod/user", f"--timeout={SECONDS:g}s")
+    assert "condition met" in kubectl(lab, *wait, "--for=condition=Ready")
+    token = r"C:\var\run\secrets\kubernetes.io\serviceaccount\namespace"
+    show = rf"echo %NODE%& type C:\started& type C:\word\word& type {token}"
+    printed = kubectl(lab, "exec", "user", "--", "cmd", "/c", show)
+    assert all(text in printed for text in (NODE, "of a hook", "of a secret", "default"))
+    kubectl(lab, "delete", "--filename=/root/user.yaml", "--wait=false")
+    assert "condition met" in kubectl(lab, *wait, "--for=delete")
 
 
 def test_evidence_of_a_wine_node_is_whole(lab: ContainerLabs, tmp_path: Path) -> None:
