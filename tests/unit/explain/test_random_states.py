@@ -139,3 +139,20 @@ def test_another_order_of_the_same_rows_differs():
         "state, gone route is gone; state, gone route is new",
         "state, gone route: order",
     }
+
+
+def test_what_a_revision_said_is_read_again_by_a_later_call(monkeypatch, tmp_path):
+    calls: list[str] = []
+
+    def dump(tree: Path, states: compare.States) -> str:
+        calls.append(f"{tree} {states.scenario}")
+        return '{"state": "a", "rows": []}\n'
+
+    monkeypatch.setattr(compare, "dump", dump)
+    states = compare.States("overlay", RECORDED, 2, "1")
+    kept = [states.kept(tmp_path / "kept", revision) for revision in ("old", "old", "new")]
+    answers = [compare.dump_or_read(tmp_path, states, path) for path in kept]
+    assert answers == [[{"state": "a", "rows": []}]] * 3
+    assert len(calls) == 2  # one of each revision
+    other = compare.States("overlay", RECORDED, 3, "1")
+    assert other.kept(tmp_path, "old").name != kept[0].name
