@@ -225,6 +225,31 @@ Test-That -What 'what an earlier start left is gone before flanneld: subnet.env,
     $ended = @($World.ran | Where-Object -FilterScript { $_ -like '*kill --signal SIGKILL pod' }).Count
     $ended -eq 2 -and $cleared -and -not (Test-Path -Path $left) -and (@($World.networks | ForEach-Object -Process { $_.ID }) -join ',') -eq 'own'
 }
+Test-That -What 'what an earlier start left is cleared once, before flanneld starts (X3)' -Body {
+    $place = Join-Path -Path $folder -ChildPath 'keep'
+    $null = New-Item -Path $place -ItemType Directory
+    $calls = Join-Path -Path $place -ChildPath 'calls'
+    Copy-Item -Path (Join-Path -Path $images -ChildPath 'hybridlab.psm1'), (Join-Path -Path $images -ChildPath 'cluster/node-keep.ps1') -Destination $place
+    Set-Content -Path (Join-Path -Path $place -ChildPath 'flanneld.ps1') -Value "Add-Content -Path '$calls' -Value 'start'"
+    Set-Content -Path (Join-Path -Path $place -ChildPath 'cluster.psm1') -Value @"
+function Clear-EarlierStart { Add-Content -Path '$calls' -Value "clear `$args"; `$true }
+function Get-Card { [pscustomobject]@{} }
+function Get-AddressIndex { 6 }
+function Restore-Card { if (@(Get-Content -Path '$calls') -contains 'start') { [Environment]::Exit(0) } }
+"@
+    $program = (Get-Process -Id $PID).Path
+    $given = @{
+        address = '10.138.0.5'; program = $program; environment = @(); pause_seconds = 0
+        arguments = @('-NoProfile', '-File', (Join-Path -Path $place -ChildPath 'flanneld.ps1'))
+        stale = @('subnet.env'); network = 'flannel.4096'; vsid = 4096; runtime = 'ctr.exe'
+    }
+    $settings = Join-Path -Path $place -ChildPath 'given.json'
+    Set-Content -Path $settings -Value (ConvertTo-Json -InputObject $given)
+    Push-Location -Path $place
+    try { $null = & $program -NoProfile -File (Join-Path -Path $place -ChildPath 'node-keep.ps1') -Settings $settings } finally { Pop-Location }
+    $lines = @(Get-Content -Path $calls)
+    $lines.Count -eq 2 -and $lines[0] -like 'clear *flannel.4096*' -and $lines[1] -eq 'start'
+}
 Test-That -What 'without a Host Networking Service no network is asked for' -Body {
     $card = Get-Card -Address '10.138.0.5'
     $World.services = @()

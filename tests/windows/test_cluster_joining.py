@@ -226,6 +226,20 @@ def test_an_overlay_that_a_plugin_made_before_flanneld_is_made_anew(node, way):
     assert [network["vsid"] for network in node.networks] == [4096]
 
 
+def test_an_overlay_that_stays_without_its_vsid_is_not_flannels(node, way, monkeypatch):
+    """X3, where nobody removes it."""
+    monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
+
+    def forget_vsids() -> None:
+        for network in node.networks:
+            network["vsid"] = 0
+
+    node.before["hns-state"] = forget_vsids
+    step = up_to(way(), "network")
+    with pytest.raises(StepError, match=r"'flannel\.4096' has VSID 0, not 4096"):
+        step()
+
+
 def test_link_that_drops_while_networks_are_made_is_waited_out(node, way):
     node.looks_until_made = 2
     drops = iter((ConnectionLostError, UnreachableError))
