@@ -292,6 +292,12 @@ Test-That -What 'an endpoint that is refused twice is an error (W13)' -Body {
     $World.attach_says = @('The object already exists', 'The object already exists')
     Test-Throws -Body { Add-HostEndpoint -Wanted (New-Endpoint) -Network 'n' -Attachment '{}' } -Like '*already exists*'
 }
+Test-That -What 'an endpoint without a name, as kube-proxy makes one, is found by no name and is no error' -Body {
+    $World.endpoints = @([pscustomobject]@{ ID = 'remote'; IPAddress = '10.244.0.5' })
+    $named = @(Get-HnsList -Kind endpoints | Where-Object -FilterScript { $_.Name -eq 'cbr0' })
+    $all = @(Get-HnsList -Kind endpoints)
+    $named.Count -eq 0 -and $all.Count -eq 1 -and $all[0].Name -eq '' -and $all[0].ID -eq 'remote'
+}
 Test-That -What 'a program runs on when a look at the adapters fails: no second one is started' -Body {
     $World.looks = 0
     $tokens, $faults = $null, $null

@@ -81,12 +81,17 @@ function Test-Hns {
 }
 
 function Get-HnsList {
-    # All networks or endpoints.
+    # All networks or endpoints. Those of kube-proxy have no name; here it is empty.
     [CmdletBinding()] param([Parameter(Mandatory)] [ValidateSet('networks', 'endpoints')] [string]$Kind)
     if (-not (Test-Hns)) {
         return
     }
-    Invoke-Hns -Method GET -Path "/$Kind" -Request '' | Where-Object -FilterScript { $_ }
+    foreach ($one in @(Invoke-Hns -Method GET -Path "/$Kind" -Request '' | Where-Object -FilterScript { $_ })) {
+        if ($null -eq (Get-Part -Value $one -Name 'Name')) {
+            $one | Add-Member -NotePropertyName 'Name' -NotePropertyValue '' -Force
+        }
+        $one
+    }
 }
 
 function Get-Prefix {
