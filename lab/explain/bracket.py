@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lab.explain.capture.conclusion import Conclusion
 from lab.explain.capture.files import Captured
-from lab.explain.capture.trace import Change, Conclusion, Point, Row
+from lab.explain.capture.trace import Change, Point, Row
 from lab.explain.kernel import KernelReport
 from lab.explain.topics import Topic, alters
 from lab.facts.difference import DEVIATION, Difference
@@ -132,7 +133,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         trace.path_index,
         at,
         following - at,
-        answer=conclusion.way == "answer",
+        answer=conclusion.lost == "answer",
         last=conclusion.last,
         missing=conclusion.missing,
         change=change,
@@ -157,7 +158,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
 def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelReport]:
     """Nobody takes what comes in for another's MAC: who sent it, or has it, has a wrong one."""
     for row in rows:
-        sight = row.answer if conclusion.way == "answer" else row.question
+        sight = row.answer if conclusion.lost == "answer" else row.question
         if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:
             sentence = f"{row.tap} drops frames for another MAC"
             for place in {conclusion.last.tap.place if conclusion.last else "", row.tap.place}:

@@ -316,7 +316,7 @@ class Look:
     intended: MachineIntent
     observed: NodeFacts
     by: By
-    beside: Footprint
+    footprint: Footprint
     """What the network add-on creates in addition, which is accepted."""
 
     def differs(  # noqa: PLR0913, PLR0917  a difference is all of these

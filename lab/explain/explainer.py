@@ -15,7 +15,7 @@ from lab.facts.difference import SILENT, Difference, in_cluster, make_not_asked,
 from lab.facts.node import NodeFacts, PodFacts, Unread
 from lab.facts.questions import DISPENSABLE
 from lab.topology import gateways
-from lab.topology.footprint import LAB, By, Footprint, footprint
+from lab.topology.footprint import LAB, By, Footprint, find_footprint
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.routing import bare
@@ -27,7 +27,7 @@ from lab.topology.walk import walk
 
 
 def compare_machine(
-    intended: MachineIntent, observed: NodeFacts, *, by: By = "lab", beside: Footprint = LAB
+    intended: MachineIntent, observed: NodeFacts, *, by: By = "lab", footprint: Footprint = LAB
 ) -> tuple[Difference, ...]:
     """Every difference of one machine, in the order of hops.
 
@@ -43,11 +43,11 @@ def compare_machine(
         Its facts.
     by
         What creates its bridge, tunnel, pods and Services.
-    beside
+    footprint
         What is created in addition.
 
     """
-    look = Look(intended, observed, by, beside)
+    look = Look(intended, observed, by, footprint)
     return tuple(
         difference
         for check in checks()
@@ -72,12 +72,14 @@ def compare_lab(
         bound, observed = with_chosen_macs(intent, observed), with_pod_names(intent, observed)
     else:
         bound = with_held_gateways(intent, observed)
-    beside = footprint(intent.topology, by)
+    made_by_others = find_footprint(intent.topology, by)
     own = [
         difference
         for machine in bound.everything()
         if machine.name in observed
-        for difference in compare_machine(machine, observed[machine.name], by=by, beside=beside)
+        for difference in compare_machine(
+            machine, observed[machine.name], by=by, footprint=made_by_others
+        )
     ]
     return (*own, *compare_between(bound, observed, by=by))
 
@@ -207,7 +209,7 @@ class Explainer:
         if self._by == "kubernetes":
             self._intent = with_chosen_macs(intent, self._facts)
             self._facts = with_pod_names(intent, self._facts)
-        self._beside = footprint(intent.topology, self._by)
+        self._footprint = find_footprint(intent.topology, self._by)
         self._compared: dict[str, tuple[Difference, ...]] = {}
         self._between = compare_between(self._intent, self._facts, by=self._by)
 
@@ -294,7 +296,7 @@ class Explainer:
             machine = self._intent.machine(name)
             looked_at = self._without_unobserved_pods(machine, facts)
             self._compared[name] = compare_machine(
-                looked_at, facts, by=self._by, beside=self._beside
+                looked_at, facts, by=self._by, footprint=self._footprint
             )
         return self._compared[name]
 

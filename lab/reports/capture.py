@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lab._log import quantity, table_lines
+from lab.explain.capture.conclusion import icmp_words
 from lab.explain.capture.files import Captured
-from lab.explain.capture.trace import Row, Sight, icmp_words
+from lab.explain.capture.trace import Row, Sight
 from lab.matrix.verdict import GREEN
 from lab.reports.wording import path_words
 

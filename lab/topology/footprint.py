@@ -77,7 +77,7 @@ def network_addons() -> Mapping[str, NetworkAddon]:
 
 def cluster_footprint(intent: Intent) -> Footprint:
     """Footprint of the add-on of an Intent's cluster; nothing where pods are the lab's own."""
-    return Footprint() if intent.kubernetes is None else footprint(intent.topology)
+    return Footprint() if intent.kubernetes is None else find_footprint(intent.topology)
 
 
 POD_TABLE = "hybridlab-pods"
@@ -88,7 +88,7 @@ LAB = Footprint(tables=("host-limits", "ovn-kubernetes", "open-vswitch"))
 """What the embedded provider creates besides the Intent's devices and routes."""
 
 
-def footprint(topology: str, by: By = "kubernetes") -> Footprint:
+def find_footprint(topology: str, by: By = "kubernetes") -> Footprint:
     """Footprint of a topology's network add-on, or of the lab if that creates the pod network.
 
     Nothing where no installed add-on has the topology.
@@ -101,4 +101,4 @@ def footprint(topology: str, by: By = "kubernetes") -> Footprint:
 
 def bird_of(intent: Intent, machine: MachineIntent, by: By) -> bird.Control:
     """How to query a machine's BIRD: on a cluster node it belongs to the add-on."""
-    return footprint(intent.topology, by).control if machine.kubelet else _OF_THE_LAB
+    return find_footprint(intent.topology, by).control if machine.kubelet else _OF_THE_LAB

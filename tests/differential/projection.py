@@ -27,7 +27,7 @@ from lab.matrix.cells import cells
 from lab.matrix.judge import expect
 from lab.providers.netns.provider import NetnsProvider
 from lab.shells.shell import Completed
-from lab.topology.footprint import By, footprint
+from lab.topology.footprint import By, find_footprint
 from lab.topology.gateways import moving_addresses
 from lab.topology.subject import device_of
 
@@ -69,11 +69,14 @@ class Projection:
         yield from self._of_state(machine, place, texts)
 
     def _of_machine(self, name: str, observed: NodeFacts, by: By) -> Iterator[Row]:
-        machine, beside = self._intent.machine(name), footprint(self._intent.topology, by)
+        machine, made_by_others = (
+            self._intent.machine(name),
+            find_footprint(self._intent.topology, by),
+        )
         if by == "kubernetes":
             machine = with_chosen_macs(self._intent, {name: observed}).machine(name)
             observed = with_pod_names(self._intent, {name: observed})[name]
-        for difference in compare_machine(machine, observed, by=by, beside=beside):
+        for difference in compare_machine(machine, observed, by=by, footprint=made_by_others):
             yield _row(f"machine by {by}", difference)
 
     def _of_state(self, machine: str, place: str, texts: Texts) -> Iterator[Row]:

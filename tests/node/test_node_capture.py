@@ -9,9 +9,10 @@ from node_lab import SECONDS, NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.explain.capture.conclusion import Conclusion, conclude
 from lab.explain.capture.packets import match
 from lab.explain.capture.probe import choose_capture_points
-from lab.explain.capture.trace import Conclusion, conclude, trace
+from lab.explain.capture.trace import trace
 from lab.explain.kernel import TABLE, read_kernel_reports, trace_table
 from lab.machines.agents.control import NodeControl
 from lab.machines.agents.fleet import Fleet

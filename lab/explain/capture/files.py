@@ -11,8 +11,9 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lab.explain.capture.packets import Matched, Way
-from lab.explain.capture.trace import Conclusion, Trace
+from lab.explain.capture.conclusion import Conclusion
+from lab.explain.capture.packets import Leg, Matched
+from lab.explain.capture.trace import Trace
 from lab.explain.kernel import KernelReport
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.verdict import GREEN, Verdict
@@ -21,7 +22,7 @@ from lab.providers.provider import Outcome
 
 WHOLE = "path.pcapng"
 """Name of the file with all hops."""
-_COMMENTS: dict[Way, str] = {"there": "the probe's question", "back": "the probe's answer"}
+_COMMENTS: dict[Leg, str] = {"there": "the probe's question", "back": "the probe's answer"}
 _ERROR = "an error about the probe"
 
 
@@ -77,7 +78,7 @@ def _interface_of(captured: Captured, tap: Tap) -> CaptureInterface:
     taken = next(capture for capture in captured.taken if capture.tap == tap)
     matched = captured.matched
     comments = {
-        id(packet.frame): _COMMENTS[packet.way] for packet in matched.passed if packet.tap == tap
+        id(packet.frame): _COMMENTS[packet.leg] for packet in matched.passed if packet.tap == tap
     }
     comments |= {id(error.frame): _ERROR for error in matched.errors if error.tap == tap}
     return CaptureInterface(

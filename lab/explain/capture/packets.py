@@ -257,7 +257,7 @@ def _address(packed: bytes) -> str:
     return str(IPv4Address(packed))
 
 
-Way = Literal["there", "back"]
+Leg = Literal["there", "back"]
 _Mark = tuple[object, ...]
 
 
@@ -283,7 +283,7 @@ class Passed:
     frame: Frame
     decoded: Decoded
     inside: InnerPacket
-    way: Way
+    leg: Leg
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,10 +320,10 @@ def match(taken: Sequence[Taken], request: Asked) -> Matched:
     flows_at = _closure(read, request)
     flows = {flow for own in flows_at.values() for ends in own for flow in (ends, ends.reversed())}
     passed = [
-        Passed(reading.tap, frame, decoded, inside, way)
+        Passed(reading.tap, frame, decoded, inside, leg)
         for reading in read
         for frame, decoded, inside, flow in reading.packets
-        if (way := _way(flow, flows_at[reading.tap]))
+        if (leg := _leg(flow, flows_at[reading.tap]))
     ]
     errors = [
         Refused(reading.tap, frame, inside, inside.error)
@@ -372,7 +372,7 @@ def _datagram(inside: InnerPacket) -> tuple[object, ...]:
     return inside.ident, flow.protocol, flow.source, flow.target, inside.fragment
 
 
-def _way(flow: PacketEnds, requests: set[PacketEnds]) -> Way | None:
+def _leg(flow: PacketEnds, requests: set[PacketEnds]) -> Leg | None:
     if flow in requests:
         return "there"
     return "back" if flow.reversed() in requests else None
@@ -383,7 +383,7 @@ def _closure(read: Sequence[_Reading], request: Asked) -> Mapping[Tap, set[Packe
     flows_at: dict[Tap, set[PacketEnds]] = {
         reading.tap: set(_seeds(reading, request)) for reading in read
     }
-    marks: dict[_Mark, Way] = {}
+    marks: dict[_Mark, Leg] = {}
     growing = True
     while growing:
         growing = False
@@ -391,13 +391,13 @@ def _closure(read: Sequence[_Reading], request: Asked) -> Mapping[Tap, set[Packe
             own = flows_at[reading.tap]
             for _, _, inside, flow in reading.packets:
                 mark = _mark(inside)
-                way = _way(flow, own)
-                if way is None and mark in marks and flow.source_port is not None:
-                    way = marks[mark]
-                    own.add(flow if way == "there" else flow.reversed())
+                leg = _leg(flow, own)
+                if leg is None and mark in marks and flow.source_port is not None:
+                    leg = marks[mark]
+                    own.add(flow if leg == "there" else flow.reversed())
                     growing = True
-                if way is not None and mark not in marks:
-                    marks[mark] = way
+                if leg is not None and mark not in marks:
+                    marks[mark] = leg
                     growing = True
     return flows_at
 

@@ -8,9 +8,10 @@ from itertools import chain
 from typing import cast
 
 from lab._deadline import Deadline
+from lab.explain.capture.conclusion import Conclusion, conclude
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Asked, Matched, match
-from lab.explain.capture.trace import Conclusion, Trace, Ways, by_time, conclude, trace
+from lab.explain.capture.trace import Trace, Ways, by_time, trace
 from lab.explain.kernel import read_kernel_reports, route_questions, trace_table
 from lab.explain.paths import flow_of
 from lab.matrix.cell import Cell

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lab._log import quantity
 from lab.explain.capture.packets import (
+    Leg,
     Matched,
     PacketEnds,
     Passed,
-    Quoted,
     Refused,
     Unanswered,
-    Way,
     covered,
     repeated,
 )
@@ -25,7 +23,7 @@ from lab.topology.path import Packet, Passing, Station
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one device saw in one direction of one way."""
+    """What one device saw in one direction of one leg."""
 
     packets: int = 0
     covered: int = 0
@@ -151,13 +149,13 @@ def _of_end(matched: Matched, end: str, ends: Collection[str]) -> Matched:
     """Without the packets of connections that translation led to another of the ends."""
     ports: dict[str, set[int | None]] = defaultdict(set)
     for packet in matched.passed:
-        if packet.way == "there" and packet.inside.flow.target in ends:
+        if packet.leg == "there" and packet.inside.flow.target in ends:
             ports[packet.inside.flow.target].add(packet.inside.flow.source_port)
     others = {port for other in ends if other != end for port in ports[other]} - ports[end]
 
     def is_own(packet: Passed) -> bool:
         flow = packet.inside.flow
-        port = flow.source_port if packet.way == "there" else flow.target_port
+        port = flow.source_port if packet.leg == "there" else flow.target_port
         return port is None or port not in others
 
     return replace(matched, passed=tuple(filter(is_own, matched.passed)))
@@ -168,7 +166,9 @@ def _is_lost(trace: Trace) -> bool:
     sights = [[row.question for row in trace.there], [row.answer for row in trace.back]]
     if not any(sight.seen for sight in sights[0]):
         return False
-    return any(not any(sight.seen for sight in each) or _lost(each) is not None for each in sights)
+    return any(
+        not any(sight.seen for sight in each) or find_loss(each) is not None for each in sights
+    )
 
 
 def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matched) -> Trace:
@@ -189,8 +189,8 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
         key: replace(sight, strangers_mac="") for key, sight in _sights(matched.passed).items()
     }
     rows = []
-    for (tap, passing, way), sight in sorted(sights.items(), key=lambda pair: pair[1].first):
-        if way == "there":
+    for (tap, passing, leg), sight in sorted(sights.items(), key=lambda pair: pair[1].first):
+        if leg == "there":
             answer = sights.get((tap, _turned(passing), "back"), NOTHING)
             rows.append(Row(tap, machines[tap], passing, True, True, sight, answer))
     back = sorted((row for row in rows if row.answer.seen), key=lambda row: row.answer.first)
@@ -204,7 +204,7 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
     return replace(trace, known=False, arrived=any(tap.place in ends for tap in shown))
 
 
-_Sights = Mapping[tuple[Tap, Passing, Way], Sight]
+_Sights = Mapping[tuple[Tap, Passing, Leg], Sight]
 
 
 def _along(
@@ -287,17 +287,17 @@ def _turned(passing: Passing) -> Passing:
     return "in" if passing == "out" else "out"
 
 
-def _sight(sights: _Sights, station: Station, way: Way) -> Sight:
+def _sight(sights: _Sights, station: Station, leg: Leg) -> Sight:
     """At a port, all packets are for other devices' MACs, since it is no end point."""
-    sight = sights.get((Tap(station.place, station.device), station.passing, way), NOTHING)
+    sight = sights.get((Tap(station.place, station.device), station.passing, leg), NOTHING)
     return replace(sight, strangers_mac="") if station.kind == "port" else sight
 
 
 def _sights(passed: Iterable[Passed]) -> _Sights:
-    groups: dict[tuple[Tap, Passing, Way], list[Passed]] = defaultdict(list)
+    groups: dict[tuple[Tap, Passing, Leg], list[Passed]] = defaultdict(list)
     for packet in passed:
         passing: Passing = "out" if packet.frame.direction == "out" else "in"
-        groups[packet.tap, passing, packet.way].append(packet)
+        groups[packet.tap, passing, packet.leg].append(packet)
     return {key: _seen(packets) for key, packets in groups.items()}
 
 
@@ -322,44 +322,14 @@ def _seen(packets: Sequence[Passed]) -> Sight:
 
 def _reset(rows: Sequence[Row], passed: Sequence[Passed]) -> Row | None:
     """The row where the first RST that answers the request was seen first."""
-    answers = [packet for packet in passed if packet.way == "back"]
+    answers = [packet for packet in passed if packet.leg == "back"]
     if not answers or not answers[0].inside.reset:
         return None
     first = answers[0]
     return next((row for row in rows if row.tap == first.tap), None)
 
 
-Kind = Literal[
-    "unknown",
-    "unsent",
-    "question-lost",
-    "question-cut",
-    "refused",
-    "unanswered",
-    "answer-lost",
-    "answer-cut",
-    "untaken",
-    "answered",
-]
-"""``unknown``: nothing can be captured where it begins; ``cut``: only a part went on;
-``unanswered``: the request arrived without an answer, or without more of it; ``untaken``: the
-answer was not accepted.
-"""
-
-_ICMP = {
-    (3, 0): "network unreachable",
-    (3, 1): "host unreachable",
-    (3, 2): "protocol unreachable",
-    (3, 3): "port unreachable",
-    (3, 4): "fragmentation needed",
-    (3, 9): "network prohibited",
-    (3, 10): "host prohibited",
-    (3, 13): "prohibited by a filter",
-    (11, 0): "time to live exceeded",
-    (11, 1): "fragments did not all come",
-}
-_REDIRECT = 5
-_Way = Literal["question", "answer"]
+Message = Literal["question", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,161 +353,6 @@ class Change:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """What happened to one probe."""
-
-    kind: Kind
-    sentence: str
-    last: Point | None = None
-    """Where it was last seen completely."""
-    missing: Point | None = None
-    """Where it should have been seen next, but was missing or incomplete."""
-    way: _Way = "question"
-    """Which of the two is lost."""
-    change: Change | None = None
-    """The first change on the way before that, or None."""
-
-
-def conclude(
-    trace: Trace,
-    *,
-    well: bool,
-    owners: Mapping[str, str],
-    heard: bool = False,
-    refusal: bool = False,
-) -> Conclusion:
-    """What happened to the probe.
-
-    Parameters
-    ----------
-    trace
-        Its captured packets.
-    well
-        Whether it was answered as expected; retransmissions are then no loss.
-    owners
-        Owner of each MAC, as text.
-    heard
-        Whether the source got an answer nevertheless, even if not the expected one.
-    refusal
-        Whether an ICMP error is the answer that is expected.
-
-    """
-    conclusion = _conclude(trace, well=well, owners=owners, heard=heard)
-    if refusal and not heard and conclusion.way == "question":
-        conclusion = _lost_error(trace, conclusion) or conclusion
-    change = None if well else find_change(trace)
-    if change is None:
-        return conclusion
-    return replace(conclusion, sentence=f"{change.sentence}; {conclusion.sentence}", change=change)
-
-
-def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool) -> Conclusion:
-    errors = _errors(trace)
-    if not any(row.question.seen for row in trace.there):
-        return _unsent(trace, errors)
-    answered = any(row.answer.seen for row in trace.back)
-    lost = None if well else _lost([row.question for row in trace.there])
-    if lost is not None and answered and all(row.blind for row in trace.there[lost:]):
-        lost = None  # it arrived, or there would be no answer
-    if lost is not None:
-        return _broken(trace, "question", lost, errors, owners)
-    if not answered:
-        return _unanswered(trace, errors)
-    if trace.reset is not None:
-        last, missing = _point(trace.there[-1], "question"), _point(trace.back[0], "answer")
-        return Conclusion("refused", f"{_refusal(trace)}{errors}", last, missing)
-    lost = None if well else _lost([row.answer for row in trace.back])
-    if lost is not None:
-        return _broken(trace, "answer", lost, errors, owners)
-    return _answered(trace, errors, well=well or heard)
-
-
-def _unsent(trace: Trace, errors: str) -> Conclusion:
-    if not trace.there:
-        return Conclusion("unsent", f"no packet of it was seen{errors}")
-    first = _point(trace.there[0], "question")
-    if trace.there[0].blind:
-        sentence = f"nothing can be captured at {first.tap}, where it begins{errors}"
-        return Conclusion("unknown", sentence)
-    sentence = f"no packet of it was seen at {first.tap}, where it begins{errors}"
-    return Conclusion("unsent", sentence, None, first)
-
-
-def _unanswered(trace: Trace, errors: str) -> Conclusion:
-    end = trace.there[-1]
-    last = _point(end, "question")
-    if not trace.arrived:
-        sentence = f"last seen {last}, and nowhere after that{errors}"
-        return Conclusion("question-lost", sentence, last)
-    kind: Kind = "refused" if trace.errors else "unanswered"
-    missing = _point(trace.back[0], "answer") if trace.back else last
-    return Conclusion(kind, f"last seen {last}; no answer came from there{errors}", last, missing)
-
-
-def _lost_error(trace: Trace, conclusion: Conclusion) -> Conclusion | None:
-    """Where an ICMP error that was sent back got lost; None if there is none, or it came back."""
-    error_at = {error.tap: error for error in trace.errors if error.frame.direction != "other"}
-    back = [at for at, row in enumerate(trace.there) if row.tap in error_at]
-    if not back or back[0] == 0:
-        return None
-    error = error_at[trace.there[back[0]].tap]
-    last = Point(error.tap, "out" if error.frame.direction == "out" else "in")
-    missing = Point(trace.there[back[0] - 1].tap, None)
-    sentence = f"{conclusion.sentence}, last seen {last}; it was not seen at {missing.tap}"
-    return replace(conclusion, sentence=sentence, last=last, missing=missing, way="answer")
-
-
-def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
-    home = _point(trace.back[-1], "answer")
-    after = (trace.back[-1].answer.first - trace.began) / 1e6
-    came = f"the answer was seen {home} after {after:.2f} ms"
-    if well:
-        return Conclusion("answered", f"{came}{errors}", home)
-    sent = max(row.question.covered for row in trace.there)
-    back = max(row.answer.covered for row in trace.back)
-    went = f"{quantity(sent, 'byte')} went there and {back:,} came back"
-    begins, ends = trace.there[0], trace.there[-1]
-    asks, answers = begins.question, trace.back[-1].answer
-    source, target = begins.tap.place, ends.tap.place
-    arrived, leaves = _point(ends, "question"), _point(begins, "question")
-    echoes = begins.asks is not None and begins.asks.protocol == "udp"
-    taken = asks.confirms and not (answers.repeated and answers.data)
-    waits = taken and _at_target(asks, answers)
-    if trace.known and (back < sent if echoes else waits):
-        answered = _point(trace.back[0], "answer")
-        sentence = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
-        return Conclusion("unanswered", sentence, arrived, answered, "answer")
-    sentence = f"{came}, and {source} did not go on; {went}{errors}"
-    return Conclusion("untaken", sentence, home, leaves, "answer")
-
-
-def _at_target(asks: Sight, answers: Sight) -> bool:
-    """Whether the server got the request but sends nothing, or accepts nothing."""
-    return asks.repeated or (asks.data and not answers.data)
-
-
-def _broken(
-    trace: Trace, way: _Way, lost: int, errors: str, owners: Mapping[str, str]
-) -> Conclusion:
-    """The request or the answer is lost, or only a part of it goes on."""
-    kind: Kind
-    came, reset = "", ""
-    if way == "question":
-        rows, sights = trace.there, [row.question for row in trace.there]
-        kind = "question-cut" if _some(sights, lost) else "question-lost"
-        if kind == "question-lost" and (trace.reset or trace.errors):
-            kind = "refused"
-        reset = f"; {_refusal(trace)}" if trace.reset else ""
-    else:
-        rows, sights = trace.back, [row.answer for row in trace.back]
-        kind = "answer-cut" if _some(sights, lost) else "answer-lost"
-        came = f"it came to {trace.there[-1].tap}, and its answer was "
-    sentence = came + _words(owners, way, rows, sights, lost)
-    last, missing = (_point(row, way) for row in rows[lost - 1 : lost + 1])
-    return Conclusion(kind, f"{sentence}{reset}{errors}", last, missing, way)
-
-
 def find_change(trace: Trace) -> Change | None:
     """The first property of the packets that differs from the Intent."""
     shown: dict[str, list[Packet]] = defaultdict(list)
@@ -551,13 +366,15 @@ def find_change(trace: Trace) -> Change | None:
 
 
 _EXACT = frozenset({"endpoint", "card"})
+
+
 _LEAST_TTL = 32
 """Lowest TTL without an intended one: after few hops, as senders start with 64 or more."""
 
 
 def _changed(
     rows: Sequence[tuple[Row, Sight, Packet | None]],
-    way: _Way,
+    message: Message,
     shown: Mapping[str, Sequence[Packet]],
     begins: str,
 ) -> Change | None:
@@ -567,7 +384,7 @@ def _changed(
     for row, sight, packet in rows:
         if not sight.seen or packet is None:
             continue
-        here, place = _point(row, way), row.tap.place
+        here, place = make_point(row, message), row.tap.place
         wrong = ""
         if (row.exact or place != begins) and sight.depth <= row.tunnelled:
             packets = [packet, *(() if row.exact else shown[place])]
@@ -576,7 +393,7 @@ def _changed(
             wrong = f"TTL is {sight.ttl}"
         if wrong:
             since = f", last right {last}" if last else ""
-            return Change(last, here, f"the {way}'s {wrong}, {here}{since}")
+            return Change(last, here, f"the {message}'s {wrong}, {here}{since}")
         last, ttl = here, sight.ttl
     return None
 
@@ -597,71 +414,20 @@ def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
     return ""
 
 
-def _words(
-    owners: Mapping[str, str], way: _Way, rows: Sequence[Row], sights: Sequence[Sight], lost: int
-) -> str:
-    """Where the packet was last seen, and where it was missing."""
-    last, missing = rows[lost - 1], rows[lost]
-    sighting = f"last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
-    does = "left" if _passing(missing, way) == "out" else "arrived at"
-    mac = sights[lost].strangers_mac
-    if mac:
-        whose = owners.get(mac, "").replace(" ", "'s ")
-        whose = f"is {whose}" if whose else "no device of the lab has"
-        return f"{sighting}; at {missing.tap} it came in for the MAC {mac}, which {whose}"
-    if not _some(sights, lost):
-        if missing.blind:
-            return f"{sighting}; nothing can be captured at {missing.tap}, where it goes next"
-        return f"{sighting}; it never {does} {missing.tap}"
-    whole = max(sight.covered for sight in sights)
-    part = max(sight.covered for sight in sights[lost:])
-    return f"{sighting}: of {quantity(whole, 'byte')} only {part:,} {does} {missing.tap}"
-
-
-def _carried(row: Row, sight: Sight) -> str:
-    if sight.tunnels:
-        return f" (in {sight.tunnels})"
-    return " (not in a tunnel, but it should be)" if row.tunnelled else ""
-
-
-def _lost(sights: Sequence[Sight]) -> int | None:
+def find_loss(sights: Sequence[Sight]) -> int | None:
     """The first device that, like all after it, saw less than was sent, or None."""
     covered = [sight.covered if sight.seen else 0 for sight in sights]
     most = max(covered)
     return next((at for at in range(1, len(covered)) if max(covered[at:]) < most), None)
 
 
-def _some(sights: Sequence[Sight], lost: int) -> bool:
-    return any(sight.seen for sight in sights[lost:])
-
-
-def _refusal(trace: Trace) -> str:
-    row = trace.reset
-    assert row is not None, "it is asked for where there is one"
-    return f"refused by a TCP RST, first seen {_point(row, 'answer')}"
-
-
-def _errors(trace: Trace) -> str:
-    if not trace.errors:
-        return ""
-    first = trace.errors[0]
-    words = icmp_words(first.error)
-    passing = "leaving" if first.frame.direction == "out" else "arriving at"
-    return f"; ICMP '{words}' from {first.inside.flow.source}, first seen {passing} {first.tap}"
-
-
-def icmp_words(error: Quoted) -> str:
-    """The meaning of an ICMP error."""
-    if error.kind == _REDIRECT:
-        return "redirect"
-    return _ICMP.get((error.kind, error.code), f"type {error.kind}, code {error.code}")
-
-
-def _passing(row: Row, way: _Way) -> Passing | None:
-    if way == "question" or row.passing is None:
+def find_passing(row: Row, message: Message) -> Passing | None:
+    """Whether the request or the answer arrives at the device or leaves it; None if unknown."""
+    if message == "question" or row.passing is None:
         return row.passing
     return _turned(row.passing)
 
 
-def _point(row: Row, way: _Way) -> Point:
-    return Point(row.tap, _passing(row, way))
+def make_point(row: Row, message: Message) -> Point:
+    """Where the request or the answer passes the device."""
+    return Point(row.tap, find_passing(row, message))

@@ -109,7 +109,7 @@ def _wanted_switched(card: Interface) -> Iterator[Wanted]:
 
 
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
-    kind = None if look.beside.has_table(barrier.table) else _kind(look, barrier)
+    kind = None if look.footprint.has_table(barrier.table) else _kind(look, barrier)
     if kind:
         met = "" if barrier.packets is None else f" (matched {quantity(barrier.packets, 'packet')})"
         networks = tuple(_gateways(look, barrier)) if barrier.protocol == "arp" else ()

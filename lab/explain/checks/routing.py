@@ -31,7 +31,7 @@ def _wanted_route(look: Look, route: Route) -> Wanted:
     learned = route.by is not None
     shows, mends = f"ip route show {route.destination}", ""
     if route.by == bird.NAME:  # those of its sessions
-        control = look.beside.control if look.intended.kubelet else bird.Control()
+        control = look.footprint.control if look.intended.kubelet else bird.Control()
         shows, mends = control.ask("show protocols"), control.ask("enable all")
     return Wanted(
         "wrong-learned-route" if learned else "wrong-route",
@@ -62,7 +62,7 @@ def _strays(look: Look) -> Iterator[Difference]:
             continue
         if not any(overlap(prefix, range_) for range_ in look.ranges()):
             continue
-        if look.beside.has_port(route.device):
+        if look.footprint.has_port(route.device):
             continue
         covering = [known for known in ways if within(prefix, known[0])]
         longest = max(covering, key=lambda known: IPv4Network(known[0]).prefixlen, default=None)

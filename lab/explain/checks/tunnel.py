@@ -87,8 +87,8 @@ def _wanted_tunnel(look: Look, tunnel: Tunnel) -> Iterator[Wanted]:
 
 
 def _again(look: Look, tunnel: Tunnel) -> str:
-    if look.beside.tunnel:
-        return look.beside.tunnel.format(name=tunnel.name, vni=tunnel.vni, port=tunnel.port)
+    if look.footprint.tunnel:
+        return look.footprint.tunnel.format(name=tunnel.name, vni=tunnel.vni, port=tunnel.port)
     return " && ".join(remade_tunnel(look.intended, tunnel))
 
 

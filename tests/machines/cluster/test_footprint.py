@@ -18,7 +18,7 @@ from lab.facts.translations import Masquerade, Translations
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.addons.calico import Calico
 from lab.machines.addons.flannel import Flannel
-from lab.topology.footprint import LAB, bird_of, footprint
+from lab.topology.footprint import LAB, bird_of, find_footprint
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
 
 CALICO, FLANNEL = Calico.footprint, Flannel.footprint
@@ -125,7 +125,7 @@ def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario):
     intent = intent_of(scenario)
     machine = node(intent)
     assert machine.bridge is None
-    assert differences(machine, seen(machine), by="kubernetes", beside=CALICO) == ()
+    assert differences(machine, seen(machine), by="kubernetes", footprint=CALICO) == ()
     alone = replace(intent, machines=(machine,))
     assert compare_lab(alone, {"worker1": seen(machine)}, by="kubernetes") == ()
 
@@ -139,13 +139,13 @@ def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not():
     elsewhere = [Route(f"{ends[0]}/32", "eth0")]
     for routes, kind in (([], set()), (there, set()), (elsewhere, {"stray-route"})):
         items = changed(facts.items, *make_routes(routes))
-        found = differences(machine, replace(facts, items=items), by="kubernetes", beside=CALICO)
+        found = differences(machine, replace(facts, items=items), by="kubernetes", footprint=CALICO)
         assert kinds(found) == kind
 
 
 def test_without_the_declaration_it_is():
     machine = node(intent_of("calico-vxlan"))
-    found = kinds(differences(machine, seen(machine), by="kubernetes", beside=FLANNEL))
+    found = kinds(differences(machine, seen(machine), by="kubernetes", footprint=FLANNEL))
     assert found == {"stray-route", "tunnel-port-dropped"}
 
 
@@ -157,7 +157,7 @@ def test_a_wrong_route_is_reported_beside_the_add_ons_own():
     led = (*machine.routes, Route("10.244.0.130/32", "eth0", "10.30.0.1"))
     for routes, kind in ((lost, "route-missing"), (wrong, "wrong-route"), (led, "stray-route")):
         items = with_routes(facts.items, routes)
-        found = differences(machine, replace(facts, items=items), by="kubernetes", beside=CALICO)
+        found = differences(machine, replace(facts, items=items), by="kubernetes", footprint=CALICO)
         assert kinds(found) == {kind}, kind
 
 
@@ -165,14 +165,14 @@ def test_an_unknown_table_is_reported_beside_calicos():
     machine = node(intent_of("calico-vxlan"))
     foreign = tuple(replace(barrier, table="firewall-1") for barrier in seen(machine).barriers)
     facts = replace(seen(machine), barriers=foreign)
-    found = differences(machine, facts, by="kubernetes", beside=CALICO)
+    found = differences(machine, facts, by="kubernetes", footprint=CALICO)
     assert kinds(found) == {"tunnel-port-dropped"}
 
 
 def test_each_topology_has_one_declaration_and_namespaces_have_the_lab_s():
-    assert footprint("calico-bgp") is footprint("calico-vxlan") is CALICO
-    assert footprint("kubeinit") is footprint("overlay") is FLANNEL
-    assert footprint("calico-bgp", "lab") is LAB
+    assert find_footprint("calico-bgp") is find_footprint("calico-vxlan") is CALICO
+    assert find_footprint("kubeinit") is find_footprint("overlay") is FLANNEL
+    assert find_footprint("calico-bgp", "lab") is LAB
 
 
 @pytest.mark.parametrize(

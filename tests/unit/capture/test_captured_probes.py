@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from shipped import cell_of, cells_of, intent_of
 
+from lab.explain.capture.conclusion import Conclusion, _lost_error, conclude
 from lab.explain.capture.packets import (
     Decoded,
     InnerPacket,
@@ -21,17 +22,7 @@ from lab.explain.capture.packets import (
     match,
 )
 from lab.explain.capture.probe import choose_capture_points
-from lab.explain.capture.trace import (
-    Conclusion,
-    Point,
-    Sight,
-    Trace,
-    _lost_error,
-    by_time,
-    conclude,
-    find_change,
-    trace,
-)
+from lab.explain.capture.trace import Point, Sight, Trace, by_time, find_change, trace
 from lab.providers.capture import Frame, Taken, Tap
 from lab.providers.netns.compile import compile_intent
 from lab.scenario.loader import shipped
@@ -138,7 +129,7 @@ def test_a_partial_exchange_is_reported_with_the_side_that_stopped(name, kept, e
     )
     conclusion = judged(case, packets)[1]
     assert (conclusion.kind, str(conclusion.last), str(conclusion.missing)) == expected
-    assert conclusion.way == ("question" if conclusion.kind == "question-lost" else "answer")
+    assert conclusion.lost == ("question" if conclusion.kind == "question-lost" else "answer")
 
 
 BLIND: dict[str, tuple[str, tuple[tuple[str, str], ...], str]] = {
@@ -311,7 +302,7 @@ def test_an_icmp_error_that_is_the_expected_answer_is_followed_back(at_source, l
     conclusion = _lost_error(replace(trace, errors=errors), Conclusion("refused", "said"))
     assert (conclusion is not None) == lost
     if conclusion:
-        assert (conclusion.last, conclusion.missing, conclusion.way) == (
+        assert (conclusion.last, conclusion.missing, conclusion.lost) == (
             Point(second, "out"),
             Point(first, None),
             "answer",

@@ -11,9 +11,10 @@ from made_differences import at_place, of_state
 from seen_machines import cell, lab, whole
 
 from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
+from lab.explain.capture.conclusion import Conclusion, Kind
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
-from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
+from lab.explain.capture.trace import NOTHING, Change, Point, Row, Trace
 from lab.explain.deviations import rank_finding, rank_place
 from lab.explain.lab_queries import LabQueries
 from lab.explain.paths import flow_of

@@ -7,7 +7,7 @@ from shipped import bare_intent_of
 
 from lab.explain.explainer import Explainer
 from lab.topology import footprint as footprints
-from lab.topology.footprint import Footprint, footprint
+from lab.topology.footprint import Footprint, find_footprint
 from lab.topology.intent import KubernetesIntent
 
 
@@ -18,7 +18,7 @@ def no_addons(monkeypatch):
 
 @pytest.mark.usefixtures("no_addons")
 def test_a_topology_without_an_installed_add_on_has_no_footprint():
-    assert footprint("overlay", "kubernetes") == Footprint()
+    assert find_footprint("overlay", "kubernetes") == Footprint()
 
 
 @pytest.mark.usefixtures("no_addons")

@@ -45,7 +45,7 @@ from lab.machines.cluster.linux.operations import (
 from lab.machines.recorded_states import forget_record
 from lab.plan.canonical import digest
 from lab.shells.parallel import on_each
-from lab.topology.footprint import footprint
+from lab.topology.footprint import find_footprint
 from lab.topology.intent import Intent
 
 _CONFIG = "/run/hybridlab/kubeadm.yaml"
@@ -124,7 +124,7 @@ def leave_cluster(cluster: Cluster) -> Operations:
     The machine stays prepared: programs, images and the lab's own CNI configuration remain, and the
     unit that creates the bridge before the first pod runs again.
     """
-    beside = footprint(cluster.topology)
+    beside = find_footprint(cluster.topology)
     of_proxy = PROXY_TABLES[cluster.proxy_mode]
     tables = [f"{family}:{name}" for family in ("ip", "ip6") for name in of_proxy]
     named = "|".join((*tables, *(f"*:{name}" for name in beside.tables)))
