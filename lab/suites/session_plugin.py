@@ -225,9 +225,9 @@ class LabUnderTest:
         return self._is_watched
 
     def _tell_junit(self, config: pytest.Config) -> None:
-        """Add coverage and causes as properties to JUnit."""
+        """Add the provider, coverage and causes as properties to JUnit."""
         run = self.session.run
-        added: dict[str, str] = {}
+        added = {} if run is None else {"provider": run.banner}
         if run is not None and run.coverage is not None:
             added |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
         if run is not None:

@@ -650,7 +650,13 @@ def test_a_sample_is_collected_and_its_run_has_its_share_of_the_matrix(outer, py
     assert len(asked(labs)) < TOTAL
     root = ET.parse(pytester.path / "junit.xml").getroot()
     told = {one.get("name"): one.get("value") for one in root.findall("testsuite/properties/*")}
-    assert told == {"cells": coverage.share, "coverage": coverage.sentence}
+    provider = labs.taken[-1][0].banner
+    assert provider
+    assert told == {
+        "provider": provider,
+        "cells": coverage.share,
+        "coverage": coverage.sentence,
+    }
 
 
 def test_another_seed_is_another_sample(outer, pytester):
