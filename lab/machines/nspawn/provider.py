@@ -82,8 +82,8 @@ def _namespaces() -> Iterator[tuple[str, str]]:
 MACHINE_SECONDS, NODE_SECONDS, CLUSTER_SECONDS, PLANE_SECONDS = 0.8, 3.0, 35.0, 30.0
 """Measured on two cores: a machine's boot, a node's preparation, the first control plane with
 add-ons and probe pods, and each further control plane."""
-ROOT_SECONDS, BUNDLE_SECONDS = 90.0, 40.0
-"""Building a root file system from packages, and preparing a bundle; once each."""
+ROOT_SECONDS = 90.0
+"""Building a root file system from packages, once."""
 _LOG_SECONDS = 10.0
 _REMOVAL_SECONDS = 10.0
 
