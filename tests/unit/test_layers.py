@@ -1,6 +1,7 @@
 """A module knows only what stands left of it in the flow."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ def forbidden(module: Module) -> set[str]:
 def test_labs_of_namespaces_need_no_package_of_an_extra():
     """Every command asks every provider which labs there are."""
     program = """
+import re
 import sys
 sys.modules.update(dict.fromkeys(
     ("kubernetes", "libvirt", "paramiko", "pycdlib", "requests", "urllib3", "winrm")
@@ -135,3 +137,25 @@ print(*(providers[name].name for name in providers))
     said = run_program([sys.executable, "-c", program], check=False)
     made = said.stdout.split()
     assert made == ["fake", "libvirt", "netns", "nspawn"], said.stderr
+
+
+IMPORTED = re.compile(r"^\s*(?:from|import) (lab(?:\.\w+)+)", re.MULTILINE)
+
+
+@pytest.mark.room
+@pytest.mark.parametrize("folder", ["tests", "tools", "benchmarks", "examples"])
+def test_every_module_that_is_imported_exists_also_in_the_text_of_other_programs(folder):
+    """Tests run programs from strings, which no linter reads."""
+    imports = {
+        (path.relative_to(ROOT.parent).as_posix(), name)
+        for path in sorted((ROOT.parent / folder).rglob("*.py"))
+        for name in IMPORTED.findall(path.read_text(encoding="utf-8"))
+    }
+    modules = {name for _, name in imports}
+    missing = {name for name in modules if not _exists(name)}
+    assert {(path, name) for path, name in imports if name in missing} == set()
+
+
+def _exists(module: str) -> bool:
+    path = ROOT.parent.joinpath(*module.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()

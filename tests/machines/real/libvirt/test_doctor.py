@@ -80,7 +80,7 @@ def test_guest_whose_firmware_does_not_finish_is_reported(connected, hypervisor,
 KILLED = """
 import sys
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import connection, host
+from lab.machines.libvirt import connection, host
 hypervisor = Hypervisor(name="local", uri="qemu:///system")
 host._LAST = b"what no firmware says"
 host.probe_acceleration(connection.connect(hypervisor), hypervisor)
@@ -106,7 +106,7 @@ def test_killed_trial_leaves_no_guest(connected):
 LEFT = """
 import os, sys
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import connection, storage
+from lab.machines.libvirt import connection, storage
 hypervisor = Hypervisor(name="local", uri="qemu:///system", storage=sys.argv[1])
 with storage.scratch_pool(connection.connect(hypervisor), hypervisor):
     os.kill(os.getpid(), 9)
