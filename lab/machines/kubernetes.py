@@ -35,7 +35,7 @@ from lab.machines.cluster.cluster import (
     plan_cluster,
 )
 from lab.machines.cluster.linux.api import ADMIN, ClusterApi
-from lab.machines.cluster.linux.bring_up import linux_steps
+from lab.machines.cluster.linux.bring_up import CONTROL_PLANE, linux_steps
 from lab.machines.cluster.linux.hard_way import PKI
 from lab.machines.cluster.linux.joining import JoinCredentials
 from lab.machines.cluster.linux.node import IMPORT, IMPORT_SECONDS
@@ -228,9 +228,14 @@ class MachinesCluster:
             replace(step, run=self._running(step.name)) for step in self._linux(self._no_site())
         ]
         ready = steps.pop()
+        systems = sorted({node.os for node in self._foreign_nodes()})
+        first = [step.name for step in steps].index(CONTROL_PLANE) + 1
+        steps[first:first] = [
+            Step(f"{name}-programs", digest(name, *made), partial(self._prepare_all, name), True)
+            for name in systems
+        ]
         steps += [
-            Step(system, digest(system, *made), partial(self._join_all, system))
-            for system in sorted({node.os for node in self._foreign_nodes()})
+            Step(name, digest(name, *made), partial(self._join_all, name), True) for name in systems
         ]
         pods = Step("pods", digest(self.intent, *made), self._pods, alongside=True)
         return (*steps, ready, pods)
@@ -520,13 +525,21 @@ class MachinesCluster:
 
         return run
 
+    def _prepare_all(self, name: Os) -> None:
+        """Prepare the nodes of one system, all at once."""
+        system = self.bundled.system(name, f"preparing the nodes of lab '{self.lab.name}'")
+        self._on_each(name, system.prepare)
+
     def _join_all(self, name: Os) -> None:
         """Join the nodes of one system, all at once."""
         system = self.bundled.system(name, f"joining the nodes of lab '{self.lab.name}'")
-        nodes = {node.name: node for node in self._foreign_nodes() if node.os == name}
+        self._on_each(name, system.join)
+
+    def _on_each(self, system: Os, run: Callable[[NodeJoining], None]) -> None:
+        nodes = {node.name: node for node in self._foreign_nodes() if node.os == system}
         with self.opened() as guests:
             site = self._site(guests)
-            on_each(nodes, lambda node: system.join(self._joining(guests, site, nodes[node])))
+            on_each(nodes, lambda name: run(self._joining(guests, site, nodes[name])))
 
     def _joining(self, guests: Guests, site: ClusterSite, node: ClusterNode) -> NodeJoining:
         return NodeJoining(

@@ -115,8 +115,15 @@ class System(ABC):
         """Why a node cannot join, each as a clause; none if it can."""
 
     @abstractmethod
+    def prepare(self, joining: NodeJoining) -> None:
+        """Do what needs no control plane yet, beside its start.
+
+        Raises LabError when that fails.
+        """
+
+    @abstractmethod
     def join(self, joining: NodeJoining) -> None:
-        """Make the machine a Ready node, whatever state it is in.
+        """Make the machine, which is prepared, a Ready node, whatever state it is in.
 
         Raises LabError when that fails.
         """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lab.machines.libvirt.documents import VirtualMachine
     from lab.machines.libvirt.host import Host
     from lab.machines.libvirt.machines import MachineRecipe
+    from lab.windows.nodes.bring_up import WindowsBringUp
     from lab.windows.shell import WindowsShell
 
 
@@ -44,19 +45,27 @@ class WindowsSystem(GuestSystem, BuildSystem, MediaSystem):
 
         return join_refusals(cluster, intent, node, manifest)
 
+    def prepare(self, joining: NodeJoining) -> None:
+        """Programs, container runtime and images."""
+        self._bring_up(joining, prepared=False).prepare()
+
     def join(self, joining: NodeJoining) -> None:
         """Run the steps of a node's bring-up over its shell."""
+        for run in self._bring_up(joining, prepared=True).steps().values():
+            run()
+
+    @staticmethod
+    def _bring_up(joining: NodeJoining, *, prepared: bool) -> WindowsBringUp:
         from lab.windows.nodes.bring_up import Runner, WindowsBringUp  # noqa: PLC0415
         from lab.windows.nodes.join_plan import JoinPlan  # noqa: PLC0415
 
-        bring_up = WindowsBringUp(
+        return WindowsBringUp(
             JoinPlan(joining.cluster, joining.intent, joining.node, joining.manifest),
             Runner(_windows(joining.shell), joining.patience),
             joining.credentials,
             joining.api,
+            prepared,
         )
-        for run in bring_up.steps().values():
-            run()
 
     def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:
         """Observe a node by the step ``observe``."""

@@ -66,12 +66,20 @@ def _quick(monkeypatch):
 
 
 @pytest.fixture
-def way(node, api):
-    def made(topology: str = "overlay", **changes: object) -> Steps:
+def joining(node, api):
+    def made(topology: str = "overlay", **changes: object) -> bring_up.WindowsBringUp:
         plan = decided(topology)
         given = {"shell": node, "join": lambda: join_of(plan), "api": api, **changes}
         runner = bring_up.Runner(given.pop("shell"))
-        return bring_up.WindowsBringUp(plan, runner, **given).steps()
+        return bring_up.WindowsBringUp(plan, runner, **given)
+
+    return made
+
+
+@pytest.fixture
+def way(joining):
+    def made(topology: str = "overlay", **changes: object) -> Steps:
+        return joining(topology, **changes).steps()
 
     return made
 
@@ -104,6 +112,25 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, n
     node.changed.clear()
     through(way(topology))
     assert node.changed == []
+
+
+PROGRAMS = ["features", "node-bundle", "containerd", "registry-mirrors", "node-images"]
+
+
+def test_programs_are_there_before_there_is_a_control_plane(joining, node):
+    joining(join=lambda: pytest.fail("there is no control plane yet")).prepare()
+    assert node.steps == ["node-survey", *PROGRAMS]
+    through(joining(prepared=True).steps())
+    assert [step for step in node.steps if step in PROGRAMS] == PROGRAMS
+
+
+@pytest.mark.parametrize("left", [paths.KUBELET_CONF, paths.SOURCE_VIP])
+def test_programs_of_what_has_been_a_node_wait_until_it_is_clean(left, joining, node):
+    node.there.add(left)
+    joining().prepare()
+    assert node.steps == ["node-survey"]
+    through(joining(prepared=True).steps())
+    assert node.steps[1:].index("node-leave") < node.steps[1:].index("node-bundle")
 
 
 def test_a_network_flanneld_cannot_make_is_reported_with_its_message_and_meaning(

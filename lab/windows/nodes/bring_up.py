@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -54,11 +54,15 @@ _PRIVATE = 0o600
 
 
 class Runner:
-    """Runs steps on one node."""
+    """Runs steps on one node.
 
-    def __init__(self, shell: WindowsShell, patience: int = 1) -> None:
+    ``look``: seconds between two polls; None for :data:`LOOK_SECONDS`.
+    """
+
+    def __init__(self, shell: WindowsShell, patience: int = 1, look: float | None = None) -> None:
         self.shell = shell
         self._patience = patience
+        self._look = look
         self._sent: set[str] = set()
 
     def seconds(self, seconds: float) -> Deadline:
@@ -143,7 +147,8 @@ class Runner:
             return met
 
         hint = f"look at its console, and at {DIRECTORY}\\log on it"
-        deadline.wait(action, look, until=lambda why: not why, every=LOOK_SECONDS, hint=hint)
+        every = LOOK_SECONDS if self._look is None else self._look
+        deadline.wait(action, look, until=lambda why: not why, every=every, hint=hint)
 
 
 def fact_of(facts: Mapping[str, Any], name: str, action: str) -> Any:
@@ -190,6 +195,15 @@ def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """The facts of the first step, and when they were asked for (seconds since 1970)."""
+
+    facts: Mapping[str, Any]
+    began: float
+    ended: float
+
+
 REGISTER_SECONDS = 300.0
 """Seconds from the kubelet's start to its Node."""
 HEALTH_SECONDS = 300.0
@@ -200,13 +214,22 @@ class WindowsBringUp:
     """Joins one Windows node to its cluster.
 
     ``join``: gets credentials from the control plane; called when a step needs them, because tokens
-    are short-lived. ``api``: waits for the Node and sets its pod CIDR.
+    are short-lived. ``api``: waits for the Node and sets its pod CIDR. ``prepared``: whether
+    :meth:`prepare` has run.
     """
 
     plan: JoinPlan
     runner: Runner
     join: Callable[[], NodeCredentials]
     api: NodeApi
+    prepared: bool = False
+
+    def prepare(self) -> None:
+        """Do what needs no control plane, if the machine has not been a node before."""
+        self._survey()
+        if not self._was_node:
+            for run in self._programs().values():
+                run()
 
     def steps(self) -> Mapping[str, Callable[[], object]]:
         """The steps by name, in order, for every topology; one that is done changes nothing."""
@@ -214,10 +237,7 @@ class WindowsBringUp:
         return {
             "survey": self._survey,
             "earlier-life": self._earlier_life,
-            "features": lambda: run(image_steps.Features(), restarts=True),
-            "bundle": lambda: run(plan.bundle()),
-            "containerd": self._containerd,
-            "images": lambda: run(plan.images(self.observed)),
+            **{name: partial(self._unless_prepared, run) for name, run in self._programs().items()},
             "node": self._node,
             "join": self._join,
             "network": self._network,
@@ -226,22 +246,53 @@ class WindowsBringUp:
             "settled": self._settled,
         }
 
+    def _unless_prepared(self, run: Callable[[], object]) -> None:
+        if self._was_node or not self.prepared:
+            run()
+
+    def _programs(self) -> Mapping[str, Callable[[], object]]:
+        plan, run = self.plan, self.runner.run
+        return {
+            "features": lambda: run(image_steps.Features(), restarts=True),
+            "bundle": lambda: run(plan.bundle()),
+            "containerd": self._containerd,
+            "images": lambda: run(plan.images(self.observed)),
+        }
+
     @cached_property
     def observed(self) -> WindowsObserved:
-        """The node's Windows version, read once."""
-        facts = self._surveyed()
+        """The node's Windows version."""
+        facts = self._surveyed.facts
         action = f"reading the Windows version of '{self.plan.node.name}'"
         return WindowsObserved(fact_of(facts, "build", action), fact_of(facts, "revision", action))
 
-    def _surveyed(self) -> Mapping[str, Any]:
-        return self.runner.run(self.plan.survey()).facts
+    @cached_property
+    def _surveyed(self) -> _Survey:
+        """The machine as it was before anything was changed."""
+        self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
+        began = time.time()
+        facts = self.runner.run(self.plan.survey()).facts
+        return _Survey(facts, began, time.time())
+
+    @property
+    def _left(self) -> tuple[str, ...]:
+        """What an earlier membership has left of its network."""
+        facts = self._surveyed.facts
+        return leftovers(tuple(facts["there"]), tuple(facts["networks"]))
+
+    @property
+    def _has_joined(self) -> bool:
+        return paths.KUBELET_CONF in self._surveyed.facts["there"]
+
+    @property
+    def _was_node(self) -> bool:
+        return self._has_joined or bool(self._left)
 
     def _survey(self) -> None:
         """Refuse a node that cannot work, before anything is changed."""
         plan, name = self.plan, self.plan.node.name
-        self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
-        began = time.time()
-        facts, action = self._surveyed(), f"looking at Windows node '{name}'"
+        survey, action = self._surveyed, f"looking at Windows node '{name}'"
+        facts = survey.facts
         reason = unfit_windows(plan.manifest, plan.cluster.topology, self.observed)
         if reason:
             raise BrokenError(
@@ -254,26 +305,25 @@ class WindowsBringUp:
             words = f"no interface on it has the address {plan.node.address}"
             raise BrokenError(action, words, "see 'lab shell' and Get-NetIPAddress there")
         clock = fact_of(facts, "clock", action)
-        if off := seconds_off(clock, began, time.time()):
+        if off := seconds_off(clock, survey.began, survey.ended):
             words = (
                 f"its clock says {clock}, {off} s off this machine's: certificates would be invalid"
             )
             raise BrokenError(
                 action, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
             )
+        if self.prepared:
+            return
         say(f"{name}: Windows build {self.observed}")
         if warning := evaluation_ending(facts.get("evaluation")):
             say(f"{name}: {warning}")
 
     def _earlier_life(self) -> None:
         """Clean up after a node that was deleted or whose join was interrupted."""
-        name, facts = self.plan.node.name, self._surveyed()
-        paths_there, networks = tuple(facts["there"]), tuple(facts["networks"])
-        left = leftovers(paths_there, networks)
-        joined = paths.KUBELET_CONF in paths_there
-        if not (joined or left):
+        name, left = self.plan.node.name, self._left
+        if not self._was_node:
             return
-        if joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
+        if self._has_joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
             return
         say(
             f"{name}: cleaning up after an earlier membership: {', '.join(left) or 'it had joined'}"

@@ -23,11 +23,14 @@ from lab.topology.intent import Intent, MachineIntent
 from lab.windows.wine import IMAGE
 
 if TYPE_CHECKING:
+    from lab.windows.nodes.bring_up import WindowsBringUp
     from lab.windows.shell import WindowsShell
     from lab.windows.wine.shell import WineShell
 
 PAUSE = 1
 """Seconds before HNS' networks are made, which cuts nobody off here."""
+LOOK_SECONDS = 0.5
+"""Between two looks at a node, which cost less than over WinRM."""
 LABELS: Mapping[str, str] = {"hybridlab/windows": "wine"}
 """What tells a Wine node from Windows in ``kubectl get nodes``."""
 
@@ -81,22 +84,30 @@ class WineSystem(ContainerSystem):
         refusals = join_refusals(cluster, intent, node, manifest)
         return (*refusals, *([f"{node.name}: {lacking}"] if lacking else []))
 
+    def prepare(self, joining: NodeJoining) -> None:
+        """As on Windows."""
+        self._bring_up(joining, prepared=False).prepare()
+
     def join(self, joining: NodeJoining) -> None:
         """Run the steps of a Windows node's bring-up."""
+        for run in self._bring_up(joining, prepared=True).steps().values():
+            run()
+
+    @staticmethod
+    def _bring_up(joining: NodeJoining, *, prepared: bool) -> WindowsBringUp:
         from lab.windows.nodes.bring_up import Runner, WindowsBringUp  # noqa: PLC0415
         from lab.windows.nodes.join_plan import JoinPlan  # noqa: PLC0415
         from lab.windows.wine.bundle import wine_manifest  # noqa: PLC0415
 
         shell = cast("WineShell", joining.shell)
         manifest = wine_manifest(joining.manifest, shell.stand_ins())
-        bring_up = WindowsBringUp(
+        return WindowsBringUp(
             JoinPlan(joining.cluster, joining.intent, joining.node, manifest, LABELS, PAUSE),
-            Runner(shell, joining.patience),
+            Runner(shell, joining.patience, LOOK_SECONDS),
             joining.credentials,
             joining.api,
+            prepared,
         )
-        for run in bring_up.steps().values():
-            run()
 
     def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:
         """Observe a node by the step ``observe``."""

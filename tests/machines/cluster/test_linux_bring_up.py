@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,15 @@ from linux_world import Killed, World, ready_pod
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
+from lab.lifecycle.up import group_parallel_steps
+from lab.machines.bundle.store import BundleStore
 from lab.machines.cluster.credentials import read_kubeconfig
 from lab.machines.cluster.linux.api import ClusterApi
 from lab.machines.cluster.linux.bring_up import linux_steps
 from lab.machines.cluster.linux.joining import MARK, JoinCredentials
+from lab.machines.kubernetes import Bundled, MachinesCluster
 from lab.machines.recorded_states import read_records, write_records
+from lab.providers.provider import LabHandle
 
 CASES = {
     "overlay": lambda: linux_only(case("overlay")),
@@ -131,6 +136,19 @@ def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path):
         alongside = ["workers", "add-ons"] if further else ["add-ons"]
         assert [s.name for s in first if s.alongside] == alongside
         assert world.commands == 0
+
+
+def test_nodes_of_other_systems_are_prepared_and_join_beside_those_of_linux(tmp_path):
+    whole = case("overlay", "1.36.3")
+    bundled = Bundled(BundleStore(tmp_path), whole.manifest, whole.cluster)
+    made = MachinesCluster(LabHandle("a", tmp_path, "11"), whole.intent, bundled, nullcontext)
+    assert [[step.name for step in group] for group in group_parallel_steps(made.steps())] == [
+        ["nodes"],
+        ["control-plane", "windows-programs"],
+        ["workers", "add-ons"],
+        ["dns", "windows"],
+        ["ready", "pods"],
+    ]
 
 
 def test_another_version_makes_the_cluster_anew(tmp_path):

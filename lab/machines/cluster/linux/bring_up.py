@@ -55,6 +55,8 @@ def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[W
     )
 
 
+CONTROL_PLANE = "control-plane"
+"""The step that makes the first one."""
 _FORM = "1"
 """Change it when the steps do something else for the same inputs."""
 KINDS_SECONDS = 300.0
@@ -87,7 +89,7 @@ class _BringUp:
         further = len(self.cluster.control_planes()) > 1 and self.cluster.how == "kubeadm"
         return (
             _step("nodes", self._nodes, *map(self._prepared, self._linux())),
-            _step("control-plane", self._first, self._balanced(), planes),
+            _step(CONTROL_PLANE, self._first, self._balanced(), planes),
             *([_step("control-planes", self._further, planes)] if further else ()),
             replace(_step("workers", self._workers, workers), alongside=further),
             replace(_step("add-ons", self._add_ons, *waves[:-1]), alongside=True),

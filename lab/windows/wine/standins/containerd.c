@@ -173,32 +173,37 @@ static DWORD WINAPI serve(void *argument)
 }
 
 static SERVICE_STATUS_HANDLE handle;
+static HANDLE told_to_stop;
 
 static void report(DWORD state)
 {
-    SERVICE_STATUS status = {.dwServiceType = SERVICE_WIN32_OWN_PROCESS,
-                             .dwCurrentState = state,
-                             .dwControlsAccepted = SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN};
+    SERVICE_STATUS status = {.dwServiceType = SERVICE_WIN32_OWN_PROCESS, .dwCurrentState = state};
 
+    if (state == SERVICE_RUNNING)
+        status.dwControlsAccepted = SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN;
     SetServiceStatus(handle, &status);
 }
 
+/* It has to return: whoever stops the service is answered after it. */
 static void WINAPI control(DWORD code)
 {
     if (code != SERVICE_CONTROL_STOP && code != SERVICE_CONTROL_SHUTDOWN) {
         report(SERVICE_RUNNING);
         return;
     }
-    report(SERVICE_STOPPED);
-    ExitProcess(0);
+    report(SERVICE_STOP_PENDING);
+    SetEvent(told_to_stop);
 }
 
 static void WINAPI run(DWORD count, WCHAR **words)
 {
     (void)count, (void)words;
+    told_to_stop = CreateEventW(NULL, TRUE, FALSE, NULL);
     handle = RegisterServiceCtrlHandlerW(SERVICE, control);
     CloseHandle(CreateThread(NULL, 0, serve, NULL, 0, NULL));
     report(SERVICE_RUNNING);
+    WaitForSingleObject(told_to_stop, INFINITE);
+    report(SERVICE_STOPPED);
 }
 
 static int register_service(const WCHAR *log)

@@ -22,6 +22,7 @@ from lab.machines.nspawn import cgroups, preflight
 from lab.machines.nspawn.holder import KIND as CONTAINERS
 from lab.providers.netns.holders import list_holders
 from lab.providers.provider import Pods
+from lab.scenario.terms import Os
 from lab.state.store import FILE
 
 SPARE = 8
@@ -127,14 +128,16 @@ def why_not() -> str:
 
 
 @contextmanager
-def room_for(scenario: Path | str, pods: Pods = "kubernetes") -> Iterator[None]:
+def room_for(
+    scenario: Path | str, pods: Pods = "kubernetes", only: Os | None = "linux"
+) -> Iterator[None]:
     """Wait until the host has the inotify instances of a lab, and hold them; else skip the test.
 
     Tests of several processes share the host's limit. Each instance is a byte of a file that is
     locked: the first ones or the last ones, so two labs fit if their sum does. Who waits keeps
     others from taking what it waits for.
     """
-    wanted = compile_scenario(scenario, "linux", None, pods, real=True)
+    wanted = compile_scenario(scenario, only, None, pods, real=True)
     needed, room = preflight.need(wanted.intent), preflight.room()
     most = room.inotify_limit - SPARE
     lacking = list(preflight.judge(needed, replace(room, inotify_used=SPARE)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from container_labs import ContainerLabs, room_for
 
 from lab.providers.provider import Pods
+from lab.scenario.terms import Os
 
 CHECKS = re.compile(r"(\d+) of (\d+) workload checks passed")
 
@@ -32,19 +33,21 @@ class Fault:
         return (name, "--node", node, *(("--peer", self.peer) if self.peer else ()))
 
 
-def up(scenario: str, lab: str, pods: Pods) -> tuple[str, ...]:
+def up(scenario: str, lab: str, pods: Pods, only: Os | None = "linux") -> tuple[str, ...]:
     """What brings the lab up."""
     words = ("up", scenario, "--name", lab, "--provider", "nspawn", "--pods", pods)
-    return (*words, "--only", "linux")
+    return (*words, *(("--only", only) if only else ()))
 
 
 @contextmanager
-def brought_up(labs: ContainerLabs, scenario: str, pods: Pods, name: str = "") -> Iterator[str]:
+def brought_up(
+    labs: ContainerLabs, scenario: str, pods: Pods, name: str = "", only: Os | None = "linux"
+) -> Iterator[str]:
     """The lab, and nothing of it afterwards."""
     lab = name or scenario.partition(",")[0]
-    with room_for(Path(scenario) if "/" in scenario else scenario, pods):
+    with room_for(Path(scenario) if "/" in scenario else scenario, pods, only):
         try:
-            labs.run(*up(scenario, lab, pods))
+            labs.run(*up(scenario, lab, pods, only))
             yield lab
         finally:
             if (labs.state / "labs" / lab).is_dir():

@@ -1,12 +1,13 @@
-"""A real cluster with a Windows node on Wine: made, judged, used and gone."""
+"""Real clusters with a Windows node on Wine: made, judged, used and gone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from container_labs import ContainerLabs, why_not
-from scenario_clusters import checked
+from scenario_clusters import brought_up, checked, judge
 from test_wine_node import missing_bundle
 
 pytestmark = pytest.mark.clusters
@@ -38,26 +39,47 @@ nodes:
 KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
 
 
+TOPOLOGIES = ("wine_host_gateway.yaml", "wine_kubeinit.yaml")
+"""Scenarios beside this file, each the smallest with a Windows node."""
+
+
 @pytest.fixture(scope="module")
-def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
-    """A lab that is up, and nothing of it afterwards."""
+def no_labs(tmp_path_factory: pytest.TempPathFactory) -> ContainerLabs:
+    """Labs that are not made yet."""
     made = ContainerLabs(tmp_path_factory.mktemp("state"))
     if why := why_not() or missing_bundle(made):
         pytest.skip(f"no Wine nodes here: {why}")
+    return made
+
+
+@pytest.mark.parametrize("scenario", TOPOLOGIES)
+def test_every_cell_of_another_topology_is_as_expected(
+    no_labs: ContainerLabs, scenario: str
+) -> None:
+    path = str(Path(__file__).with_name(scenario))
+    name = scenario.partition(".")[0].replace("_", "-")
+    with brought_up(no_labs, path, "kubernetes", name, only=None) as lab:
+        checked(judge(no_labs, lab))
+
+
+@pytest.fixture(scope="module")
+def labs(
+    no_labs: ContainerLabs, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ContainerLabs]:
+    """A lab that is up, and nothing of it afterwards."""
     scenario = tmp_path_factory.mktemp("scenario") / f"{LAB}.yaml"
     scenario.write_text(SCENARIO, encoding="utf-8")
-    try:
-        made.run("up", str(scenario), "--provider", "nspawn")
-        yield made
-    finally:
-        if (made.state / "labs" / LAB).is_dir():
-            made.run("down", LAB)
-        made.run("gc", "--yes", "--older-than", "0s")
-        assert made.left() == set()
+    with brought_up(no_labs, str(scenario), "kubernetes", LAB, only=None):
+        yield no_labs
+    no_labs.run("gc", "--yes", "--older-than", "0s")
 
 
 def test_every_cell_is_as_expected_and_every_workload_check_passes(labs: ContainerLabs) -> None:
     checked(labs.green(LAB))
+
+
+def test_nothing_differs_from_what_was_made(labs: ContainerLabs) -> None:
+    assert "every machine is as intended" in labs.run("status", LAB, "--deep").stdout
 
 
 def test_the_node_says_what_it_is(labs: ContainerLabs) -> None:

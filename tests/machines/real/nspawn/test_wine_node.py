@@ -26,8 +26,8 @@ SCENARIO = Path(__file__).with_name("wine_node.yaml")
 LAB, CONTROL_PLANE, NODE = "wine-node", "master", "win"
 UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
 MOMENTS = (
-    "  step 10 of 13: windows",
     f"{NODE}: Windows build",
+    "  step 11 of 14: windows",
     f"{NODE}: joined",
     f"{NODE}: starting",
 )
@@ -58,7 +58,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
     labs = ContainerLabs(tmp_path_factory.mktemp("state"))
     if why := missing_bundle(labs):
         pytest.skip(why)
-    with room_for(SCENARIO):
+    with room_for(SCENARIO, only=None):
         for moment in MOMENTS:
             labs.killed_after(UP, moment)
         labs.run(*UP)
