@@ -7,8 +7,10 @@ import pytest
 from api_names import SECONDS
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
-from lab.machines.cluster.api import MERGE, Api, Object
+from lab._errors import BrokenError, DeadlineError
+from lab.machines.cluster import pod_creation
+from lab.machines.cluster.api import MERGE, Api, LostError, Object, ObjectList
+from lab.machines.cluster.pod_creation import PodCreation
 from lab.machines.cluster.probe_pods import ProbePods
 from lab.topology.bind import bind
 from lab.topology.observed import NAMESPACE
@@ -149,6 +151,39 @@ def test_a_webhook_that_fails_is_named_with_its_service(new_pods, api):
     assert why.startswith("ValidatingWebhookConfiguration gate: webhook gate.example.com fails")
     assert "policy/gate, which has no ready backend" in why
     assert mends.startswith("kubectl delete validatingwebhookconfiguration gate")
+
+
+def test_a_webhook_that_fails_is_named_once_a_busy_api_server_lists_it(new_pods, api, monkeypatch):
+    monkeypatch.setattr(pod_creation, "_TRIES", (0.1, 0.1))
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    listing, unanswered = api.listing, iter(range(2))
+
+    def list_busily(path: str, *arguments: object) -> ObjectList:
+        if path.endswith("validatingwebhookconfigurations") and next(unanswered, None) is not None:
+            raise LostError(f"listing {path}", "no answer in time")
+        return listing(path, *arguments)
+
+    monkeypatch.setattr(api, "listing", list_busily)
+    with failing_webhook(api, "pods"):
+        api.remove(f"{OWN}/pods/{POD}", Deadline(SECONDS))
+        (pod,) = (pod for pod in pods._wanted.pods if pod["metadata"]["name"] == POD)
+        obstacle = PodCreation(api).create(f"{OWN}/pods", pod, Deadline(2))
+    assert obstacle is not None
+    assert "webhook gate.example.com fails" in obstacle.sentence
+
+
+def test_what_refuses_a_pod_is_named_though_others_are_late(new_pods, api, monkeypatch):
+    def others_are_late(*_: object, **__: object) -> None:
+        raise DeadlineError("waiting for the pods", "not ready: worker1-p2")
+
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    monkeypatch.setattr(pods, "_await_ready", others_are_late)
+    with failing_webhook(api, "pods"):
+        api.remove(f"{OWN}/pods/{POD}", Deadline(SECONDS))
+        obstacles = pods.deploy(Deadline(SECONDS), lambda _: None, renew=False)
+    assert "webhook gate.example.com fails" in obstacles[POD].sentence
 
 
 def test_a_webhook_that_prevents_a_service_is_named_without_a_wait(new_pods, api):

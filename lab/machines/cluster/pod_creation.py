@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -20,9 +21,10 @@ from lab.machines.cluster.api import (
 from lab.topology.intent import Obstacle
 from lab.topology.observed import NAMESPACE, ready_endpoints
 
-_TRIES = (3.0, 12.0)
+_TRIES = (3.0, 12.0, 30.0)
 """Seconds until the webhooks of an API server that reports an internal error are looked at; the
-second time one that hangs has been given up (``timeoutSeconds`` is 10 by default).
+second time one that hangs has been given up (``timeoutSeconds`` is 10 by default), and a busy
+server may answer the third time.
 """
 _INTERNAL = 500
 _LOOK_SECONDS = 5.0
@@ -63,20 +65,21 @@ class PodCreation:
         Raises DeadlineError when the API server does not answer in time.
         """
         resource = path.rpartition("/")[2]
+        parts = (Deadline(min(seconds, deadline.left())) for seconds in _TRIES)
         try:
-            for seconds in _TRIES:
+            for part in chain(parts, (deadline,)):
                 if self._failing:
-                    return self._failing
+                    break
                 try:
-                    self._api.have(path, wanted, Deadline(min(seconds, deadline.left())))
+                    self._api.have(path, wanted, part)
                 except DeadlineError as error:
                     cause = error.__cause__
                     if isinstance(cause, LostError) and cause.code == _INTERNAL:
                         self._failing = self._webhook(resource, wanted)
+                    if part is deadline and self._failing is None:
+                        raise
                 else:
                     return None
-            if self._failing is None:
-                self._api.have(path, wanted, deadline)
         except RefusedError as error:
             if error.code not in self._refused:
                 why = obstacles.make_refusal(error.happened, NAMESPACE)

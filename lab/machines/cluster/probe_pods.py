@@ -125,7 +125,7 @@ class ProbePods:
                 raise
             say(f"{error.happened}; cells are judged anyway")
             pods = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
-            obstacles |= self._obstacles(pods, None)
+            obstacles = {**self._obstacles(pods, None), **obstacles}
         for obstacle in dict.fromkeys(obstacles.values()):
             names = [name for name, other in obstacles.items() if other == obstacle]
             say(f"{quantity(len(names), 'probe pod')} cannot run: {obstacle.sentence}")
