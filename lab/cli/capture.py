@@ -11,7 +11,7 @@ import click
 
 from lab._log import say
 from lab.cli.options import cell_options, json_option, lab_argument, output_option
-from lab.cli.output import echo, echo_json, echo_part
+from lab.cli.output import echo, echo_json, echo_part, say_disclaimer
 
 
 class _Seconds(click.FloatRange):
@@ -103,6 +103,7 @@ def command(
         return 0
     with terminable(), made_empty(output):
         opened = api.open_any(name)
+        say_disclaimer(opened)
         captured = capture_cell(opened, CaptureRequest(**options), say)
         directory = keep(opened, captured, output)
     if MACHINES in opened.provider.abilities:

@@ -9,7 +9,7 @@ import click
 
 from lab._log import StatusLine, say
 from lab.cli.options import cell_options, json_option, lab_argument
-from lab.cli.output import echo, echo_json
+from lab.cli.output import echo, echo_json, say_disclaimer
 
 
 @click.command("explain")
@@ -41,6 +41,7 @@ def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
     from lab.reports.explanation import to_json, to_text
 
     opened = api.open_any(name)
+    say_disclaimer(opened)
     line = StatusLine(sys.stderr)
     show = line.show if sys.stderr.isatty() else lambda _: None
     try:

@@ -11,7 +11,7 @@ import click
 from lab._log import say
 from lab.cli.complete import fault_names, fault_nodes, fault_peers, faults_put_in
 from lab.cli.options import json_option, lab_argument
-from lab.cli.output import echo, echo_json
+from lab.cli.output import echo, echo_json, say_disclaimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,6 +100,7 @@ def fault_command(
             "'--random' chooses the machine, too: leave '--node' and '--peer' out"
         )
     opened = api.open_any(name)
+    say_disclaimer(opened)
     if seed is not None:
         row = faults.put_random(opened, seed, say)
     else:
@@ -124,7 +125,9 @@ def _list(name: str | None, as_json: bool) -> None:
         from lab.lifecycle import api
         from lab.lifecycle.faults import find_possible_faults
 
-        where = find_possible_faults(api.open_any(name), say)
+        opened = api.open_any(name)
+        say_disclaimer(opened)
+        where = find_possible_faults(opened, say)
     if as_json:
         echo_json([_make_plain(fault, where) for fault in faults().values()])
         return
@@ -171,7 +174,9 @@ def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bo
     if fault is None and (node or peer):
         raise click.UsageError("'--node' and '--peer' say which FAULT is meant: name it")
     only = None if fault is None else FaultRequest(fault, node, peer)
-    done = heal(api.open_any(name), say, only)
+    opened = api.open_any(name)
+    say_disclaimer(opened)
+    done = heal(opened, say, only)
     if as_json:
         removed = [
             {"fault": removal.name, "node": removal.node, "peer": removal.peer}

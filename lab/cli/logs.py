@@ -15,7 +15,7 @@ from lab._errors import UsageError
 from lab._log import say
 from lab.cli.complete import machines
 from lab.cli.options import json_option, lab_argument
-from lab.cli.output import echo, echo_part, echo_raw
+from lab.cli.output import echo, echo_part, echo_raw, say_disclaimer
 
 if TYPE_CHECKING:
     from lab.lifecycle.session import OpenLab
@@ -45,6 +45,7 @@ def command(name: str, machine: str | None, follow: bool, as_json: bool) -> int:
     from lab.providers.provider import LOOK_SECONDS, MACHINES
 
     opened = open_any(name)
+    say_disclaimer(opened)
     action = f"reading the logs of lab '{name}'"
     names = [intent.name for intent in opened.intent.machines]
     chosen = [machine_name(opened, machine, action)] if machine else names

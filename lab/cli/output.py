@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._errors import PreflightError, UsageError, os_words
-from lab._log import clean, quantity, table_lines
+from lab._log import clean, quantity, say, table_lines
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+    from lab.lifecycle.session import OpenLab
 
 
 class ReaderGoneError(Exception):
@@ -95,6 +97,12 @@ def echo_table(*rows: Sequence[str]) -> None:
     """Print rows in columns as wide as they need to be."""
     for line in table_lines(rows):
         echo(line)
+
+
+def say_disclaimer(opened: OpenLab) -> None:
+    """Say, before anything else of the lab, which of its nodes are not what they look like."""
+    if opened.disclaimer:
+        say(opened.disclaimer)
 
 
 def echo_collected(count: int, size: float, command: str, *, yes: bool) -> None:

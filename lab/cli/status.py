@@ -106,7 +106,8 @@ def _group_not_asked(differences: Iterable[Difference]) -> tuple[NotAsked, ...]:
 
 def _show(status: LabStatus, differences: tuple[Difference, ...] | None) -> None:
     detail = f": {status.detail}" if status.detail else ""
-    echo(f"lab '{status.name}' is {status.state}{detail}")
+    disclaimer = f"; {status.disclaimer}" if status.disclaimer else ""
+    echo(f"lab '{status.name}' is {status.state}{detail}{disclaimer}")
     echo(f"  scenario   {status.scenario or 'unknown'}")
     echo(f"  provider   {status.provider}")
     echo(f"  created    {ago(status.created)}")

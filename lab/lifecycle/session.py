@@ -55,6 +55,11 @@ class OpenLab:
     """
 
     @property
+    def disclaimer(self) -> str:
+        """See :meth:`Provider.disclaimer`."""
+        return self.provider.disclaimer(self.intent)
+
+    @property
     def windows_rules_off(self) -> tuple[str, ...]:
         """Ids of the Windows rules that its emulated nodes do not obey."""
         off = self.options.get("windows_rules_off", ())

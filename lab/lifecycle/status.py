@@ -80,6 +80,8 @@ class LabStatus:
     """The machines on each of the scenario's hypervisors."""
     nodes: tuple[tuple[str, str], ...] = ()
     """Nodes of a cluster that is up, with what keeps new pods away from them."""
+    disclaimer: str = ""
+    """See :meth:`Provider.disclaimer`; empty, too, if the lab's scenario cannot be read."""
 
 
 def judge(
@@ -141,9 +143,11 @@ def _status_of(row: LabRow, providers: Mapping[str, Provider], store: Store) -> 
     state: State
     hypervisors: Mapping[str, tuple[str, ...]] = {}
     nodes: tuple[tuple[str, str], ...] = ()
+    disclaimer = ""
     try:
         provider = choose(providers, row.provider)
         intent = rebuild(row, store, provider).intent
+        disclaimer = provider.disclaimer(intent)
         hosts = intent.hosts()
         hypervisors = {
             hypervisor.name: tuple(machine for machine, host in hosts if host == hypervisor.name)
@@ -173,6 +177,7 @@ def _status_of(row: LabRow, providers: Mapping[str, Provider], store: Store) -> 
         ),
         hypervisors=hypervisors,
         nodes=nodes,
+        disclaimer=disclaimer,
     )
 
 

@@ -87,6 +87,7 @@ class RunResult:
     banner: str
     """A sentence on what is emulated."""
     emulated_nodes: tuple[str, ...]
+    """Nodes of another operating system that a provider without machines emulates."""
     version: str
     """Version of Kubernetes."""
     started: str
@@ -113,6 +114,8 @@ class RunResult:
     number: int = 0
     """Increases with the runs of labs of this name, whatever the clock says; 0 in runs of earlier
     versions, and in files from elsewhere, where another journal counted."""
+    disclaimer: str = ""
+    """See :meth:`Provider.disclaimer`; empty in runs of earlier versions."""
     interrupted: bool = False
     """Whether Ctrl-C or SIGTERM ended it; then not every chosen cell need be judged."""
     temporary: bool = False

@@ -290,6 +290,13 @@ class Provider(ABC):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and which parts of the intent are emulated."""
 
+    def disclaimer(self, intent: Intent) -> str:  # noqa: ARG002  for those with such nodes
+        """One clause: which nodes of real machines are not what their operating system's name says.
+
+        Empty if there are none. Commands that show or judge a lab say it in their first line.
+        """
+        return ""
+
     @abstractmethod
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check that the lab can run here; what it already has counts as available.

@@ -225,6 +225,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Difference]) -> dic
         "provider": run.provider,
         "banner": run.banner,
         "emulated_nodes": list(run.emulated_nodes),
+        "disclaimer": run.disclaimer,
         "windows_rules_off": list(run.windows_rules_off),
         "only": run.only,
         "scenario_text": run.scenario_text,

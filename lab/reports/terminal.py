@@ -118,8 +118,9 @@ def make_summary(run: RunResult, report: str | None = None) -> Group:
 
 
 def _title(run: RunResult) -> str:
-    """Lab, provider and emulated nodes."""
-    return "; ".join(filter(None, (f"Lab '{run.lab}' on {run.provider}", emulation(run))))
+    """Lab, provider, and what is emulated."""
+    lab = f"Lab '{run.lab}' on {run.provider}"
+    return "; ".join(filter(None, (lab, emulation(run), run.disclaimer)))
 
 
 def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:

@@ -310,6 +310,7 @@ class LabSession:
             provider=provider.name,
             banner=self.lab.banner,
             emulated_nodes=() if MACHINES in provider.abilities else windows,
+            disclaimer=provider.disclaimer(self.lab.intent),
             version=plan.version,
             started=started.isoformat(timespec="seconds"),
             seconds=seconds,

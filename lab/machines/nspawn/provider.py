@@ -103,14 +103,19 @@ class NspawnProvider(MachinesProvider):
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what nodes of other systems are."""
-        others = {machine.os for machine in intent.machines} if intent else set()
-        claims = (
-            f"; {system_of(name, ContainerSystem, 'naming the provider').claim}"
-            for name in sorted(others)
+        machines = f"{self.name}: system containers on this machine, with its kernel"
+        disclaimer = self.disclaimer(intent) if intent else ""
+        return f"{machines}; {disclaimer}" if disclaimer else machines
+
+    def disclaimer(self, intent: Intent) -> str:
+        """What the systems of its nodes say of such nodes."""
+        names = sorted({machine.os for machine in intent.machines})
+        systems = (
+            system_of(name, ContainerSystem, "naming the provider")
+            for name in names
             if has_system(name, ContainerSystem)
         )
-        machines = f"{self.name}: system containers on this machine, with its kernel"
-        return machines + "".join(claims)
+        return "; ".join(system.disclaimer for system in systems)
 
     def cost(self, intent: Intent) -> Cost:
         """Predicted cost of bringing the lab up from scratch."""

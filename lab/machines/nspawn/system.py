@@ -21,8 +21,8 @@ Bundle = tuple[BundleStore, Manifest]
 class ContainerSystem(System):
     """A system whose programs run in a container that boots Linux."""
 
-    claim: str
-    """One clause that says what such nodes are; every command shows it."""
+    disclaimer: str
+    """One clause that says what such nodes are; see :meth:`Provider.disclaimer`."""
     memory_mib: int
     """Measured memory of a node with two pods."""
     inotify: int

@@ -41,7 +41,7 @@ class WineSystem(ContainerSystem):
     name: Os = "windows"
     memory_mib = 1000
     inotify = 7
-    claim = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
+    disclaimer = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
 
     def unfit(self, *, cluster: bool) -> str:
         """Windows programs are for one kind of processors, and come from a bundle."""

@@ -383,7 +383,7 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
     assert document["well"] is False
     assert document["silences"][0]["reason"] == "comparing 'win1': no room"
 
-    monkeypatch.setattr(api, "open_any", lambda _: SimpleNamespace(banner="paper"))
+    monkeypatch.setattr(api, "open_any", lambda _: SimpleNamespace(disclaimer=""))
     monkeypatch.setattr(lifecycle, "explain_cell", lambda *_: explanation)
     words = ["explain", "overlay", "worker1-p1", "win1-p1"]
     assert command.main(words, standalone_mode=False) == BrokenError.exit_code

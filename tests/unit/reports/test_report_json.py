@@ -152,9 +152,9 @@ def test_the_keys_of_format_3_are_these_in_this_order():
     assert document["format"] == 3
     assert list(document) == [
         "format", "run", "number", "lab", "scenario", "summary", "topology", "provider", "banner",
-        "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
-        "seconds", "green", "interrupted", "temporary", "counts", "coverage", "nodes", "workloads",
-        "failover", "hosts", "picture", "findings",
+        "emulated_nodes", "disclaimer", "windows_rules_off", "only", "scenario_text", "version",
+        "started", "seconds", "green", "interrupted", "temporary", "counts", "coverage", "nodes",
+        "workloads", "failover", "hosts", "picture", "findings",
         "cells",
     ]  # fmt: skip
     assert list(cell) == [

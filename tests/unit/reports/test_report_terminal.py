@@ -133,6 +133,13 @@ def test_a_run_without_cells_is_reported():
     assert plain_lines(run)[-1] == closing_line(run)
 
 
+def test_the_title_says_which_nodes_are_not_what_they_look_like():
+    run = replace(made_run("healthy"), provider="nspawn", emulated_nodes=())
+    assert plain_lines(run)[0] == f"Lab '{run.lab}' on nspawn"
+    run = replace(run, disclaimer="Windows nodes are programs")
+    assert plain_lines(run)[0] == f"Lab '{run.lab}' on nspawn; Windows nodes are programs"
+
+
 def test_of_many_emulated_nodes_the_first_are_named():
     run = replace(made_run("healthy"), emulated_nodes=tuple(f"win{n}" for n in range(1, 21)))
     assert emulation(run) == "emulated: win1, win2, win3, win4, win5 and 15 more"

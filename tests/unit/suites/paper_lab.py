@@ -74,6 +74,9 @@ class PaperProvider:
         self.looked_at.append(tuple(asked))
         return {name: one for name, one in self.seen.items() if name in asked}
 
+    def disclaimer(self, _intent: Intent) -> str:
+        return ""
+
     def deviations(self, *_: object) -> Mapping[str, tuple[Difference, ...]]:
         return {}
 

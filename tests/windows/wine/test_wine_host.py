@@ -194,3 +194,14 @@ def test_prepared_bundles_of_wine_nodes_are_none_of_linux(tmp_path: Path) -> Non
     make(tmp_path, "containers/wine-0123456789abcdef", "containers/.wine-0.partial")
     old = make(tmp_path, "containers/0123456789abcdef", "containers/.0123456789abcdef.partial")
     assert sorted(find_unused(tmp_path, [])) == sorted(old)
+
+
+def test_the_banner_and_the_disclaimer_say_what_windows_nodes_are() -> None:
+    provider = NspawnProvider(STOCK)
+    intent = compile_scenario("overlay", None, None, "kubernetes", real=True).intent
+    disclaimer = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
+    assert provider.disclaimer(intent) == disclaimer
+    assert provider.banner(intent).endswith(f"; {disclaimer}")
+    linux = compile_scenario("overlay", "linux", None, "kubernetes", real=True).intent
+    assert provider.disclaimer(linux) == ""
+    assert provider.banner(linux) == provider.banner(None)
