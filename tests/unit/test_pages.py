@@ -141,7 +141,8 @@ def test_index_of_decisions_has_every_page_with_its_number_title_and_state():
     folder = ROOT / "docs/decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
     row = re.compile(
-        r"^\| (\d+) \| \[(.+)\]\((0\d+-[-\w]+\.md)\) \|(?: \d{4}-\d\d-\d\d \|){2} (.+) \|$", re.MULTILINE
+        r"^\| (\d+) \| \[(.+)\]\((0\d+-[-\w]+\.md)\) \|(?: \d{4}-\d\d-\d\d \|){2} (.+) \|$",
+        re.MULTILINE,
     )
     rows = {
         name: (f"# {number}. {title}", state) for number, title, name, state in row.findall(index)
