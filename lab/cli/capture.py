@@ -71,8 +71,8 @@ def command(
     """Probe DST from SRC once, and show at which hop the packet was last seen.
 
     Packets are captured at every device on the way there and back: a pcapng file for each device,
-    and one with all of them, for tshark and Wireshark. SRC and DST are any two endpoints, with
-    their names in the matrix; a single argument is the id of a cell:
+    and one with all of them, for tshark and Wireshark. SRC and DST are any two endpoints,
+    named as in the matrix; a single argument is the id of a cell:
 
     \b
       lab capture overlay worker1-p1 win1-p1

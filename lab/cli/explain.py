@@ -20,9 +20,9 @@ from lab.cli.output import echo, echo_json, say_disclaimer
 def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
     """Probe DST from SRC again, and name the first thing on the path that is wrong.
 
-    SRC and DST are any two endpoints, with their names in the matrix: a pod, a node, client, a
-    Service (to-POD), a NodePort (NODE:to-POD), a DNS name as queried; a single argument is the id
-    of a cell:
+    SRC and DST are any two endpoints, named as in the matrix: a pod, a node, client, a Service
+    (to-POD), a NodePort (NODE:to-POD), a DNS name as queried. A single argument is the id of a
+    cell:
 
     \b
       lab explain overlay worker1-p1 win1-p1          # pod to pod
@@ -31,9 +31,10 @@ def command(name: str, as_json: bool, commands: bool, **named: Any) -> int:
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
-    The exit code is 0 if the outcome is as expected and nothing on the path is wrong, 1 if it is
-    not or something is, and 3 if nothing was found but not everything could be asked: the answer
-    lists what is not known, and why. Questions to the lab take five minutes at most.
+    The exit code is 0 if the outcome is as expected and nothing on the path is wrong, 1 if the
+    outcome is not as expected or something is wrong, and 3 if nothing was found but some questions
+    had no answer: the output lists what is not known, and why. Questions to the lab take five
+    minutes at most.
     """  # noqa: D301  \b tells click not to rewrap
     from lab._errors import BrokenError
     from lab.lifecycle import api

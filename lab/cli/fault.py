@@ -172,7 +172,7 @@ def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bo
     from lab.lifecycle.faults import FaultRequest, heal, words
 
     if fault is None and (node or peer):
-        raise click.UsageError("'--node' and '--peer' say which FAULT is meant: name it")
+        raise click.UsageError("'--node' and '--peer' need the name of a FAULT")
     only = None if fault is None else FaultRequest(fault, node, peer)
     opened = api.open_any(name)
     say_disclaimer(opened)

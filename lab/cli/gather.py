@@ -15,7 +15,7 @@ from lab.cli.output import echo
 @lab_argument()
 @output_option("The .tar.gz file to write, or a directory for it (default: here).")
 def command(name: str, output: Path | None) -> None:
-    """Gather evidence of LAB, up, half up or broken, into one archive, and print its path.
+    """Gather evidence of LAB, whatever its state, into one archive, and print its path.
 
     The archive has the scenario, plan, intent and journal, the last run's results, and the current
     state of machines, consoles and networks. Secrets are removed; still, check it before you

@@ -35,7 +35,7 @@ from lab.cli.output import echo, echo_json
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help='How many archives of evidence that a failed "lab up" left to keep, of all labs together.',
+    help='How many archives of evidence from failed "lab up" commands to keep, over all labs.',
 )
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @click.option(

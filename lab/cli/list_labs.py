@@ -12,7 +12,7 @@ from lab.cli.output import echo_json, echo_table
 @click.command("list")
 @json_option()
 def command(as_json: bool) -> None:
-    """List the labs that are up, half up, or left behind."""
+    """List the labs that are up, partly up, or left behind by killed commands."""
     from lab.lifecycle import api
 
     statuses = api.list_labs()

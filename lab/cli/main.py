@@ -25,25 +25,25 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "down": "Take LAB down; only the reports of its runs remain.",
         "run": "Bring SCENARIO up, run its connectivity matrix, and take the lab down again.",
         "status": "Show the state of LAB: the journal's record, checked against what is there.",
-        "list": "List the labs that are up, half up, or left behind.",
+        "list": "List the labs that are up, partly up, or left behind by killed commands.",
         "suspend": "Save the memory of LAB's machines to disk and stop them; 'lab up' "
         "resumes them.",
         "events": "Print when LAB, or each lab, was made, brought up, broken and tested.",
         "gc": "Remove what killed commands left behind, old runs and nights, and forgotten labs.",
     },
     "Test and explain": {
-        "test": "Run the connectivity matrix of LAB, every cell a pytest item.",
+        "test": "Run the connectivity matrix of LAB; every cell is a pytest item.",
         "explain": "Probe DST from SRC again, and name the first thing on the path that is wrong.",
-        "repair": "Make what differs on a machine or pod of LAB as the lab made it, or one "
-        "OBJECT of it.",
+        "repair": "Restore a machine or pod of LAB, or one OBJECT on it, to the state that "
+        "the lab created.",
         "capture": "Probe DST from SRC once, and show at which hop the packet was last seen.",
-        "report": "Print the path of a run's HTML report: the last run's, or that of RUN.",
+        "report": "Print the path of the HTML report of LAB's last run, or of RUN.",
         "diff": "Show the cells that changed between two runs, grouped by what they have in "
         "common.",
         "repro": "Bring up the smallest lab that has CELL of RUN, and test that one cell in it.",
         "logs": "Print what programs on LAB, or on one MACHINE of it, have logged.",
-        "gather": "Gather evidence of LAB, up, half up or broken, into one archive, and "
-        "print its path.",
+        "gather": "Gather evidence of LAB, whatever its state, into one archive, and print "
+        "its path.",
     },
     "Faults": {
         "fault": "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.",

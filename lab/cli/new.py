@@ -42,8 +42,8 @@ _MOST = 100
     "begun_from",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Begin it from a kind or kubeadm configuration, a kube-flannel ConfigMap or a Calico "
-    "Installation; what is left out goes to standard error.",
+    help="Start from a kind or kubeadm configuration, a kube-flannel ConfigMap or a Calico "
+    "Installation; what is left out is listed on standard error.",
 )
 @output_option("The file to write (default: NAME.yaml).")
 def command(

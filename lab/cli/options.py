@@ -32,7 +32,7 @@ windows_rule_option = click.option(
     "rules_off",
     multiple=True,
     metavar="RULE",
-    help="Switch one documented rule of emulated Windows nodes off, to see its cells change.",
+    help="Switch off one documented rule of emulated Windows nodes, to see its cells change.",
 )
 
 

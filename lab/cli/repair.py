@@ -1,4 +1,4 @@
-"""``lab repair``: make what differs on a machine as the lab made it."""
+"""``lab repair``: restore a machine to the state that the lab created."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lab.cli.output import echo, echo_json
 @click.option("--commands", is_flag=True, help="Print the commands and run none of them.")
 @json_option()
 def command(name: str, place: str, thing: str | None, commands: bool, as_json: bool) -> int:
-    """Make what differs on a machine or pod of LAB as the lab made it, or one OBJECT of it.
+    """Restore a machine or pod of LAB, or one OBJECT on it, to the state that the lab created.
 
-    OBJECT is named as in the output of 'lab explain', whose 'fix:' has the whole command.
+    OBJECT is named as in the output of 'lab explain', where 'fix:' has the whole command.
 
     \b
       lab repair overlay worker1
       lab repair overlay worker1 'tunnel flannel.4096'
       lab repair overlay worker1 --commands
 
-    The exit code is 0 if nothing differs in the end, else 1. A fault that 'lab fault' has put in
-    stays recorded until 'lab heal'.
+    The exit code is 0 if nothing differs afterwards, else 1. A fault put in by 'lab fault' stays
+    recorded until 'lab heal'.
     """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.lifecycle.repair import repair

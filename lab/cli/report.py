@@ -21,7 +21,7 @@ from lab.cli.output import echo, echo_json
 @click.option("--open", "in_browser", is_flag=True, help="Open the report in a browser, too.")
 @json_option("Print the run's whole result as JSON.")
 def report_command(name: str, run: str | None, in_browser: bool, as_json: bool) -> None:
-    """Print the path of a run's HTML report: the last run's, or that of RUN.
+    """Print the path of the HTML report of LAB's last run, or of RUN.
 
     RUN is a run's id; LAB~1 is the run before the last of LAB, LAB~2 the one before that, and so
     on. Reports are kept after the lab is down.

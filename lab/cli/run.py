@@ -46,7 +46,7 @@ def command(
 
     pytest's own options choose cells, as in "lab test". The report is kept: "lab report LAB".
     The lab is taken down however the run ends, including on Ctrl-C; with --keep it stays if the
-    run is not green. Standard output has the result of the test alone.
+    run is not green. Only the test's result goes to standard output.
 
     \b
       lab run overlay

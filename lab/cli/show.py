@@ -31,13 +31,13 @@ number of nodes, and the shipped scenarios have about 100 kB.
 @click.argument("node", required=False)
 @click.option("--commands", "as_commands", is_flag=True, help="Print an ip and nft script.")
 @only_option
-@json_option("Print the whole as JSON, however long.")
+@json_option("Print all of it as JSON, however long.")
 def show_command(
     scenario: str, node: str | None, as_commands: bool, only: str | None, as_json: bool
 ) -> None:
     """Print the Intent of SCENARIO, or with --commands the script that applies it.
 
-    It is JSON, or the number of things of each machine if that would be longer than 1 MiB. With
+    It is JSON; if that would be longer than 1 MiB, only how many objects each machine has. With
     NODE, print only the part of that machine: its own network and its pods. The script needs only
     root, ip and nft; its last line removes everything again.
     """
@@ -67,7 +67,7 @@ def show_command(
         for line in summary_lines(shown):
             echo(line)
         name = f" {node}" if node else ""
-        say(f"'lab show {shlex.quote(scenario)}{name} --json' prints the whole")
+        say(f"'lab show {shlex.quote(scenario)}{name} --json' prints all of it")
         return
     echo_json(plain(shown[0] if node else drawn.intent))
 

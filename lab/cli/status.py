@@ -115,15 +115,15 @@ def _show(status: LabStatus, differences: tuple[Difference, ...] | None) -> None
     if status.again and status.state != "up":
         echo(f"  up again   {status.again}")
     for hypervisor, machines in status.hypervisors.items():
-        standing = ", ".join(machines) or "nothing runs on it"
-        echo(f"  hypervisor {hypervisor}: {standing}")
+        listed = ", ".join(machines) or "no machines"
+        echo(f"  hypervisor {hypervisor}: {listed}")
     for node, remark in status.nodes:
         echo(f"  node       {node}: {remark}")
     for step in status.steps:
         echo(f"  step       {step.name}: {step.state}")
     for fault in status.faults:
         peer = f", peer {fault.peer}" if fault.peer else ""
-        half = "" if fault.whole else ", perhaps in part"
+        half = "" if fault.whole else ", perhaps incompletely"
         since = f"{fault.name} was put into {fault.node}{peer}{half}, {ago(fault.at)}"
         echo(f"  fault      {since}; 'lab heal {status.name}' removes it")
     for run in status.runs[-3:]:

@@ -146,7 +146,7 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Run the connectivity matrix of LAB, every cell a pytest item.
+    """Run the connectivity matrix of LAB; every cell is a pytest item.
 
     LAB may be left out if there is only one. pytest's own options are passed on and choose cells:
 

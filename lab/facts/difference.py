@@ -130,7 +130,7 @@ def make_not_asked(query: str, reason: str, node: str = "") -> Difference:
 
 
 def make_unread(query: str, reason: str, node: str = "", *, installed: bool = True) -> Difference:
-    """That a query has no answer. ``installed``: whether the machine has what it takes."""
+    """A query without an answer. ``installed``: whether the machine has the program for it."""
     return Difference(
         SILENT,
         "",
@@ -139,9 +139,9 @@ def make_unread(query: str, reason: str, node: str = "", *, installed: bool = Tr
         "",
         f"cannot be read: {reason}",
         "lab status --deep",
-        "see that the machine can start processes and has memory to spare, and ask again"
+        "check that the machine can start processes and has free memory, then try again"
         if installed
-        else "install the program, or load the part of the kernel, and ask again",
+        else "install the program or load the kernel module, then try again",
         node,
         subject=MachineSubject(node),
     )

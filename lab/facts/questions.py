@@ -261,7 +261,7 @@ def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:
         raise CutOffError(
             "reading the state of a network",
             f"the queries were cut off: {last}",
-            "see that the machine can start processes and has memory to spare, and ask again",
+            "check that the machine can start processes and has free memory, then try again",
         )
     complaints, sections = dict(_sections(stderr)), _sections(stdout)[:-1]
     return {name: _answer(body, complaints.get(name, [])) for name, body in sections}

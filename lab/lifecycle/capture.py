@@ -109,7 +109,7 @@ def stream_packets(
                 )
             finally:
                 if missed:
-                    say(f"{quantity(missed, 'packet')} came too fast, and are missing")
+                    say(f"missed {quantity(missed, 'packet')}: more arrived than could be captured")
 
 
 def _require_capture(opened: OpenLab, action: str) -> None:

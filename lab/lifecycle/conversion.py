@@ -175,11 +175,11 @@ def convert(  # noqa: PLR0913  the options of the command
 
 
 def _refuse_twice(action: str, options: Mapping[str, tuple[object, object]]) -> None:
-    """Refuse an option if the file says it too."""
+    """Refuse an option that the file sets, too."""
     for option, (given, in_file) in options.items():
         if given is not None and in_file:
-            shown = f", {quoted(in_file)}" if isinstance(in_file, str) else ""
-            raise UsageError(action, f"the file says it already{shown}", f"leave {option} out")
+            shown = f" to {quoted(in_file)}" if isinstance(in_file, str) else ""
+            raise UsageError(action, f"the file already sets it{shown}", f"leave {option} out")
 
 
 def _read_objects(raw: bytes, action: str) -> Iterator[_Object]:

@@ -289,7 +289,7 @@ def _list_possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[FaultS
 def words(row: FaultRow) -> str:
     """``'route-missing' on 'worker1', peer 'worker2'``."""
     peer = f", peer '{row.peer}'" if row.peer else ""
-    half = ", perhaps in part" if row.state == "intended" else ""
+    half = ", perhaps incompletely" if row.state == "intended" else ""
     return f"'{row.name}' on '{row.node}'{peer}{half}"
 
 

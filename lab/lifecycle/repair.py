@@ -1,4 +1,4 @@
-"""Make what differs on a machine or pod of a running lab as the lab made it."""
+"""Restore a machine or pod of a running lab to the state that the lab created."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class _BringUp:
         name, say = self.lab.name, self.say
         first = next(decision for decision in self.decisions if decision.action == "run")
         why = "" if first.is_new else f": {first.why}"
-        say(f"{'starting' if first.is_new else 'going on with'} lab '{name}'{why}")
+        say(f"{'starting' if first.is_new else 'continuing'} lab '{name}'{why}")
         took: dict[str, float] = {}
         skipped = {decision.step for decision in self.decisions if decision.action == "skip"}
         wanted = [step for step in self.steps if step.name not in skipped]

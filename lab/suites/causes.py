@@ -39,7 +39,7 @@ def add_causes(results: tuple[CellResult, ...], view: LabView) -> tuple[CellResu
 def _compare(
     view: LabView, places: Sequence[str], seconds: float
 ) -> Mapping[str, Sequence[Difference] | LabError]:
-    """The differences of the places; what did not answer is said: its causes are not known."""
+    """The differences of the places. Places that did not answer are reported, with the reason."""
     answers = compare_or_errors(lambda names: view.compare(names, seconds), places)
     silent: dict[str, list[str]] = {}
     for place, answer in answers.items():
@@ -47,7 +47,7 @@ def _compare(
         for reason in reasons:
             silent.setdefault(reason, []).append(place or CLUSTER_NAME)
     for reason, names in silent.items():
-        say(f"causes at {listed(names)} are not known: {reason}")
+        say(f"cannot look for causes at {listed(names)}: {reason}")
     return answers
 
 

@@ -47,10 +47,10 @@ class FailoverTest:
         """
         lab, lost = self._lab, self._lost
         before = self._holders()
-        say(f"failover: {lost} is taken off its networks")
+        say(f"failover: disconnecting {lost} from its networks")
         try:
             away = self._turn(lambda: lab.cut_off(lost), away=True)
-            say(f"failover: {away.longest:.1f} s of silence; {lost} is put back")
+            say(f"failover: no answer for {away.longest:.1f} s; reconnecting {lost}")
             back = self._turn(lambda: lab.join_again(lost), away=False)
         finally:
             lab.join_again(lost)

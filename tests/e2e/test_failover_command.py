@@ -17,7 +17,7 @@ def test_every_report_has_the_failover(lab):
     lab.run("up", "upstream-vrrp")
     done = lab.run("test", "upstream-vrrp", "--failover", "-k", "pod-pod and tcp-small")
     assert "gateway of node009: held by master1, then by master" in done.stdout
-    assert "master1 is taken off its networks" in done.stderr
+    assert "disconnecting master1 from its networks" in done.stderr
     run = next((lab.state / "labs/upstream-vrrp/runs").iterdir())
     failover = json.loads((run / "result.json").read_text())["failover"]
     assert failover["well"]

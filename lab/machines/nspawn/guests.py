@@ -89,7 +89,7 @@ class ContainerGuests(Guests):
         """Raise BrokenError if the lab's holder has ended, and with it every machine."""
         if self._holder is not None and self._holder.gone():
             raise BrokenError(
-                f"going on with lab '{self._lab.name}'",
+                f"continuing lab '{self._lab.name}'",
                 "its machines were ended from outside",
                 "'lab up' starts them again",
             )

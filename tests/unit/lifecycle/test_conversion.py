@@ -121,7 +121,7 @@ def test_topology_and_nodes_can_be_chosen_where_the_file_has_none():
 def test_an_option_set_in_the_file_cannot_be_given_as_well(case, options, option):
     with pytest.raises(UsageError) as caught:
         converted(case, **options)
-    assert "the file says it already" in caught.value.happened
+    assert "the file already sets it" in caught.value.happened
     assert option in str(caught.value.hint)
 
 

@@ -58,7 +58,7 @@ def test_what_changed_and_what_follows_it_runs_again(desk):
     result = desk.up(intent=small_lab.intent(without=1))
     assert [d.action for d in result.decisions] == ["skip", "skip", "skip", "run"]
     assert desk.verbs() == ["liveness", "preflight", "services", "liveness"]
-    assert "going on with lab 'overlay': its input has changed" in desk.said
+    assert "continuing lab 'overlay': its input has changed" in desk.said
     assert desk.said[-1] == "  step 4 of 4: services"
 
 

@@ -189,7 +189,7 @@ def test_one_more_pod_changes_the_network_alone(lab, tmp_path):
     more = tmp_path / "small.yaml"
     more.write_text(SMALL.read_text().replace("pods_per_node: 1", "pods_per_node: 2"))
     story = lab.up(more).stderr
-    assert "going on with lab 'small': its input has changed" in story
+    assert "continuing lab 'small': its input has changed" in story
     assert "step 5 of 6: network" in story
     assert "step 4 of 6" not in story
     assert "booted" not in story

@@ -211,7 +211,7 @@ def test_a_fault_that_is_killed_half_way_is_healed(lab):
         )
         os.killpg(process.pid, signal.SIGKILL)
     assert (
-        "removed 'coredns-scaled-down' on 'master', perhaps in part"
+        "removed 'coredns-scaled-down' on 'master', perhaps incompletely"
         in lab.run("heal", "cluster").stdout
     )
     lab.run("explain", "cluster", "worker-p1", NAME)
