@@ -53,7 +53,7 @@ def small_limit():
 def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs):
     with taken():
         stderr = labs.up(code=4).stderr
-    assert "the lab needs about 12, " in stderr
+    assert "the lab needs about 12 inotify instances, " in stderr
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in stderr
     assert labs.left() == set()
 
