@@ -23,7 +23,7 @@ from lab.explain.explanation import Explanation
 from lab.facts.difference import Difference
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.verdict import CellResult
 from lab.plan.plan import Plan
 from lab.providers.capture import Frame, KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
@@ -40,7 +40,7 @@ from lab.providers.provider import (
 )
 from lab.scenario.scenario import Limit
 from lab.shells.shell import Completed
-from lab.suites.suite_lab import LabView, bind_intent
+from lab.suites.running_lab import BoundLab, bind_intent
 from lab.topology.intent import Intent
 
 RECORDED = Path(__file__).parent / "cases" / "recorded"
@@ -319,7 +319,7 @@ def cause_in_run(lab: ReplayedLab, explanation: Explanation) -> Difference | Non
     one = explanation
     result = CellResult(one.cell, one.expectation, one.verdict, one.detail, (), False, "")
     with bind_intent(lab) as intent:
-        view = LabView(lab, intent)
+        view = BoundLab(lab, intent)
         (result,) = with_causes([result], intent, view.look, view.compare)
         (result,) = with_places(
             [result], intent, view.compare, lambda cell: view.follow(cell, 1), lambda: 0, 1

@@ -15,7 +15,7 @@ from lab.cli.output import echo
 
 if TYPE_CHECKING:
     from lab.explain.faults.registry import FaultSite
-    from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.open_lab import OpenLab
     from lab.matrix.cell import Grid
     from lab.matrix.pairs import EveryEndpoint
 

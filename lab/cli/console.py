@@ -12,7 +12,7 @@ from lab.cli.options import lab_argument, output_option
 from lab.cli.output import echo, echo_raw, write_file
 
 if TYPE_CHECKING:
-    from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.open_lab import OpenLab
     from lab.providers.provider import RealMachines
 
 
@@ -33,8 +33,8 @@ def console_command(name: str, machine: str, log_only: bool) -> int:
 def _open_lab(name: str, machine: str, action: str) -> tuple[RealMachines, OpenLab]:
     """The lab, which has this machine, and its provider, whose machines are real."""
     from lab.lifecycle.api import open_any
+    from lab.lifecycle.open_lab import machine_name
     from lab.lifecycle.providers import real_machines
-    from lab.lifecycle.session import machine_name
 
     opened = open_any(name)
     provider = real_machines(opened.provider, action)

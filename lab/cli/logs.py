@@ -18,7 +18,7 @@ from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_part, echo_raw, say_disclaimer
 
 if TYPE_CHECKING:
-    from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.open_lab import OpenLab
     from lab.providers.provider import Evidence
 
 _FOLLOW = ("journalctl", "--follow", "--lines=50")
@@ -41,7 +41,7 @@ def command(name: str, machine: str | None, follow: bool, as_json: bool) -> int:
     all logs to a file.
     """
     from lab.lifecycle.api import open_any
-    from lab.lifecycle.session import machine_name
+    from lab.lifecycle.open_lab import machine_name
     from lab.providers.provider import LOOK_SECONDS, MACHINES
 
     opened = open_any(name)

@@ -18,7 +18,7 @@ from lab._log import clean, quantity, say, table_lines
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.open_lab import OpenLab
 
 
 class ReaderGoneError(Exception):

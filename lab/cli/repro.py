@@ -40,7 +40,7 @@ def command(
     from lab.lifecycle.runs import find_run
     from lab.reports.wording import explain_command
     from lab.state.directory import state_directory
-    from lab.suites.session import LabSession
+    from lab.suites.session import MatrixSession
 
     state = state_directory(os.environ)
     result = find_run(run, state)
@@ -61,8 +61,8 @@ def command(
     if dry_run:
         return 0
     api.bring_up(prepared, say)
-    opened = api.open_lab(small.lab)
-    now, directory = runs.run_cell(LabSession(opened), cell)
+    opened = api.open_running(small.lab)
+    now, directory = runs.run_cell(MatrixSession(opened), cell)
     code, words = runs.judge(then.verdict, now.verdict)
     echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
     echo(f"Report: {directory / 'report.html'}")

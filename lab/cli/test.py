@@ -23,7 +23,7 @@ from lab.cli.output import echo
 if TYPE_CHECKING:
     import pytest
 
-    from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.open_lab import OpenLab
     from lab.matrix.verdict import RunResult
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
     from lab.lifecycle import down, gc, status, up
     from lab.lifecycle.compilation import Compiled
-    from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.open_lab import OpenLab
 
 
 Say = Callable[[str], None]
@@ -205,7 +205,7 @@ def lab_name(written: str) -> str:
     return own
 
 
-def open_lab(name: str) -> OpenLab:
+def open_running(name: str) -> OpenLab:
     """Open a lab of the user's journal whose machines run.
 
     Raises UsageError, with the nearest name, when there is no such lab. Raises BrokenError when
@@ -222,10 +222,10 @@ def open_any(name: str) -> OpenLab:
     Raises UsageError, with the nearest name, when there is no such lab.
     """
     store = Store(state_directory(os.environ))
-    from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
+    from lab.lifecycle import open_lab  # noqa: PLC0415  'down' need not read scenarios
 
     row = store.lab(name)
-    return session.open_lab(name, providers(row.options if row else {}), store)
+    return open_lab.open_any(name, providers(row.options if row else {}), store)
 
 
 @dataclass(frozen=True, slots=True)

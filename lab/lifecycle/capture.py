@@ -16,7 +16,7 @@ from lab._log import quantity
 from lab.explain.capture.files import Captured, PcapngStream, files
 from lab.explain.capture.probe import capture_probe
 from lab.lifecycle.explain import ExplainQuestion
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.cell import Cell
 from lab.plan.plan import Plan
 from lab.providers.capture import Capturing, Taken, Tap
@@ -27,7 +27,7 @@ from lab.state.files import replacing
 from lab.state.lock import RUNS
 from lab.state.permissions import writer
 from lab.state.stamps import in_order, stamp
-from lab.suites.suite_lab import bind_intent
+from lab.suites.running_lab import bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]

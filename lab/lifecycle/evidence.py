@@ -25,7 +25,7 @@ from lab.explain.known_lines import find_known_lines
 from lab.facts.signatures import InLog
 from lab.inventory import loader
 from lab.lifecycle.compilation import EvidenceSubject
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.shells.parallel import run_jobs

@@ -16,7 +16,7 @@ from lab.explain.objects import split_by_path
 from lab.explain.stages import explain, explain_obstructed
 from lab.facts.difference import CLUSTER, CLUSTER_NAME, Difference
 from lab.facts.node import NodeFacts
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Matrix, every_pair, make_matrix
 from lab.matrix.choose import choose_cells
@@ -25,7 +25,7 @@ from lab.matrix.pairs import EveryEndpoint, ends_of
 from lab.plan.plan import Plan
 from lab.providers.provider import LOOK_SECONDS, Evidence, Outcome, Probe, ProbeSettings
 from lab.shells.parallel import run_jobs
-from lab.suites.suite_lab import LabView, bind_intent
+from lab.suites.running_lab import BoundLab, bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -93,7 +93,7 @@ def explain_cell(
             if obstructed := explain_obstructed(cells, opened.limits, whole):
                 return obstructed
             intent = whole.running()
-            view = LabView(opened, intent)
+            view = BoundLab(opened, intent)
             case = _AnnouncedQueries(opened, view, show)
             witnesses = LabQueries(case.send, case.look, case.read, case.compare, case.follow)
             return explain(cells, opened.limits, intent, witnesses, opened.last_success())
@@ -102,7 +102,7 @@ def explain_cell(
 class _AnnouncedQueries:
     """The queries to a lab, within :data:`EXPLAIN_SECONDS` in all; each question is announced."""
 
-    def __init__(self, opened: OpenLab, view: LabView, show: Say) -> None:
+    def __init__(self, opened: OpenLab, view: BoundLab, show: Say) -> None:
         self._opened = opened
         self._view = view
         self._show = show
@@ -149,7 +149,7 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Difference, ...]:
                 machine.name: tuple(pod.name for pod in machine.pods)
                 for machine in intent.everything()
             }
-            view = LabView(opened, intent)
+            view = BoundLab(opened, intent)
             explainer = Explainer(intent, view.look(machines))
             findings = (*explainer.everything(), *explainer.list_not_asked())
             if intent.kubernetes is None:

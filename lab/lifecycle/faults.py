@@ -18,12 +18,12 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault, FaultChange, FaultCommand, FaultSite
 from lab.lifecycle import reconnect
+from lab.lifecycle.open_lab import OpenLab
 from lab.lifecycle.reconnect import wait_until_learned
-from lab.lifecycle.session import OpenLab
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
-from lab.suites.suite_lab import bind_intent
+from lab.suites.running_lab import bind_intent
 from lab.topology.bind import bound_as, observed_in
 from lab.topology.intent import Intent
 from lab.topology.observed import POD_VARIABLE, from_text, to_text

@@ -23,9 +23,9 @@ from lab.lifecycle.down import remove_files, take_away
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import NIGHTLY, in_words, is_name
 from lab.lifecycle.night_report import FoundNight, night_in, read_stamp
+from lab.lifecycle.open_lab import stored_runs
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
-from lab.lifecycle.session import stored_runs
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.directory import lab_directory, nights_directory
 from lab.state.files import remove_tree

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab._errors import LabError, UsageError
-from lab.lifecycle.session import JUNIT, RESULT
+from lab.lifecycle.open_lab import JUNIT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.reports.difference import difference
 from lab.reports.night import (

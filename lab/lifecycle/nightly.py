@@ -26,9 +26,9 @@ from lab.lifecycle.api import opened_store, providers
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.interruption import postponed, terminable
 from lab.lifecycle.names import LONGEST, NIGHTLY
+from lab.lifecycle.open_lab import JUNIT, REPORT, RESULT
 from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose, chosen
-from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.providers.provider import MACHINES, Pods, Provider
 from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage, judge

@@ -14,8 +14,8 @@ from lab.explain.objects import split_by_path
 from lab.facts.command_lines import IN_POD, is_command
 from lab.facts.difference import CLUSTER, NOT_ASKED, Difference
 from lab.facts.questions import ENTER_POD
-from lab.lifecycle.session import OpenLab
-from lab.suites.suite_lab import LabView, bind_intent
+from lab.lifecycle.open_lab import OpenLab
+from lab.suites.running_lab import BoundLab, bind_intent
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -47,7 +47,7 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     with opened.in_use(f"lab repair {opened.name} {place}", say, alone=True):
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:
-            view = LabView(opened, intent)
+            view = BoundLab(opened, intent)
             every = _find_place_differences(view, intent, place, action)
             first = left = _choose_differences(every, name)
             if name is not None and not first:
@@ -64,7 +64,7 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
 
 
 def _find_place_differences(
-    view: LabView, intent: Intent, place: str, action: str
+    view: BoundLab, intent: Intent, place: str, action: str
 ) -> tuple[Difference, ...]:
     """How the place differs from what the lab made: its whole state, then what the checks find."""
     machines = {

@@ -14,7 +14,7 @@ from lab._errors import BrokenError, UsageError, did_you_mean, os_words
 from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
 from lab.lifecycle.names import LONGEST, check_name, is_name
-from lab.lifecycle.session import RESULT, stored_runs
+from lab.lifecycle.open_lab import RESULT, stored_runs
 from lab.matrix.cell import Cell, is_id
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
@@ -26,7 +26,7 @@ from lab.state.failure import guarded_files
 from lab.state.files import open_output, read_regular
 from lab.state.lock import RUNS
 from lab.state.store import Store
-from lab.suites.session import LabSession
+from lab.suites.session import MatrixSession
 from lab.topology import registry
 
 _A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
@@ -292,10 +292,10 @@ def judge(then: Verdict, now: Verdict) -> tuple[int, str]:
     return 1, f"it reproduces, though differently: it was '{then}' then, and here it is '{now}'"
 
 
-def run_cell(session: LabSession, cell_id: str) -> tuple[CellResult, Path]:
+def run_cell(session: MatrixSession, cell_id: str) -> tuple[CellResult, Path]:
     """Probe one cell, keep the run, and return the result with the run's directory.
 
-    Raises LabError as :meth:`lab.suites.session.LabSession.probe` does.
+    Raises LabError as :meth:`lab.suites.session.MatrixSession.probe` does.
     """
     chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
     run = session.probe(chosen, lambda _done, _total: None)

@@ -11,8 +11,8 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
+from lab.lifecycle.open_lab import OpenLab, machine_name
 from lab.lifecycle.providers import real_machines
-from lab.lifecycle.session import OpenLab, machine_name
 from lab.machines.cluster.cluster import API_PORT
 from lab.machines.cluster.credentials import (
     Access,

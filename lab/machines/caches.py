@@ -12,7 +12,7 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.machines.bundle import directory, medium, upstream
 from lab.machines.bundle.images import read_archive
 from lab.machines.bundle.manifest import SYSTEMS, Manifest, add_on_versions

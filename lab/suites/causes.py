@@ -16,7 +16,7 @@ from lab.facts.difference import CLUSTER_NAME, Difference
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import CellResult
 from lab.shells.parallel import run_jobs
-from lab.suites.suite_lab import LabView
+from lab.suites.running_lab import BoundLab
 
 _FOLLOWED = 0.6
 """Seconds for one exchange that is followed: a retransmission would show nothing new."""
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 30.0
 """A machine that hangs costs a run no more than this; over SSH to emulated ones it takes ten."""
 
 
-def add_causes(results: tuple[CellResult, ...], view: LabView) -> tuple[CellResult, ...]:
+def add_causes(results: tuple[CellResult, ...], view: BoundLab) -> tuple[CellResult, ...]:
     """The results; failures with what is wrong on their paths, where anything is."""
     return with_causes(
         results,
@@ -37,7 +37,7 @@ def add_causes(results: tuple[CellResult, ...], view: LabView) -> tuple[CellResu
 
 
 def _compare(
-    view: LabView, places: Sequence[str], seconds: float
+    view: BoundLab, places: Sequence[str], seconds: float
 ) -> Mapping[str, Sequence[Difference] | LabError]:
     """The differences of the places. Places that did not answer are reported, with the reason."""
     answers = compare_or_errors(lambda names: view.compare(names, seconds), places)
@@ -52,7 +52,7 @@ def _compare(
 
 
 def add_places(
-    results: tuple[CellResult, ...], view: LabView, seconds: float
+    results: tuple[CellResult, ...], view: BoundLab, seconds: float
 ) -> tuple[CellResult, ...]:
     """The results; for failures without a cause, with the place where packets are lost.
 

@@ -17,7 +17,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult
 from lab.scenario.families import terms
 from lab.scenario.terms import Family
-from lab.suites.session import LabSession
+from lab.suites.session import MatrixSession
 
 Outcome = tuple[
     Literal["setup", "call"],
@@ -42,85 +42,98 @@ MARKERS: dict[str, str] = {
 class LabDirectory(pytest.Directory):
     """The collector of the suite's package, which has only the lab's matrix."""
 
-    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
         super().__init__(**node)
-        self.lab = lab
+        self.matrix_session = matrix_session
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Yield the matrix of the lab."""
         yield MatrixFile.from_parent(
-            self, path=Path(__file__), nodeid=self.lab.lab.name, lab=self.lab
+            self,
+            path=Path(__file__),
+            nodeid=self.matrix_session.lab.name,
+            matrix_session=self.matrix_session,
         )
 
 
 class MatrixFile(pytest.File):
     """The matrix of one lab, with the lab's name as node id."""
 
-    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
         super().__init__(**node)
-        self.lab = lab
+        self.matrix_session = matrix_session
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Yield a collector for each family that has cells, in order, and one for checks."""
         by_family: dict[Family, list[Cell]] = {}
-        for cell in self.lab.cells:
+        for cell in self.matrix_session.cells:
             by_family.setdefault(cell.family, []).append(cell)
         for family, cells in by_family.items():
-            yield FamilyCollector.from_parent(self, name=family, lab=self.lab, cells=cells)
-        if self.lab.checks:
-            yield WorkloadCollector.from_parent(self, name=WORKLOADS, lab=self.lab)
+            yield FamilyCollector.from_parent(
+                self, name=family, matrix_session=self.matrix_session, cells=cells
+            )
+        if self.matrix_session.checks:
+            yield WorkloadCollector.from_parent(
+                self, name=WORKLOADS, matrix_session=self.matrix_session
+            )
 
 
 class FamilyCollector(pytest.Collector):
     """The cells of one family."""
 
-    def __init__(self, *, lab: LabSession, cells: Sequence[Cell], **node: Any) -> None:
+    def __init__(
+        self, *, matrix_session: MatrixSession, cells: Sequence[Cell], **node: Any
+    ) -> None:
         super().__init__(**node)
-        self.lab, self.cells = lab, cells
+        self.matrix_session, self.cells = matrix_session, cells
         self.add_marker(self.name)
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item per cell."""
         for cell in self.cells:
             name = cell.id.partition("/")[2]
-            yield CellItem.from_parent(self, name=name, lab=self.lab, cell=cell)
+            yield CellItem.from_parent(
+                self, name=name, matrix_session=self.matrix_session, cell=cell
+            )
 
 
 class WorkloadCollector(pytest.Collector):
     """The workload checks of a real cluster."""
 
-    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
         super().__init__(**node)
-        self.lab = lab
+        self.matrix_session = matrix_session
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item for each check of each node."""
-        for node, check in self.lab.checks:
-            yield WorkloadItem.from_parent(self, name=f"{node}/{check}", lab=self.lab)
+        for node, check in self.matrix_session.checks:
+            yield WorkloadItem.from_parent(
+                self, name=f"{node}/{check}", matrix_session=self.matrix_session
+            )
 
 
 class WorkloadItem(pytest.Item):
     """One check on one node; it was made before the first item runs."""
 
-    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
         super().__init__(**node)
-        self.lab = lab
+        self.matrix_session = matrix_session
         self.extra_keyword_matches.add(WORKLOADS)
 
     def setup(self) -> None:
         """Record the verdict; a check that could not be made is an error, not a failure."""
-        verdict = self.lab.workloads[self.name].verdict
+        verdict = self.matrix_session.workloads[self.name].verdict
         self.user_properties.append(("verdict", verdict))
         if verdict == "probe-error":
             self._fail()
 
     def runtest(self) -> None:
         """Fail unless the verdict is ``pass``."""
-        if self.lab.workloads[self.name].verdict != "pass":
+        if self.matrix_session.workloads[self.name].verdict != "pass":
             self._fail()
 
     def _fail(self) -> None:
-        detail = self.lab.workloads[self.name].detail
+        detail = self.matrix_session.workloads[self.name].detail
         pytest.fail(f"{WORKLOADS}/{self.name}: {clean(detail)}", pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
@@ -131,9 +144,9 @@ class WorkloadItem(pytest.Item):
 class CellItem(pytest.Item):
     """One cell; it was probed before the first item runs."""
 
-    def __init__(self, *, lab: LabSession, cell: Cell, **node: Any) -> None:
+    def __init__(self, *, matrix_session: MatrixSession, cell: Cell, **node: Any) -> None:
         super().__init__(**node)
-        self.lab, self.cell = lab, cell
+        self.matrix_session, self.cell = matrix_session, cell
         self.extra_keyword_matches.add(cell.id)
         for name in dict.fromkeys((cell.protocol, cell.size, cell.source.os, cell.target.os)):
             self.add_marker(_mark(name))
@@ -141,7 +154,7 @@ class CellItem(pytest.Item):
     @property
     def result(self) -> CellResult:
         """The result of the cell."""
-        return self.lab.found[self.cell.id]
+        return self.matrix_session.found[self.cell.id]
 
     def outcome(self) -> Outcome:
         """The phase in which the item ends, its outcome, and the message.

@@ -11,7 +11,7 @@ from lab._log import say
 from lab.explain.explainer import compare_lab, list_unlearned
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.providers.provider import FAILOVER, BeatPace, FailoverProvider, resolve_gateways
-from lab.suites.suite_lab import SuiteLab
+from lab.suites.running_lab import RunningLab
 from lab.topology import gateways
 from lab.topology.intent import Intent
 
@@ -28,7 +28,7 @@ class FailoverTest:
     over.
     """
 
-    def __init__(self, lab: SuiteLab, intent: Intent) -> None:
+    def __init__(self, lab: RunningLab, intent: Intent) -> None:
         if FAILOVER not in lab.provider.abilities:
             raise UsageError(
                 f"testing the failover of lab '{lab.name}'",

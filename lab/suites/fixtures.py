@@ -21,8 +21,8 @@ from lab.providers.provider import Machine
 from lab.scenario.findings import did_you_mean
 from lab.scenario.terms import Os
 from lab.shells.shell import Completed
-from lab.suites.session import LabSession
-from lab.suites.suite_lab import LabView, SuiteLab
+from lab.suites.running_lab import BoundLab, RunningLab
+from lab.suites.session import MatrixSession
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class LabPlace:
 class HeldLab:
     """The lab that ``--lab`` names, held so that no other command takes it down."""
 
-    suite: SuiteLab
+    suite: RunningLab
     intent: Intent
     """The Intent of each machine; on a cluster with the addresses that its pods have."""
 
@@ -150,7 +150,7 @@ class HeldLab:
         results = run(
             cells,
             self.suite.limits,
-            LabView(self.suite, self.intent).send,
+            BoundLab(self.suite, self.intent).send,
             time.monotonic,
             lambda cell: f"lab test {shlex.quote(self.name)} -k {shlex.quote(cell.id)}",
         )
@@ -174,7 +174,7 @@ PlaceFinder = Callable[[str], LabPlace]
 
 
 @contextmanager
-def tested(session: LabSession) -> Iterator[HeldLab]:
+def tested(session: MatrixSession) -> Iterator[HeldLab]:
     """The lab of the session, held for the block.
 
     Raises LabError when its machines do not exist.
@@ -186,7 +186,7 @@ def tested(session: LabSession) -> Iterator[HeldLab]:
 
 
 @contextmanager
-def kubernetes_client(session: LabSession) -> Iterator[client.ApiClient | None]:
+def kubernetes_client(session: MatrixSession) -> Iterator[client.ApiClient | None]:
     """A client of the lab's API server, as its administrator; None if it has no cluster."""
     if session.cluster is None:
         yield None

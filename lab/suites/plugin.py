@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from lab.matrix.verdict import CellResult, RunResult
     from lab.suites.fixtures import HeldLab, PlaceFinder
-    from lab.suites.session import LabSession
-    from lab.suites.suite_lab import SuiteLab
+    from lab.suites.running_lab import RunningLab
+    from lab.suites.session import MatrixSession
 
 PACKAGE = "lab.suites"
 _UNDER_TEST = "hybridlab-under-test"
 """Name of the plugin that is registered once a lab is open."""
 SUITE = Path(__file__).parent
-OPENER = "lab.lifecycle.api:open_lab"
+OPENER = "lab.lifecycle.api:open_running"
 """The function that opens labs, found by name because the suite may not import ``lifecycle``."""
 
 
@@ -67,7 +67,7 @@ class Hooks:
     """
 
     @pytest.hookspec(firstresult=True)
-    def pytest_lab_open(self, name: str) -> SuiteLab | None:
+    def pytest_lab_open(self, name: str) -> RunningLab | None:
         """Open the lab of this name; LabError if there is none, or it is broken."""
 
     @pytest.hookspec
@@ -88,9 +88,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_lab_open(name: str) -> SuiteLab:
+def pytest_lab_open(name: str) -> RunningLab:
     """Open the lab of this name in the user's journal."""
-    lab: SuiteLab = resolve_name(OPENER)(name)
+    lab: RunningLab = resolve_name(OPENER)(name)
     return lab
 
 
@@ -135,17 +135,17 @@ def _open(config: pytest.Config, name: str) -> int | None:
         except LabError as error:
             return _refuse(error)
     from lab.suites.session_plugin import (  # noqa: PLC0415  only where a lab is asked for
-        LabUnderTest,
+        SessionPlugin,
         choice_of,
     )
 
     try:
-        lab = LabUnderTest(config.hook.pytest_lab_open(name=name), choice_of(config))
+        plugin = SessionPlugin(config.hook.pytest_lab_open(name=name), choice_of(config))
         if config.getoption("--lab-failover"):
-            lab.session.require_failover()
+            plugin.session.require_failover()
     except LabError as error:
         return _refuse(error)
-    config.pluginmanager.register(lab, _UNDER_TEST)
+    config.pluginmanager.register(plugin, _UNDER_TEST)
     return None
 
 
@@ -184,7 +184,7 @@ def _asks_for_suite(config: pytest.Config) -> bool:
     return False
 
 
-def _session(config: pytest.Config) -> LabSession:
+def _session(config: pytest.Config) -> MatrixSession:
     """The open lab; fails the test if no lab is named."""
     under_test = config.pluginmanager.get_plugin(_UNDER_TEST)
     if under_test is None:
@@ -193,7 +193,7 @@ def _session(config: pytest.Config) -> LabSession:
             "  try: pytest --lab NAME ('lab list' names the labs)",
             pytrace=False,
         )
-    session: LabSession = under_test.session
+    session: MatrixSession = under_test.session
     return session
 
 

@@ -32,7 +32,7 @@ from lab.providers.provider import (
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.state.capacity import available, check_room
 from lab.state.stamps import FORMAT
-from lab.suites.suite_lab import LabView, SuiteLab, bind_intent
+from lab.suites.running_lab import BoundLab, RunningLab, bind_intent
 from lab.topology.intent import Intent
 
 _BYTES_A_CELL = 10_000
@@ -108,7 +108,7 @@ _ON_CLUSTER = replace(PACE, settle=60.0)
 """kube-proxy follows the API with a delay: 17 of 22 probes became 22 of 22 seconds later."""
 
 
-class LabSession:
+class MatrixSession:
     """The lab of one pytest session.
 
     ``product`` is the whole matrix, and ``cells`` the cells to choose from: all, or a sample if
@@ -120,7 +120,7 @@ class LabSession:
     Raises PreflightError if the cells do not fit into this machine's memory.
     """
 
-    def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
+    def __init__(self, lab: RunningLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.lab = lab
         self.cluster = find_cluster(lab.provider, lab.handle, lab.intent)
         self.intent = (
@@ -174,7 +174,7 @@ class LabSession:
             started, begun = datetime.now(UTC), time.monotonic()
             with self.bound() as intent:
                 self.intent = intent
-                view = LabView(self.lab, intent.running())
+                view = BoundLab(self.lab, intent.running())
                 results = self._judge(chosen, self._send(progress, view, watch), enough)
                 red = not all(result.verdict in GREEN for result in results)
                 if red:
@@ -287,7 +287,7 @@ class LabSession:
         repeat = self.lab.repeat_with or f"lab test {shlex.quote(self.lab.name)} -k"
         return f"{repeat} {shlex.quote(cell.id)}"
 
-    def _send(self, progress: Progress, view: LabView, watch: LivenessWatch) -> Send:
+    def _send(self, progress: Progress, view: BoundLab, watch: LivenessWatch) -> Send:
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
             watch.glance()  # retries on a lab that died would take minutes
             total = len(probes)
@@ -322,14 +322,14 @@ class LabSession:
         )
 
 
-def _add_causes(view: LabView, results: tuple[CellResult, ...]) -> tuple[CellResult, ...]:
+def _add_causes(view: BoundLab, results: tuple[CellResult, ...]) -> tuple[CellResult, ...]:
     from lab.suites.causes import add_causes  # noqa: PLC0415  large; not for a green run
 
     return add_causes(results, view)
 
 
 def _add_places(
-    view: LabView, seconds: float, results: tuple[CellResult, ...]
+    view: BoundLab, seconds: float, results: tuple[CellResult, ...]
 ) -> tuple[CellResult, ...]:
     from lab.suites.causes import add_places  # noqa: PLC0415  large; not for a green run
 

@@ -32,8 +32,8 @@ from lab.scenario.terms import Family
 from lab.state.failure import file_failure
 from lab.state.files import open_output
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
-from lab.suites.session import LabSession
-from lab.suites.suite_lab import SuiteLab
+from lab.suites.running_lab import RunningLab
+from lab.suites.session import MatrixSession
 
 _NEW_FILE = 0o666
 """Mode of a new file, less the umask."""
@@ -118,14 +118,14 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
 SUITE = Path(__file__).parent
 
 
-class LabUnderTest:
+class SessionPlugin:
     """The plugin of one pytest session with ``--lab``.
 
     If the session cannot continue, ``refused`` is the exit code, and nothing more is run.
     """
 
-    def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
-        self.session = LabSession(lab, choice)
+    def __init__(self, lab: RunningLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
+        self.session = MatrixSession(lab, choice)
         self.refused: int | None = None
         self._is_watched: bool | None = None
         """None until the first item runs: plugins may be registered until then."""
@@ -155,7 +155,7 @@ class LabUnderTest:
         """Collect the package of the suite for the lab; leave other directories to pytest."""
         if path != SUITE:
             return None
-        return LabDirectory.from_parent(parent, path=path, lab=self.session)
+        return LabDirectory.from_parent(parent, path=path, matrix_session=self.session)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, object, object]:

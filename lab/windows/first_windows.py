@@ -17,7 +17,7 @@ from typing import Literal
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.machines.images.golden import GoldenImage
 from lab.windows.images import offline
 from lab.windows.images.settings import mask

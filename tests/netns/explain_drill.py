@@ -30,8 +30,8 @@ from lab.lifecycle.down import down
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
+from lab.lifecycle.open_lab import OpenLab, open_any
 from lab.lifecycle.providers import Providers
-from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpRequest, up
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
@@ -41,7 +41,7 @@ from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, resolve_gateways
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
-from lab.suites.suite_lab import bind_intent
+from lab.suites.running_lab import bind_intent
 from lab.topology.intent import Intent
 
 QUICK = RunPace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
@@ -111,7 +111,7 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
         providers = {of: provider}
         try:
             up(wanted, provider, store, lambda _: None)
-            opened = open_lab(lab, providers, store)
+            opened = open_any(lab, providers, store)
             with bind_intent(opened) as intent:
                 yield replace(opened, intent=intent)
         finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab.facts.questions import ENTER_POD
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.shells.shell import Completed
 from lab.topology.intent import MachineIntent, Pod
 

@@ -36,7 +36,7 @@ from lab.facts.command_lines import IN_POD, by_hand
 from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.cell import Cell
 from lab.providers.netns import daemons, holders
 from lab.providers.netns.compile import configuration

@@ -62,7 +62,7 @@ from lab.facts.questions import HEAD, STATE_COMMAND, TAIL, command
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.cell import Cell
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import bring_up

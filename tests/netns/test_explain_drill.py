@@ -42,7 +42,7 @@ from lab.facts.command_lines import by_hand
 from lab.facts.difference import Difference
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 
 pytestmark = pytest.mark.slow
 

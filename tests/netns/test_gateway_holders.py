@@ -12,7 +12,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.providers.provider import Beat, BeatPace, resolve_gateways
 from lab.suites.failover import FailoverTest
-from lab.suites.suite_lab import SuiteLab
+from lab.suites.running_lab import RunningLab
 from lab.topology.intent import Intent
 
 pytestmark = pytest.mark.slow
@@ -103,7 +103,7 @@ def test_other_providers_and_topologies_are_refused(running):
 
 
 def failover_of(running: Running, intent: Intent, provider: object = None) -> FailoverTest:
-    return FailoverTest(cast("SuiteLab", ByHand(running, provider or running.provider)), intent)
+    return FailoverTest(cast("RunningLab", ByHand(running, provider or running.provider)), intent)
 
 
 class ByHand:

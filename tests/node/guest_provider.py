@@ -11,7 +11,7 @@ from node_lab import NodeLab
 
 from lab._errors import LabError
 from lab.facts.node import NodeFacts
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.machines.agents.control import NodeMachine
 from lab.machines.agents.fleet import Fleet
 from lab.providers.capture import Taken

@@ -7,7 +7,7 @@ from lab.explain.explanation import Explanation
 from lab.explain.faults import registry
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 
 SAID: list[str] = []
 

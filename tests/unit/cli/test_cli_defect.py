@@ -19,7 +19,7 @@ import lab
 from lab.cli import defect, show
 from lab.cli.main import main, report_beside
 from lab.cli.test import RunPlugin
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 
 
 def ended(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:

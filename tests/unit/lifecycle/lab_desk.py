@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import small_lab
 
-from lab.lifecycle import compilation, session
+from lab.lifecycle import compilation, open_lab
 from lab.lifecycle.down import DownResult, down
-from lab.lifecycle.session import OpenLab, open_lab
+from lab.lifecycle.open_lab import OpenLab, open_any
 from lab.lifecycle.status import LabStatus, list_labs, status
 from lab.lifecycle.up import UpResult, up
 from lab.providers.fake.provider import FakeProvider
@@ -39,8 +39,8 @@ class Desk:
     def opened(self, name: str = "overlay") -> OpenLab:
         """The opened small lab; the text of its scenario is not read."""
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(session, "rebuild", lambda *_: small_lab.compiled())
-            return open_lab(name, self.providers, self.store)
+            patched.setattr(open_lab, "rebuild", lambda *_: small_lab.compiled())
+            return open_any(name, self.providers, self.store)
 
     def status(self, name: str = "overlay", intent: Intent | None = None) -> LabStatus:
         """The status of a lab with this Intent, by default the small lab's."""

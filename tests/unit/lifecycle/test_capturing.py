@@ -14,7 +14,7 @@ from lab._errors import LabError, UsageError
 from lab.explain.capture.files import Captured
 from lab.lifecycle import capture, night_report
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
-from lab.lifecycle.session import open_lab
+from lab.lifecycle.open_lab import open_any
 from lab.matrix.cells import every_pair, make_matrix
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -95,7 +95,7 @@ def test_a_wrong_name_is_refused_with_the_known_ones(asked, said):
 
 def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(desk):
     desk.up(scenario_text=find("overlay").read_text())
-    opened = open_lab("overlay", desk.providers, desk.store)
+    opened = open_any("overlay", desk.providers, desk.store)
     with pytest.raises(UsageError) as refused:
         capture_cell(opened, CaptureRequest("a", "b"), desk.said.append)
     assert refused.value.exit_code == 2
@@ -194,7 +194,7 @@ def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path):
 def test_captures_keep_their_order_when_the_clock_jumps(desk, monkeypatch):
     desk.up(scenario_text=find("overlay").read_text())
     monkeypatch.setattr(capture, "files", lambda _: [("01-master-p1-eth0.pcapng", b"packets")])
-    opened = open_lab("overlay", desk.providers, desk.store)
+    opened = open_any("overlay", desk.providers, desk.store)
     made = []
     for later in (0, 0, -3600):
         desk.now += later
@@ -213,7 +213,7 @@ def test_files_that_cannot_all_be_written_are_not_left_in_part(
     desk.up(scenario_text=find("overlay").read_text())
     monkeypatch.setattr(capture, "files", as_far_as_the_disk_goes)
     given = tmp_path / "given"
-    opened = open_lab("overlay", desk.providers, desk.store)
+    opened = open_any("overlay", desk.providers, desk.store)
     with pytest.raises(FullError, match="the disk is full"):
         capture.keep(opened, cast(Captured, None), given if named else None)
     assert list(tmp_path.rglob("*.pcapng")) == []

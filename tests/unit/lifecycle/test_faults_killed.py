@@ -8,9 +8,9 @@ import small_lab
 from mortal import Fuse, Killed, MortalStore
 
 from lab.explain.faults import registry
-from lab.lifecycle import compilation, session
+from lab.lifecycle import compilation, open_lab
 from lab.lifecycle.faults import FaultRequest, batch_commands, from_nodes, heal, put_in, script
-from lab.lifecycle.session import OpenLab, open_lab
+from lab.lifecycle.open_lab import OpenLab, open_any
 from lab.lifecycle.status import status
 from lab.lifecycle.up import up
 from lab.providers.fake.provider import FakeProvider
@@ -52,7 +52,7 @@ class Bench:
         return Completed(0, "", "")
 
     def opened(self) -> OpenLab:
-        return open_lab("overlay", {"fake": self.provider}, self.store)
+        return open_any("overlay", {"fake": self.provider}, self.store)
 
     def lives(self, death: int | None, action: Callable[[OpenLab], object]) -> bool:
         """Do the action; False if it was killed on the way, and another process goes on."""
@@ -85,7 +85,7 @@ FAULTS = ("wrong-vni", "slow-link", "two-nodes-one-mac")
 
 @pytest.fixture(autouse=True)
 def read_small_lab(monkeypatch):
-    monkeypatch.setattr(session, "rebuild", lambda *_: COMPILED)
+    monkeypatch.setattr(open_lab, "rebuild", lambda *_: COMPILED)
     monkeypatch.setattr(compilation, "rebuild", lambda *_: COMPILED)
 
 

@@ -27,7 +27,7 @@ from lab.lifecycle.faults import (
     present,
     put_in,
 )
-from lab.lifecycle.session import OpenLab
+from lab.lifecycle.open_lab import OpenLab
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
 from lab.shells.shell import Completed
 from lab.state import store

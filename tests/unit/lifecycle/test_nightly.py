@@ -32,8 +32,8 @@ from lab.lifecycle.nightly import (
     last_words,
     run_night,
 )
+from lab.lifecycle.open_lab import JUNIT, REPORT, RESULT
 from lab.lifecycle.providers import Providers, choose, chosen
-from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.providers.netns import preflight as netns_capacity
 from lab.reports.night import FORMAT, Night, plain_lines
 from lab.reports.result import to_json

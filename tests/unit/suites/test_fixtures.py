@@ -16,7 +16,7 @@ from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.shells.shell import Completed
-from lab.suites.suite_lab import bind_intent
+from lab.suites.running_lab import bind_intent
 from lab.topology.bind import foresee
 from lab.topology.intent import Intent
 from lab.topology.observed import NodeVersion

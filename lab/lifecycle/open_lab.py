@@ -194,7 +194,7 @@ class OpenLab:
         write_private(directory / JUNIT, text)
 
 
-def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:
+def open_any(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:
     """Open the lab of this name. Its machines are not checked: see ``require_running``.
 
     Raises UsageError, with the nearest name and the existing labs, when there is no such lab.

@@ -8,9 +8,9 @@ from unit.reports.made_runs import made_run
 
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle.faults import present
+from lab.lifecycle.open_lab import open_any, stored_runs
 from lab.lifecycle.providers import Providers, choose
 from lab.lifecycle.runs import find_run
-from lab.lifecycle.session import open_lab, stored_runs
 from lab.matrix.verdict import RunResult
 from lab.scenario.loader import find
 from lab.state.lock import HeldError
@@ -30,7 +30,7 @@ def run_result() -> RunResult:
 def test_a_lab_is_opened_from_the_text_it_was_made_from(desk):
     text = OVERLAY + "# as it was\n"
     desk.up(scenario_text=text, options={"windows_rules_off": ["a"], "only": "linux"})
-    lab = open_lab("overlay", desk.providers, desk.store)
+    lab = open_any("overlay", desk.providers, desk.store)
     assert lab.scenario_text == text
     assert {machine.os for machine in lab.intent.machines} == {"linux"}
     assert lab.handle.token in desk.provider.world
@@ -41,7 +41,7 @@ def test_a_lab_is_opened_from_the_text_it_was_made_from(desk):
 def test_an_exception_cites_the_file_that_the_user_wrote_and_not_the_copy(desk):
     text = OVERLAY + "exceptions: [{when: {protocol: udp}, fails: timeout, reason: it is so}]\n"
     desk.up(scenario_text=text, scenario_path="/home/a/firewalled.yaml")
-    limit, *_ = open_lab("overlay", desk.providers, desk.store).limits
+    limit, *_ = open_any("overlay", desk.providers, desk.store).limits
     assert limit.source == f"firewalled.yaml:{len(text.splitlines())}"
 
 
@@ -49,7 +49,7 @@ def test_a_lost_copy_of_the_scenario_is_put_back(desk):
     desk.up(scenario_text=OVERLAY)
     copy = desk.store.lab_directory("overlay") / "scenario.yaml"
     copy.unlink()
-    open_lab("overlay", desk.providers, desk.store)
+    open_any("overlay", desk.providers, desk.store)
     assert copy.read_text() == OVERLAY
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 

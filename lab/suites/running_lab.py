@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lab.facts.node import NodeFacts
 
 
-class SuiteLab(Protocol):
+class RunningLab(Protocol):
     """The interface of a running lab; ``lab.lifecycle`` implements it, and so do tests."""
 
     @property
@@ -109,7 +109,7 @@ class SuiteLab(Protocol):
 
 @contextmanager
 def bind_intent(
-    lab: SuiteLab, cluster: RealCluster | None = None, *, ready: bool = False
+    lab: RunningLab, cluster: RealCluster | None = None, *, ready: bool = False
 ) -> Iterator[Intent]:
     """The lab's Intent; on a cluster its probe pods exist in the block, with their real addresses.
 
@@ -125,10 +125,10 @@ def bind_intent(
 
 
 @dataclass(frozen=True, slots=True)
-class LabView:
+class BoundLab:
     """What can be asked of the machines of a running lab, whose Intent is bound."""
 
-    lab: SuiteLab
+    lab: RunningLab
     intent: Intent
 
     def send(
