@@ -42,7 +42,7 @@ def test_a_lab_of_many_nodes_is_summed_up(tmp_path, capfd):
     names, *rows = (line.split("  ") for line in out.splitlines())
     assert names[0] == "machines"
     assert [row[0] for row in rows] == ["master", "worker1 to worker250, 250", "router", "client"]
-    assert err == f"'lab show {file} --json' prints the whole\n"
+    assert err == f"'lab show {file} --json' prints all of it\n"
 
 
 def test_one_node_of_many_is_shown_whole(tmp_path, capfd):
