@@ -30,8 +30,8 @@ class Bracket:
     path_index: int
     """Index of the intended path."""
     loss_places: frozenset[str]
-    """The pods and machines of the two points. All that were passed if nothing was lost; all where
-    nothing can be captured if it begins at one of them."""
+    """The pods and machines of the two points. If nothing was lost, every place that was passed; if
+    the loss begins at a place without capture, every such place."""
     next_places: frozenset[str] = frozenset()
     """Where the packet would have come next: a silent machine there does not answer ARP first."""
     passed_places: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
 
 
 def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelReport]:
-    """Nobody takes what comes in for another's MAC: who sent it, or has it, has a wrong one."""
+    """Places that drop frames for another MAC: the sender or the receiver has a wrong one."""
     for row in rows:
         sight = row.answer if conclusion.lost == "answer" else row.question
         if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:

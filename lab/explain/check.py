@@ -180,13 +180,13 @@ class Kind:
     awaited: bool = False
     """Whether daemons make it right some time after a lab is up."""
     everywhere: bool = False
-    """Whether all nodes are told by it what to do: packets may be lost anywhere."""
+    """Whether it configures all nodes, so that packets may be lost anywhere."""
     prevents_sending: bool = False
-    """Whether the machine cannot send at all, not even what it would refuse itself."""
+    """Whether the machine cannot send at all, so that even its own refusals do not leave it."""
     of_containers: bool = False
-    """Whether it follows, on a cluster, if a pod's container ends or its node is not ready."""
+    """Whether, on a cluster, it follows when a pod's container ends or its node is not ready."""
     partial: bool = False
-    """Whether it takes only some packets."""
+    """Whether it affects only some packets."""
 
 
 OWN_KINDS = (
@@ -199,7 +199,7 @@ OWN_KINDS = (
     Kind(DEVIATION),
     Kind(OBJECT),
 )
-"""Kinds that no check declares: of counted and followed packets, and of whole states."""
+"""Kinds that no check declares: those of captured or counted packets, and of whole states."""
 
 
 _ATTRIBUTES = {"address": "mac", VNI: "vni", PORT: "port", LOCAL: "local", KIND: ""}
@@ -213,7 +213,7 @@ _QUERIES: Mapping[type[Subject], str] = {
     EntrySubject: "forwarding",
     SettingSubject: "settings",
 }
-"""The queries of :mod:`lab.facts.questions` that know the items."""
+"""The queries of :mod:`lab.facts.questions` that return such items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,22 +223,22 @@ class Wanted:
     kind: str
     """The kind of the difference where it has another value."""
     subject: Subject
-    """What it is called on the path of a packet."""
+    """The object, as hops of a path refer to it."""
     item: Item
     missing: str | None = ""
-    """The kind where there is none; empty for the same kind, None where that is right."""
+    """The kind if there is none; empty for ``kind``, None if it may be missing."""
     silent: str = ""
-    """The kind where a neighbour does not answer; empty where that is right."""
+    """The kind if a neighbour does not answer; empty if it need not."""
     shows: str = ""
-    """The command that shows it; empty for the item's own, as the next one."""
+    """The command that shows it; empty for the item's own."""
     mends: str = ""
-    """The command that makes it right."""
+    """The command that corrects it; empty for the item's own."""
     words: str = "{}"
-    """How both values are said."""
+    """Format of both values in messages."""
     intended: str = ""
-    """How the wanted value is said, if not by ``words``."""
+    """Text for the wanted value, if ``words`` does not fit it."""
     none: str = ""
-    """How it is said that there is none, if not just so."""
+    """Text for a missing value; empty for the default."""
 
 
 def wanted_up(kind: str, subject: Subject, device: str, lost: Iterable[str]) -> Wanted:

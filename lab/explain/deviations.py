@@ -104,8 +104,8 @@ def add_deviations(
 def is_in_doubt(explained: PathFindings, bracket: Bracket | None) -> bool:
     """Whether the checks found nothing at the place of the loss that can cause it.
 
-    Not what the kernel does not report, if it reports a rule that drops the probe; nor a rule, if
-    it reports something else there.
+    If the kernel reports a rule that drops the probe, only findings that it reports count; if it
+    reports something else there, findings about rules do not.
     """
     if bracket is None:
         return all(kind_of(finding).symptom for finding in explained.findings)

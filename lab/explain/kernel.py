@@ -1,7 +1,7 @@
 """What the kernel says of a lost probe: the rule that dropped it, and what it counted. Pure.
 
-``nft monitor trace`` prints for each packet of the probe every rule that takes it, with handles;
-the kernel's own counters of the network namespace say what other parts of it threw away meanwhile.
+``nft monitor trace`` prints every rule that each packet of the probe matches, with handles. The
+kernel's counters of the network namespace say how many packets its other parts dropped meanwhile.
 Windows' Packet Monitor counts the probe's packets that each component dropped, with a reason.
 """
 
@@ -174,7 +174,7 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
 
 
 def read_kernel_reports(reports: Iterable[KernelSaid]) -> tuple[KernelReport, ...]:
-    """What was said in each place, each once; what drops packets first."""
+    """The distinct reports of all places; those of dropped packets first."""
     ways = (_traced, _routed, _counted, _dropped)
     every = [word for report in reports for way in ways for word in way(report)]
     return tuple(sorted(dict.fromkeys(every), key=lambda word: not word.drops))

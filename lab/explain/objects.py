@@ -1,9 +1,9 @@
-"""Objects of a cluster's API that are not as made, as causes of a failed request. Pure.
+"""Changed objects of a cluster's API as causes of a failed request. Pure.
 
-A harmless change may stand beside any fault, so an object is a cause only if something agrees: it
-is the Service that is asked, and what is wrong is its translation; or what it says is found again
-in what is wrong: a policy's name in a chain that drops the packet, an address, port or MTU; or it
-configures BGP, and learned routes are missing.
+Any lab may have harmless changes beside a fault, so a changed object is a cause only if something
+on the path confirms it: it is the requested Service, and its translation is wrong; or a value of it
+appears in what is wrong, such as a policy's name in a chain that drops the packet, an address, a
+port or an MTU; or it configures BGP, and learned routes are missing.
 """
 
 from __future__ import annotations

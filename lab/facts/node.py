@@ -166,7 +166,7 @@ class NodeFacts:
     absent: tuple[tuple[str, str], ...] = ()
     """What could not be queried, and why."""
     unread: tuple[Unread, ...] = ()
-    """What of this should have been answered: what the kernel knows, and the pods."""
+    """The queries among them that every machine must answer: those of the kernel and the pods."""
 
     def knows(self, part: str) -> bool:
         """Whether that query was answered."""

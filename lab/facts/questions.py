@@ -26,13 +26,13 @@ ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
 _UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
 
 ENTER_POD = "/run/hybridlab/enter"
-"""Begins a command for a Kubernetes pod's node that runs another one in the pod's network."""
+"""Prefix of a command on a Kubernetes pod's node: runs the command in the pod's network."""
 
 
 WITH_PROXY = "chroot /proc/$(pgrep -o -x kube-proxy)/root"
-"""Begins a command with a program that a Kubernetes node need not have, but kube-proxy's image."""
+"""Prefix of a command whose program is in kube-proxy's image, and perhaps not on the node."""
 WITH_CALICO = "chroot /proc/$(pgrep -o -x calico-node)/root"
-"""The same for the image of Calico, which has ``ipset``."""
+"""The same for Calico's image, which has ``ipset``."""
 
 
 def from_node(pod: str, command: str) -> str:

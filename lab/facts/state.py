@@ -283,10 +283,10 @@ def _returns(subject: Subject) -> bool:
 
 
 def _takes_away(cause: Difference, other: Difference, now: Items) -> bool:
-    """Whether the kernel removes a route or neighbour with what is the matter with a device.
+    """Whether ``cause``, a change of a device, makes the kernel remove a route or neighbour.
 
-    A device that is set down, or has no address any more, loses all of them; with an address go
-    the routes that have it as their source.
+    A device that is set down or loses its last address loses all of them. Without an address, the
+    kernel removes the routes that have it as their source.
     """
     lost, of_device = other.subject, device_of(other.subject) == device_of(cause.subject)
     match cause.subject:
@@ -300,7 +300,10 @@ def _takes_away(cause: Difference, other: Difference, now: Items) -> bool:
 
 
 def _with_neighbours(every: Sequence[Difference]) -> Iterator[Difference]:
-    """A device forgets its neighbours with its MAC or ARP: what mends that adds them again."""
+    """The differences; the command that restores a device's MAC or ARP setting adds its neighbours.
+
+    The kernel removed them when the setting changed.
+    """
     for difference in every:
         device = device_of(difference.subject)
         forgets = difference.section == "link" and difference.attribute in {"address", "noarp"}
@@ -356,7 +359,7 @@ def _compare_items(
 
 
 def _outlasts(item: Item) -> bool:
-    """Whether it is told although its device is gone: the device, and what must be made anew."""
+    """Whether it is reported although its device is gone: the device itself, and routes."""
     return item.section == "route" or _is_plain(item)
 
 

@@ -100,9 +100,9 @@ def _find_place_differences(
 
 
 def _choose_differences(every: Sequence[Difference], name: str | None) -> tuple[Difference, ...]:
-    """The differences of an object; of all, those of the whole state, which has what checks find.
+    """The differences of one object, or of the whole state, which include those of the checks.
 
-    The checks' are taken where the state has no commands, or is not recorded.
+    Differences of checks are used where the state has no commands for them or was not recorded.
     """
     if name is not None:
         return tuple(finding for finding in every if finding.object == name)

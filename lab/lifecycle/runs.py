@@ -107,7 +107,7 @@ def _is_name(text: str) -> bool:
 
 
 def _by_age(action: str, lab: str, runs: Sequence[Path], back: int) -> Path:
-    """The run so many before the last; ``runs`` are the lab's, oldest first."""
+    """The run that is ``back`` before the last. ``runs``: the lab's, oldest first."""
     if not runs:
         raise UsageError(action, f"lab '{lab}' has not been tested yet", f"lab test {lab}")
     if back >= len(runs):

@@ -1,8 +1,8 @@
 """A system: what a node's operating system, other than Linux, adds to providers of machines.
 
 Systems are plug-ins of ``hybridlab.systems``; nothing of this room imports one. Clusters ask for
-the system of a node by its name. What else a system must have is said by who asks for it, as a
-class derived from :class:`System`: of image recipes, of builds, of virtual machines.
+the system of a node by its name. Who needs more of a system declares it in a class derived from
+:class:`System`: image recipes, builds and virtual machines do.
 """
 
 from __future__ import annotations

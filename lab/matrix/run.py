@@ -219,8 +219,8 @@ class _Engine:
     def second_pass(self, clock: Callable[[], float]) -> None:
         """Retry failures, few at a time, until the budget is spent.
 
-        Once the first of every group have failed again, all of them, too many at once was not the
-        reason, and the others go as many at a time as in the first pass.
+        If the first cells of every group all fail again, too many probes at once were not the
+        reason, and the others are sent as many at a time as in the first pass.
         """
         failed = [
             index for index, judgement in self.judgements.items() if judgement.verdict == "fail"

@@ -189,10 +189,9 @@ def guarded_database(action: str, path: Path) -> Iterator[None]:
 
 
 def _require_files(directory: Path) -> None:
-    """Check that as many files can be opened as SQLite opens, which does not say that itself.
+    """Check that four files can be opened, because SQLite does not report when they cannot.
 
-    Those are the database, its directory, its write-ahead log and its shared memory. Raises
-    OSError.
+    It opens the database, its directory, its write-ahead log and its shared memory. Raises OSError.
     """
     with ExitStack() as opened:
         for _ in range(4):

@@ -33,8 +33,8 @@ Kind = Literal[
     "untaken",
     "answered",
 ]
-"""``unknown``: nothing can be captured where it begins; ``cut``: only a part went on;
-``unanswered``: the request arrived without an answer, or without more of it; ``untaken``: the
+"""``unknown``: nothing can be captured where it begins; ``cut``: only a part was forwarded;
+``unanswered``: the request arrived, but no answer or only a part of it was sent; ``untaken``: the
 answer was not accepted.
 """
 

@@ -246,9 +246,9 @@ def _along(
 
 
 def _shown(rows: Sequence[tuple[Row, Sight]], bridges: Collection[Tap]) -> tuple[Row, ...]:
-    """Without a bridge whose device a packet does not pass from port to port of it.
+    """The rows without those of a bridge's own device that packets bypass from port to port.
 
-    What a Service's translation leads back to the same bridge is forwarded there and then.
+    A packet that a Service's translation sends back to the same bridge is forwarded between ports.
     """
     unseen = [
         row.tap in bridges

@@ -53,7 +53,7 @@ def _asking(intent: Intent) -> Iterator[FaultSite]:
 DNS_UNREACHABLE = Fault(
     name="dns-unreachable",
     title="a firewall drops DNS queries of pods, or those to the services node",
-    needs="pods, in a lab with a DNS server, or to be the services node",
+    needs="pods, in a lab with a DNS server, or the role of services node",
     sites=_asking,
     change=_unreachable,
     also=("dns-server-unreachable", "dns-down", "no-dns"),

@@ -91,7 +91,7 @@ def _has_bridge(machine: MachineIntent) -> bool:
 DUPLICATE_NODE_POD_CIDR = Fault(
     name="duplicate-node-pod-cidr",
     title="a node also has the pod CIDR of another node",
-    needs="a bridge of its own beside another node's",
+    needs="a bridge of its own, in a lab in which another node has one",
     sites=lambda intent: with_others(host for host in hosts(intent) if _has_bridge(host)),
     change=_same_cidr,
     peer="node",
@@ -135,7 +135,7 @@ def _announced(card: Interface) -> Iterator[str]:
 TWO_NODES_ONE_MAC = Fault(
     name="two-nodes-one-mac",
     title="a node's card has the MAC of another node's",
-    needs="a card that the kernel itself answers on, and another node beside it",
+    needs="a card on which the kernel answers ARP, and another node on the same network",
     sites=lambda intent: (
         *with_others(node for node in nodes(intent) if node.chassis is None),  # OVN has its own
         *with_others(intent.hypervisors),

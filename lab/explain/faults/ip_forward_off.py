@@ -9,7 +9,7 @@ _SETTING = "/proc/sys/net/ipv4/ip_forward"
 FAULT = Fault(
     name="ip-forward-off",
     title="a node, or the router, does not forward packets (ip_forward is 0)",
-    needs="pods, or to be the router",
+    needs="pods, or the role of router",
     sites=sites_on(
         lambda intent: intent.machines,
         lambda _, machine: machine.forwards and (probes(machine) or machine.kind == "router"),

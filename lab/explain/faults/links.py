@@ -24,7 +24,7 @@ from lab.explain.faults.registry import (
 from lab.topology.commands import tables
 from lab.topology.intent import Intent, MachineIntent
 
-_CARRIER = "to be a node, or a hypervisor of the lab's own"
+_CARRIER = "a card on the nodes' network, which nodes and the lab's own hypervisors have"
 
 
 def _down(machine: MachineIntent, device: str) -> FaultChange:
@@ -88,7 +88,7 @@ def _mtu_black_hole(intent: Intent, node: str, _: str) -> FaultChange:
 MTU_BLACK_HOLE = Fault(
     name="mtu-black-hole",
     title="the MTU of a node's bridge or a hypervisor's tunnel is too small, without ICMP errors",
-    needs="pods, or to be one of several hypervisors of the lab's own",
+    needs="pods, or a tunnel to another hypervisor of the lab",
     sites=sites_on(
         carriers,
         lambda _, machine: (

@@ -294,7 +294,7 @@ def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str 
     if not chosen:
         names = [machine.name for machine in intent.everything()]
         why = (
-            f"it needs {fault.needs}, which '{node}' has not"
+            f"it needs {fault.needs}, and '{node}' does not have that"
             if node in names
             else f"there is no machine '{node}'"
         )

@@ -101,7 +101,7 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
 STALE_NEIGHBOUR = Fault(
     name="stale-neighbour",
     title="a machine's neighbour entry for another one has a MAC that nobody has",
-    needs="pods, or to be the router, and a neighbour entry of the kernel's for another node",
+    needs="pods or the role of router, and a neighbour entry of the kernel for another node",
     sites=_with_entries,
     change=_stale,
     peer="node",
@@ -120,7 +120,7 @@ def _without_session(intent: Intent, node: str, peer: str) -> FaultChange:
 BGP_SESSION_DOWN = Fault(
     name="bgp-session-down",
     title="a machine has disabled its BGP session with another one, which withdraws the routes",
-    needs="a session of BGP",
+    needs="a BGP session",
     sites=lambda intent: with_peers(
         intent.machines,
         lambda own: (session.machine for session in (own.speaker.sessions if own.speaker else ())),
@@ -150,7 +150,7 @@ def _mute_gateway(intent: Intent, node: str, peer: str) -> FaultChange:
 GATEWAY_DEAD = Fault(
     name="gateway-dead",
     title="a virtual gateway does not answer, while its holder advertises it (VRRP)",
-    needs="to hold a virtual gateway",
+    needs="a virtual gateway that it holds",
     sites=lambda intent: with_peers(
         intent.machines,
         lambda machine: (

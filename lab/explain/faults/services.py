@@ -115,7 +115,7 @@ def _without_balancers(intent: Intent, node: str) -> FaultChange:
 SERVICE_RULES_MISSING = Fault(
     name="service-rules-missing",
     title="a node has no Service rules, as if kube-proxy had not run",
-    needs="Services, on a cluster by kube-proxy's nftables mode",
+    needs="Services (on a cluster: kube-proxy in nftables mode)",
     sites=sites_on(
         hosts,
         lambda intent, machine: (
@@ -229,7 +229,7 @@ def _with_backends(intent: Intent) -> Iterator[FaultSite]:
 SERVICE_BACKEND_STALE = Fault(
     name="service-backend-stale",
     title="on a node, a pod's Service still leads to an address that the pod no longer has",
-    needs="Services of single pods, on a cluster by kube-proxy's nftables mode",
+    needs="Services of single pods (on a cluster: kube-proxy in nftables mode)",
     sites=_with_backends,
     change=_stale,
     peer="pod",
@@ -303,7 +303,7 @@ def _masquerades(intent: Intent, machine: MachineIntent) -> bool:
 MASQUERADE_MISSING = Fault(
     name="masquerade-missing",
     title="packets of a node's pods leave the cluster with the pod's address",
-    needs="to masquerade what pods send to the outside",
+    needs="masquerading of what its pods send to the outside",
     sites=sites_on(hosts, _masquerades),
     change=_without_masquerade,
     also=("no-masquerade", "ip-masq-missing", "snat-missing"),

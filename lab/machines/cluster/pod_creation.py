@@ -133,10 +133,10 @@ class PodCreation:
         wanted: Mapping[str, Object],
         patience: PodPatience | None,
     ) -> dict[str, Obstacle]:
-        """Why pods do not run, by pod: those without an address that somebody must help.
+        """Why pods do not run, by pod: those without an address that will not run by themselves.
 
-        ``pods``: those that exist. ``wanted``: the manifest of each pod. ``patience``: for what may
-        pass by itself; None if nobody waits any longer, so that every pod without an address
+        ``pods``: those that exist. ``wanted``: the manifest of each pod. ``patience``: how long to
+        wait for obstacles that may pass; None after the wait, when every pod without an address
         counts.
         """
         obstacles_by_name: dict[str, Obstacle] = {}

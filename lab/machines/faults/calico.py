@@ -30,7 +30,7 @@ from lab.machines.cluster.linux.api import ADMIN
 from lab.topology.intent import Intent
 
 _KUBECTL = f"kubectl --kubeconfig={ADMIN} --request-timeout=20s"
-_NEEDS = "Calico, as a cluster's network"
+_NEEDS = "Calico as the cluster's network"
 _nodes = sites_on(kubelets, lambda intent, _: has_felix(intent))
 
 _SERVICE = "/etc/service/enabled/felix"
@@ -132,7 +132,7 @@ def _wrong_as(intent: Intent, node: str, _: str) -> FaultChange:
 WRONG_AS_NUMBER = Fault(
     name="wrong-as-number",
     title="a node has another AS number than its router expects",
-    needs="Calico, as a cluster's network, whose nodes peer with the router",
+    needs="Calico as the cluster's network, whose nodes peer with the router",
     sites=lambda intent: (
         site for site in _nodes(intent) if as_number(intent, intent.machine(site.node))
     ),

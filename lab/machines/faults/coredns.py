@@ -27,7 +27,7 @@ def _scale_down(intent: Intent, node: str, _: str) -> FaultChange:
 COREDNS_SCALED_DOWN = Fault(
     name="coredns-scaled-down",
     title="CoreDNS has no replicas: its Deployment is scaled to 0",
-    needs="a cluster, whose DNS is CoreDNS, and to be its first control plane",
+    needs="the role of first control plane, in a cluster with CoreDNS",
     sites=lambda intent: (FaultSite(name) for name in (intent.control_plane(),) if name),
     change=_scale_down,
     also=("coredns-down", "coredns-scaled-to-zero", "no-coredns"),

@@ -163,7 +163,7 @@ def _authority(intent: Intent) -> str:
 KUBELET_CERTIFICATE_EXPIRED = Fault(
     name="kubelet-certificate-expired",
     title="the certificate of a node's kubelet has expired, and it cannot start with it",
-    needs="a kubelet that has joined by kubeadm",
+    needs="a kubelet that joined with kubeadm",
     sites=sites_on(kubelets, lambda intent, _: _authority(intent)),
     change=_expire,
     also=("certificate-expired", "expired-certificate", "kubelet-down"),
@@ -201,7 +201,7 @@ def _kill_flanneld(_: Intent, node: str, __: str) -> FaultChange:
 FLANNELD_KILLED = Fault(
     name="flanneld-killed",
     title="flanneld of a node was killed and its image is gone: it does not start again",
-    needs="flannel, as a cluster's network",
+    needs="flannel as the cluster's network",
     sites=_on_flannel,
     change=_kill_flanneld,
     also=("flannel-down", "flanneld-down", "flannel-killed"),
@@ -240,7 +240,7 @@ def _nobodys(intent: Intent) -> str:
 WRONG_POD_CIDR = Fault(
     name="wrong-pod-cidr",
     title="flannel on a node hands out addresses outside the Node's pod CIDR",
-    needs="flannel, as a cluster's network",
+    needs="flannel as the cluster's network",
     sites=_on_flannel,
     change=_wrong_pod_cidr,
     also=("wrong-podcidr", "wrong-subnet", "pod-cidr-mismatch"),

@@ -116,7 +116,7 @@ class WineSystem(ContainerSystem):
         return observe_node(cast("WindowsShell", shell), deadline)
 
     def node_evidence(self, shell: Shell) -> Iterator[EvidencePiece]:
-        """A node's facts, logs and configuration, through PowerShell; Linux's of what stands in."""
+        """A node's facts, logs and configuration, through PowerShell; of stand-ins, from Linux."""
         from lab.windows.evidence import node_evidence  # noqa: PLC0415
         from lab.windows.wine.node import EVIDENCE  # noqa: PLC0415
 
@@ -204,7 +204,7 @@ class _NoMonitor:
         """Nothing to begin."""
 
     def end(self) -> KernelSaid:
-        """Say that nobody counted."""
+        """Report that drops were not counted."""
         return KernelSaid(self._machine, trouble="a Wine node counts no drops")
 
 

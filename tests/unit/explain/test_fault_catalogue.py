@@ -180,13 +180,13 @@ REFUSED = [
     # fault, topology, node, peer, what happened, what to try
     ("wrong-vni", "host-gateway", "", "", ("it needs a VXLAN tunnel, and no machine of a lab with "
      "topology 'host-gateway' has that"), "overlay"),
-    ("wrong-vni", "overlay", "router", "", "it needs a VXLAN tunnel, which 'router' has not",
+    ("wrong-vni", "overlay", "router", "", "it needs a VXLAN tunnel, and 'router' does not have that",
      "--node "),
     ("wrong-vni", "ovn", "", "", ("it needs a VXLAN tunnel, and no machine of a lab with topology "
      "'ovn' has that"),
      "in this lab there can be dns-unreachable, duplicate-pod-address, ip-forward-off, "),
     ("masquerade-missing", "ovn", "win1", "",
-     "it needs to masquerade what pods send to the outside, which 'win1' has not",
+     "it needs masquerading of what its pods send to the outside, and 'win1' does not have that",
      "--node master, worker1, worker2"),
     ("wrong-vni", "overlay", "nobody", "", "there is no machine 'nobody'", "--node master, "),
     ("wrong-vni", "overlay", "master", "win1", "it concerns one machine only", "leave '--peer'"),

@@ -1,10 +1,10 @@
-"""One PowerShell that runs the lab's scripts one after another: a start of it takes seconds.
+"""One PowerShell that runs the lab's scripts one after another, because its start takes seconds.
 
 ``python3 -m lab.windows.wine.runtime.powershell VERB ...`` runs on the node. ``run COMMAND...``
-runs PowerShell's command line: a script (``-File PATH [-Settings PATH]`` or ``-EncodedCommand
-TEXT``) by the PowerShell that is kept, and anything else by one of its own. ``serve`` keeps one:
-systemd starts it at the first question (``hybridlab-powershell.socket``), and it ends when none has
-come for some seconds.
+runs a command line of PowerShell: a script (``-File PATH [-Settings PATH]`` or ``-EncodedCommand
+TEXT``) in the PowerShell that is kept, anything else in a new one. ``serve`` is the one that is
+kept: systemd starts it at the first request (``hybridlab-powershell.socket``), and it exits after
+some seconds without one.
 """
 
 from __future__ import annotations
