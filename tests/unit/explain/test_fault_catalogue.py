@@ -180,8 +180,8 @@ REFUSED = [
     # fault, topology, node, peer, what happened, what to try
     ("wrong-vni", "host-gateway", "", "", ("it needs a VXLAN tunnel, and no machine of a lab with "
      "topology 'host-gateway' has that"), "overlay"),
-    ("wrong-vni", "overlay", "router", "", "it needs a VXLAN tunnel, and 'router' does not have that",
-     "--node "),
+    ("wrong-vni", "overlay", "router", "",
+     "it needs a VXLAN tunnel, and 'router' does not have that", "--node "),
     ("wrong-vni", "ovn", "", "", ("it needs a VXLAN tunnel, and no machine of a lab with topology "
      "'ovn' has that"),
      "in this lab there can be dns-unreachable, duplicate-pod-address, ip-forward-off, "),
