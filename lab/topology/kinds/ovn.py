@@ -196,7 +196,7 @@ WINDOWS_NODEPORT = Limit(
 
 TOPOLOGY = Topology(
     kind="ovn",
-    title="OVN: a logical switch a node, one router, Services as load balancers, Geneve tunnels",
+    title="OVN: a logical switch per node, one router, Services as load balancers, Geneve tunnels",
     parameters={},
     build=build,
     also=("ovn-kubernetes", "ovs", "geneve"),
