@@ -22,8 +22,8 @@ from lab.explain.check import checks, kinds
 from lab.explain.faults.registry import faults
 from lab.inventory.inventory import Inventory
 from lab.matrix.cells import families
-from lab.scenario.shape import schema
 from lab.scenario.topics import TOPICS
+from lab.scenario.validation import schema
 from lab.topology.registry import schemas
 
 ROOT = Path(__file__).parents[1]

@@ -107,7 +107,7 @@ def _numbers(machine: MachineIntent) -> dict[str, int]:
 @click.command("schema")
 def schema_command() -> None:
     """Print the JSON Schema of scenario files, for editors and other tools."""
-    from lab.scenario.shape import schema
+    from lab.scenario.validation import schema
     from lab.topology.registry import schemas
 
     echo_json(schema(schemas()))

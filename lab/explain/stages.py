@@ -1,4 +1,4 @@
-"""Explains one request: probes it, observes its path before and after, and judges."""
+"""The stages of explaining one request: probe it, look along its path, compare, and follow it."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from lab.scenario.findings import (
     nearest,
     quoted,
 )
-from lab.scenario.shape import parse_document
 from lab.scenario.source import StopError
+from lab.scenario.validation import parse_document
 from lab.scenario.values import LABEL, wrong_of
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import ScenarioError, UsageError
-from lab.scenario import rules, shape, source, spec
+from lab.scenario import kubeinit_spec, rules, source, validation
 from lab.scenario.findings import Document, FileFinding, Problem, did_you_mean, lines, quoted
 from lab.scenario.foreign import ForeignFile, recognise
 from lab.scenario.scenario import Scenario
@@ -71,7 +71,7 @@ def load(
 def describe(wanted: Wanted, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
     """Every finding of one scenario, ready to print."""
     if isinstance(wanted, SpecString):
-        return spec.describe(wanted.written, findings)
+        return kubeinit_spec.describe(wanted.written, findings)
     return lines(str(wanted), findings)
 
 
@@ -81,9 +81,9 @@ def text_of(wanted: Wanted) -> str:
         return wanted.read_text(encoding="utf-8")
     if isinstance(wanted, HeldText):
         return wanted.text
-    read, findings = spec.read(wanted.written)
+    read, findings = kubeinit_spec.read(wanted.written)
     assert read is not None, findings
-    return spec.to_yaml(read)
+    return kubeinit_spec.to_yaml(read)
 
 
 def check(
@@ -116,12 +116,12 @@ def _check(
     if not document.value.keys() & Scenario.model_fields.keys():  # do not quote a foreign file
         message = "this is not a scenario: it has none of the keys of a scenario"
         return None, (FileFinding((), 0, 0, message, 'begin it with "name: my-lab"'),)
-    shaped = shape.parse_document(document, Scenario, source.SCENARIO)
-    problems = [*shaped.problems]
-    scenario = shaped.model
+    validated = validation.parse_document(document, Scenario, source.SCENARIO)
+    problems = [*validated.problems]
+    scenario = validated.model
     if scenario is not None:
         scenario = _with_places(scenario, Path(original or str(wanted)).name, document)
-        problems += rules.problems(scenario, shaped.tainted, topology_check)
+        problems += rules.problems(scenario, validated.tainted, topology_check)
     return scenario, (*findings, *(document.finding(problem) for problem in problems))
 
 
@@ -151,8 +151,8 @@ def _load_document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, 
         return source.read(wanted)
     if isinstance(wanted, HeldText):
         return source.parse(wanted.text.encode(errors="surrogatepass"))
-    read, findings = spec.read(wanted.written)
-    return (None, findings) if read is None else source.parse(spec.to_yaml(read).encode())
+    read, findings = kubeinit_spec.read(wanted.written)
+    return (None, findings) if read is None else source.parse(kubeinit_spec.to_yaml(read).encode())
 
 
 def meant(written: str) -> Wanted:
@@ -160,7 +160,7 @@ def meant(written: str) -> Wanted:
 
     Raises UsageError when it is none of them, with the nearest name and all shipped scenarios.
     """
-    if spec.is_meant(written) and not _names_a_file(written):
+    if kubeinit_spec.is_meant(written) and not _names_a_file(written):
         return SpecString(written)
     return find(written)
 

@@ -323,7 +323,7 @@ class MatrixSession:
 
 
 def _add_causes(view: BoundLab, results: tuple[CellResult, ...]) -> tuple[CellResult, ...]:
-    from lab.suites.causes import add_causes  # noqa: PLC0415  large; not for a green run
+    from lab.suites.cause_search import add_causes  # noqa: PLC0415  large; not for a green run
 
     return add_causes(results, view)
 
@@ -331,6 +331,6 @@ def _add_causes(view: BoundLab, results: tuple[CellResult, ...]) -> tuple[CellRe
 def _add_places(
     view: BoundLab, seconds: float, results: tuple[CellResult, ...]
 ) -> tuple[CellResult, ...]:
-    from lab.suites.causes import add_places  # noqa: PLC0415  large; not for a green run
+    from lab.suites.cause_search import add_places  # noqa: PLC0415  large; not for a green run
 
     return add_places(results, view, seconds)

@@ -10,7 +10,7 @@ from lab.facts.node import NodeFacts
 from lab.machines.evidence import LOG_LINES, facts_json, printed_by
 from lab.machines.system import EvidencePiece
 from lab.windows.facts import observe
-from lab.windows.images.steps import MODULE, Observe, script, settings
+from lab.windows.images.image_steps import MODULE, Observe, script, settings
 from lab.windows.shell import WindowsShell
 
 _OF_NODE: Mapping[str, str] = {

@@ -39,7 +39,7 @@ from lab.topology.commands import format_route
 from lab.topology.intent import Resolver, Route
 from lab.topology.subject import FORWARDING, FirewallSubject
 from lab.windows.shell import WindowsShell
-from lab.windows.steps import run_step
+from lab.windows.step_runner import run_step
 
 Object = Mapping[str, Any]
 
@@ -242,8 +242,8 @@ def observe(
     """Observe a node with one step.
 
     ``shell``: the node. ``script``, ``module``: ``observe.ps1`` and the module that it imports,
-    from :mod:`lab.windows.images.steps`. ``settings``: of the step ``Observe``. ``deadline``: for
-    the whole step.
+    from :mod:`lab.windows.images.image_steps`. ``settings``: of the step ``Observe``.
+    ``deadline``: for the whole step.
 
     Raises StepError, DeadlineError, BrokenError when the node cannot be queried.
     """

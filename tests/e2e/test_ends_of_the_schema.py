@@ -14,7 +14,7 @@ import pytest
 from lab_command import Lab
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.scenario.shape import schema
+from lab.scenario.validation import schema
 from lab.topology import registry
 
 SCENARIO = """\

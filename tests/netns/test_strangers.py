@@ -42,7 +42,7 @@ def common():
     """A directory that every user can read, with the holder's program in it."""
     directory = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     names = ("", "providers/", "providers/netns/")
-    modules = ["providers/netns/holder", "providers/netns/isolation"]
+    modules = ["providers/netns/holder_program", "providers/netns/isolation"]
     for name in (*(f"{name}__init__" for name in names), *modules):
         target = directory / "lab" / f"{name}.py"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def collect(
 
 def holder_of_nobody(python: str, common: Path, lab: LabHandle, name: str, directory: str) -> None:
     """Nobody's own holder, which says that its lab has that name and directory."""
-    program = common / "lab" / "providers" / "netns" / "holder.py"
+    program = common / "lab" / "providers" / "netns" / "holder_program.py"
     done = subprocess.run(
         [python, "-I", "-S", str(program), LAB_HOLDER.marker, name, directory],
         cwd="/",
@@ -206,7 +206,7 @@ def test_a_true_holder_of_another_user_names_no_directory_that_is_removed(
     ],
 )
 def test_the_callers_own_process_with_a_holders_words_is_no_holder(start, lab, tmp_path, command):
-    program = tmp_path / "holder.py"
+    program = tmp_path / "holder_program.py"
     program.write_text(SLEEP, encoding="utf-8")
     state = tmp_path / "state"
     words = [
@@ -229,7 +229,7 @@ def test_the_callers_own_process_with_a_holders_words_is_no_holder(start, lab, t
 
 def test_a_holder_of_an_earlier_version_is_found_and_ended(common, lab):
     """It has its token among its words, and none in its environment."""
-    program = common / "lab" / "providers" / "netns" / "holder.py"
+    program = common / "lab" / "providers" / "netns" / "holder_program.py"
     text = program.read_text(encoding="utf-8")
     changed = text.replace("marker, _, directory =", "marker, _, _, directory =")
     assert changed != text

@@ -19,8 +19,8 @@ from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
 from lab.topology.registry import intent as intent_of
-from lab.windows.images import steps as image_steps
-from lab.windows.nodes import steps
+from lab.windows.images import image_steps
+from lab.windows.nodes import join_steps
 from lab.windows.nodes.join_checks import WindowsObserved
 from lab.windows.nodes.join_plan import JoinPlan
 
@@ -105,7 +105,7 @@ def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
     join = join_of(plan)
     vip = str(IPv4Network(plan.network.pod_cidr)[2])
     flannel = plan.network.maker == "flannel"
-    all_steps: tuple[steps.ClusterStep | None, ...] = (
+    all_steps: tuple[join_steps.ClusterStep | None, ...] = (
         plan.images(where),
         plan.files(join),
         plan.kubelet(where, start=plan.by_hand),

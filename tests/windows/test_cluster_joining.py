@@ -15,9 +15,9 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.machines.cluster.cluster import ClusterNode
 from lab.shells.shell import Completed, ConnectionLostError, UnreachableError
-from lab.windows import steps as reboots
+from lab.windows import step_runner
 from lab.windows.nodes import bring_up, paths
-from lab.windows.steps import StepError
+from lab.windows.step_runner import StepError
 
 Steps = Mapping[str, Callable[[], object]]
 NAMES = [
@@ -62,7 +62,7 @@ def node():
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(bring_up, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(step_runner, "LOOK_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from powershell_syntax import line, load, names, walk
 from tables import table
 
 from lab.machines.images.terms import Region, WantedImage
-from lab.windows.images import steps
+from lab.windows.images import image_steps
 from lab.windows.images.settings import (
     CloneCard,
     CloneSettings,
@@ -22,30 +22,32 @@ from lab.windows.images.settings import (
     clone_document,
     settings_document,
 )
-from lab.windows.nodes import steps as cluster
+from lab.windows.nodes import join_steps
 from lab.windows.nodes.network import flanneld_program
 
 IMAGE = [
-    subclass for subclass in steps.ImageStep.__subclasses__() if subclass is not cluster.ClusterStep
+    subclass
+    for subclass in image_steps.ImageStep.__subclasses__()
+    if subclass is not join_steps.ClusterStep
 ]
-CLUSTER = cluster.ClusterStep.__subclasses__()
+CLUSTER = join_steps.ClusterStep.__subclasses__()
 SCRIPTS = {f"{step.name}.ps1": step for step in IMAGE} | {
     f"cluster/{step.name}.ps1": step for step in CLUSTER
 }
 MAKER, KEEPER = "cluster/hns-make.ps1", "cluster/node-keep.ps1"
 """Scheduled tasks run them: the first with the settings of hns-network."""
 SHAPES = {(name, "$shape"): step for name, step in SCRIPTS.items()} | {
-    (MAKER, "$shape"): cluster.HnsNetwork,
+    (MAKER, "$shape"): join_steps.HnsNetwork,
     ("clone.ps1", "$cardShape"): CloneCard,
     ("clone.ps1", "$regionShape"): Region,
-    ("firewall.ps1", "$ruleShape"): steps.FirewallRule,
-    ("registry-mirrors.ps1", "$mirrorShape"): steps.Mirror,
-    ("settings.ps1", "$valueShape"): steps.RegistryValue,
-    ("cluster/node-bundle.ps1", "$fileShape"): cluster.BundleFile,
-    ("cluster/node-images.ps1", "$imageShape"): cluster.ImageFile,
-    ("cluster/node-files.ps1", "$fileShape"): cluster.NodeFile,
-    ("cluster/node-files.ps1", "$linkShape"): cluster.NodeLink,
-    ("cluster/node-routes.ps1", "$routeShape"): cluster.NodeRoute,
+    ("firewall.ps1", "$ruleShape"): image_steps.FirewallRule,
+    ("registry-mirrors.ps1", "$mirrorShape"): image_steps.Mirror,
+    ("settings.ps1", "$valueShape"): image_steps.RegistryValue,
+    ("cluster/node-bundle.ps1", "$fileShape"): join_steps.BundleFile,
+    ("cluster/node-images.ps1", "$imageShape"): join_steps.ImageFile,
+    ("cluster/node-files.ps1", "$fileShape"): join_steps.NodeFile,
+    ("cluster/node-files.ps1", "$linkShape"): join_steps.NodeLink,
+    ("cluster/node-routes.ps1", "$routeShape"): join_steps.NodeRoute,
 }
 KINDS = {str: "string", int: "int", bool: "bool"}
 
@@ -87,7 +89,14 @@ def asked_of_given(script):
 
 
 def test_every_step_has_its_script_and_every_script_its_step():
-    others = {"bootstrap.ps1", "clone.ps1", steps.MODULE, "cluster/cluster.psm1", MAKER, KEEPER}
+    others = {
+        "bootstrap.ps1",
+        "clone.ps1",
+        image_steps.MODULE,
+        "cluster/cluster.psm1",
+        MAKER,
+        KEEPER,
+    }
     assert {*SCRIPTS, *others} == {*names(), *names("cluster")}
     assert all(step.deadline_s > 0 for step in SCRIPTS.values())
 
@@ -148,7 +157,7 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file():
 
 @pytest.mark.parametrize("year", ["2019", "2022", "2025"])
 def test_golden_image_refuses_first_and_has_the_values_of_its_own_release_alone(year):
-    steps_ = steps.golden_steps(year, "ab" * 32)
+    steps_ = image_steps.golden_steps(year, "ab" * 32)
     made: dict[str, typing.Any] = {step.name: step for step in steps_}
     order = ["patch-level", "wsman", "features", "settings", "sysprep-prepare", "sysprep"]
     assert list(made) == order
@@ -164,5 +173,5 @@ def test_golden_image_refuses_first_and_has_the_values_of_its_own_release_alone(
 
 
 def test_deadlines_leave_room_for_what_the_script_itself_waits():
-    assert steps.PatchLevel.deadline_s > steps.PatchLevel(1, 1, "").update_seconds
-    assert steps.Containerd.deadline_s > steps.Containerd("a", "b", "c").pipe_seconds
+    assert image_steps.PatchLevel.deadline_s > image_steps.PatchLevel(1, 1, "").update_seconds
+    assert image_steps.Containerd.deadline_s > image_steps.Containerd("a", "b", "c").pipe_seconds

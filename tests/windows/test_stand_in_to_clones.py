@@ -21,7 +21,7 @@ from stand_in import linux, setup_iso
 from stand_in.product import LAB, NAME, Product, product
 
 from lab.windows.images.answer import CLONE_SPECIALIZE, SPECIALIZE, first_logon
-from lab.windows.images.steps import golden_steps
+from lab.windows.images.image_steps import golden_steps
 
 pytestmark = pytest.mark.machines
 TWO = Path(__file__).parent / "stand_in" / "two.yaml"

@@ -30,7 +30,7 @@ from lab.machines.images.installation import Address
 from lab.machines.images.job import UNFINISHED
 from lab.machines.images.recipe import Deadlines
 from lab.windows.images import build, monitor
-from lab.windows.images.steps import golden_steps
+from lab.windows.images.image_steps import golden_steps
 
 pytestmark = pytest.mark.skipif(
     bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}"

@@ -23,7 +23,7 @@ from lab.machines.libvirt import documents
 from lab.machines.libvirt.documents import VirtualMachine
 from lab.topology import registry as topologies
 from lab.topology.windows_limits import DNS_SHORT
-from lab.windows.images.steps import Observe, Sysprep, WsMan, golden_steps
+from lab.windows.images.image_steps import Observe, Sysprep, WsMan, golden_steps
 from lab.windows.nodes.network import FLANNEL, STATIC
 
 UNATTEND = "{urn:schemas-microsoft-com:unattend}"

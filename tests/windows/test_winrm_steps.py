@@ -1,4 +1,4 @@
-"""Steps and reboots on a guest, as a double answers them: not Windows, and no PowerShell."""
+"""Steps and step_runner on a guest, as a double answers them: not Windows, and no PowerShell."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from windows_guests import Guest
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.shells.shell import Completed
-from lab.windows import steps as reboots
-from lab.windows.steps import Boot, StepError, StepResult, boot, parse_result, reboot, run_step
+from lab.windows import step_runner
+from lab.windows.step_runner import (
+    Boot,
+    StepError,
+    StepResult,
+    boot,
+    parse_result,
+    reboot,
+    run_step,
+)
 
 SCRIPT, MODULE = b"# a step\r\n", b"# a module\r\n"
 COMMAND = (
@@ -103,7 +111,7 @@ class Computer:
 
 @pytest.fixture
 def computer(guest, monkeypatch):
-    monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(step_runner, "LOOK_SECONDS", 0.02)
     return Computer(guest)
 
 
@@ -118,18 +126,18 @@ def test_a_step_gets_the_reboot_that_it_asks_for_and_no_other(asks, computer, wi
 
 def test_the_boot_time_is_read_from_the_guests_output():
     at = "2026-11-21T10:00:00.0000000Z"
-    assert reboots.parse_boot(f"{at} 123\r\n", 7) == Boot(at, 123, 7)
-    assert {reboots.parse_boot(text, 7) for text in ("", at, "at noon or so", "noon soon")} == {
+    assert step_runner.parse_boot(f"{at} 123\r\n", 7) == Boot(at, 123, 7)
+    assert {step_runner.parse_boot(text, 7) for text in ("", at, "at noon or so", "noon soon")} == {
         None
     }
 
 
 def test_a_restart_is_proved_by_boot_time_and_uptime():
     before = Boot("before", 5000, 1000)
-    assert reboots.has_restarted(before, Boot("later", 10, 1060))
-    assert not reboots.has_restarted(before, Boot("later", 5060, 1060)), "the clock was set"
-    assert not reboots.has_restarted(before, Boot("before", 5060, 1060))
-    assert not reboots.has_restarted(before, Boot("before", 10, 1060))
+    assert step_runner.has_restarted(before, Boot("later", 10, 1060))
+    assert not step_runner.has_restarted(before, Boot("later", 5060, 1060)), "the clock was set"
+    assert not step_runner.has_restarted(before, Boot("before", 5060, 1060))
+    assert not step_runner.has_restarted(before, Boot("before", 10, 1060))
 
 
 def test_a_connection_that_is_lost_to_the_restart_is_no_error(computer, windows_shell):
@@ -151,20 +159,20 @@ def test_a_machine_that_does_not_restart_is_reported_with_its_earlier_boot(
     """Also one whose clock is set meanwhile."""
     computer.restarts = lambda: setattr(computer, "told", f"{at} 5000")
     before = boot(windows_shell, Deadline(20))
-    reboots.start_reboot(windows_shell, Deadline(20))
+    step_runner.start_reboot(windows_shell, Deadline(20))
     with pytest.raises(DeadlineError, match=f"still up since {at}"):
-        reboots.wait_for_reboot(windows_shell, before, Deadline(1))
+        step_runner.wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_stays_away_is_reported_with_the_last_error(computer, windows_shell):
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
     before = boot(windows_shell, Deadline(20))
-    reboots.start_reboot(windows_shell, Deadline(2))
+    step_runner.start_reboot(windows_shell, Deadline(2))
     stopped.join()
     computer.guest.shells.forget()
     with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
-        reboots.wait_for_reboot(windows_shell, before, Deadline(1))
+        step_runner.wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_refused_restart_or_an_unknown_boot_time_is_reported(guest, windows_shell):

@@ -26,7 +26,7 @@ from lab.windows.shell import (
     sftp_path,
     wrap_script,
 )
-from lab.windows.steps import QUERY
+from lab.windows.step_runner import QUERY
 from lab.windows.winrm import WinrmPool, pinned_digest, service_url
 
 CLIXML = sorted((CASES / "clixml").glob("*.in"))

@@ -113,18 +113,18 @@ def require_own(recipe: Recipe) -> None:
 def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     """The recipe in a file, as far as it can be read, and everything wrong with it."""
     from lab.machines.images.recipe import Recipe  # noqa: PLC0415  pydantic is slow
-    from lab.scenario import shape, source  # noqa: PLC0415  the same
+    from lab.scenario import source, validation  # noqa: PLC0415  the same
 
     document, findings = source.read(path, _RECIPE)
     if document is None:
         return None, findings
-    shaped = shape.parse_document(document, Recipe, _RECIPE)
-    problems = [*shaped.problems]
+    validated = validation.parse_document(document, Recipe, _RECIPE)
+    problems = [*validated.problems]
     recipe = None
-    if shaped.model is not None:
-        problems += _check_combinations(document, shaped.model, path)
-        files = _templates(_template_folder(shaped.model, path))
-        recipe = shaped.model.replace(files=files, path=str(path))
+    if validated.model is not None:
+        problems += _check_combinations(document, validated.model, path)
+        files = _templates(_template_folder(validated.model, path))
+        recipe = validated.model.replace(files=files, path=str(path))
     return recipe, (*findings, *(document.finding(problem) for problem in problems))
 
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, NoReturn, TypeVar, overload
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns import isolation
-from lab.providers.netns.holder import MARKER, NODE_MARKER
+from lab.providers.netns.holder_program import MARKER, NODE_MARKER
 from lab.providers.provider import LabHandle, Mark
 from lab.providers.wire import Failure, decode, encode
 
@@ -39,7 +39,7 @@ TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  the name of a variable
 
 _STATE, _STARTED = 0, 19
 """Fields of /proc/PID/stat, counted from after the name in brackets (proc(5): 3 and 22)."""
-_PROGRAM = Path(__file__).with_name("holder.py")
+_PROGRAM = Path(__file__).with_name("holder_program.py")
 _INTERPRETERS = ("python", "pypy")
 _WORDS = 7
 """Words of a holder's command."""

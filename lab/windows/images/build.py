@@ -35,10 +35,10 @@ from lab.state.files import write_private
 from lab.windows.evidence import collect_facts
 from lab.windows.images import offline
 from lab.windows.images.answer import install_medium, make_settings, takes_own_key
+from lab.windows.images.image_steps import MODULE, ImageStep, Sysprep, golden_steps, settings
 from lab.windows.images.medium import Channel, choose, overlay, read, read_drivers
 from lab.windows.images.monitor import EMULATED, InstallMonitor, Progress
 from lab.windows.images.settings import MASK, check_key, mask, read_secret
-from lab.windows.images.steps import MODULE, ImageStep, Sysprep, golden_steps, settings
 
 if TYPE_CHECKING:
     from lab.windows.shell import WindowsShell
@@ -358,7 +358,7 @@ class RunningInstallation:
         return WindowsShell(way)
 
     def _run(self, shell: WindowsShell, step: ImageStep) -> None:
-        from lab.windows.steps import run_step  # noqa: PLC0415  slow
+        from lab.windows.step_runner import run_step  # noqa: PLC0415  slow
 
         self._job.tell(f"ready: step '{step.name}'")
         files = self._job.recipe.files

@@ -17,9 +17,9 @@ from lab.facts.signatures import match
 from lab.machines.bundle import medium
 from lab.machines.system import NodeApi, NodeCredentials
 from lab.shells.shell import ConnectionLostError, UnreachableError
-from lab.windows.images import steps as image_steps
-from lab.windows.images.steps import MODULE, script
-from lab.windows.nodes import paths, steps
+from lab.windows.images import image_steps
+from lab.windows.images.image_steps import MODULE, script
+from lab.windows.nodes import join_steps, paths
 from lab.windows.nodes.join_checks import (
     WindowsObserved,
     evaluation_ending,
@@ -32,7 +32,7 @@ from lab.windows.nodes.join_plan import JoinPlan
 from lab.windows.nodes.kubelet import KUBELET_SERVICE
 from lab.windows.nodes.network import FLANNELD_TASK
 from lab.windows.shell import DIRECTORY, WindowsShell, quote
-from lab.windows.steps import StepError, StepResult, reboot, run_step
+from lab.windows.step_runner import StepError, StepResult, reboot, run_step
 
 FOLDER = "cluster"
 """Directory of the scripts for cluster nodes among the Windows scripts."""
@@ -81,14 +81,14 @@ class Runner:
         ``restarts``: restart the machine if the step asks for it.
 
         Raises StepError, DeadlineError and BrokenError like
-        :func:`lab.windows.steps.run_step`.
+        :func:`lab.windows.step_runner.run_step`.
         """
         until = deadline or self.seconds(step.deadline_s + restarts * REBOOT_SECONDS)
         for beside in {SHARED, *_BESIDE.get(step.name, ())} - self._sent:
             content = script(f"{FOLDER}/{beside}")
             self.shell.put(content, f"{DIRECTORY}\\{beside}", _PRIVATE, until)
             self._sent.add(beside)
-        folder = f"{FOLDER}/" if isinstance(step, steps.ClusterStep) else ""
+        folder = f"{FOLDER}/" if isinstance(step, join_steps.ClusterStep) else ""
         content = script(f"{folder}{step.name}.ps1")
         module, given = script(MODULE), image_steps.settings(step)
         return run_step(self.shell, content, module, step.name, given, until, restarts=restarts)
@@ -111,7 +111,7 @@ class Runner:
     def wait_until(
         self,
         action: str,
-        step: steps.ClusterStep,
+        step: join_steps.ClusterStep,
         lacks: Callable[[Mapping[str, Any]], str],
         seconds: float | None = None,
     ) -> None:

@@ -22,9 +22,9 @@ from lab.machines.bundle.manifest import Manifest, Program
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.system import NodeCredentials
 from lab.topology.intent import Intent
-from lab.windows.images import steps as image_steps
-from lab.windows.images.steps import FirewallRule
-from lab.windows.nodes import paths, steps
+from lab.windows.images import image_steps
+from lab.windows.images.image_steps import FirewallRule
+from lab.windows.nodes import join_steps, paths
 from lab.windows.nodes.join_checks import WindowsObserved, images_for_build, pause_image, takes_flag
 from lab.windows.nodes.kubelet import (
     KUBELET_PORT,
@@ -233,13 +233,13 @@ class JoinPlan:
         """Whether it joins without kubeadm."""
         return self.cluster.how == "by-hand"
 
-    def survey(self) -> steps.NodeSurvey:
+    def survey(self) -> join_steps.NodeSurvey:
         """The first step, which only reads."""
-        return steps.NodeSurvey(self.node.address, medium.LABEL, _MARKS)
+        return join_steps.NodeSurvey(self.node.address, medium.LABEL, _MARKS)
 
-    def leave(self) -> steps.NodeLeave:
+    def leave(self) -> join_steps.NodeLeave:
         """Remove what an earlier membership left."""
-        return steps.NodeLeave(
+        return join_steps.NodeLeave(
             stop=tuple(reversed(SERVICES)),
             services=(SERVICE, KUBELET_SERVICE),
             tasks=(FLANNELD_TASK, "hns-make"),
@@ -270,43 +270,45 @@ class JoinPlan:
             if program.os == "windows" and not program.is_archive
         )
 
-    def bundle(self) -> steps.NodeBundle:
+    def bundle(self) -> join_steps.NodeBundle:
         """Copy programs from the medium."""
         files = tuple(
-            steps.BundleFile(medium.program_path(o.name), _program_path(o.name), o.blob.sha256)
+            join_steps.BundleFile(medium.program_path(o.name), _program_path(o.name), o.blob.sha256)
             for o in self.bundle_programs()
         )
-        return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
+        return join_steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
     def containerd(self, observed: WindowsObserved) -> image_steps.Containerd:
         """The container runtime, whose programs the bundle step has copied."""
         return image_steps.Containerd(pause_image(self.manifest, observed.build))
 
-    def images(self, observed: WindowsObserved) -> steps.NodeImages:
+    def images(self, observed: WindowsObserved) -> join_steps.NodeImages:
         """Import its container images."""
         wanted = images_for_build(self.manifest, observed.build)
-        return steps.NodeImages(
+        return join_steps.NodeImages(
             medium.LABEL,
-            tuple(steps.ImageFile(medium.image_path(image.name), image.name) for image in wanted),
+            tuple(
+                join_steps.ImageFile(medium.image_path(image.name), image.name) for image in wanted
+            ),
         )
 
-    def files(self, join: NodeCredentials) -> steps.NodeFiles:
+    def files(self, join: NodeCredentials) -> join_steps.NodeFiles:
         """Folders, links, and the files from the control plane. Secret."""
         files = [_secret_file(paths.PROXY_CONF, join.proxy_kubeconfig)]
         if join.by_hand is not None:
             files += [
                 _secret_file(paths.KUBELET_CONF, join.by_hand.kubelet_kubeconfig),
-                steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
-                steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
+                join_steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
+                join_steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
             ]
         logs = [
             paths.log_file(task).rpartition("\\")[0]
             for task in (KUBELET_SERVICE, SERVICE, *self._tasks())
         ]
-        return steps.NodeFiles(
+        return join_steps.NodeFiles(
             folders=(paths.PKI, paths.MANIFESTS, paths.CNI_CONF, *logs),
             files=tuple(files),
-            links=(steps.NodeLink(paths.KUBELET_PKI, paths.PKI),),
+            links=(join_steps.NodeLink(paths.KUBELET_PKI, paths.PKI),),
         )
 
     def firewall(self) -> image_steps.Firewall:
@@ -320,10 +322,10 @@ class JoinPlan:
             rules.append(FirewallRule("vxlan", "UDP", (str(self.network.port),)))
         return image_steps.Firewall(tuple(rules))
 
-    def kubelet(self, observed: WindowsObserved, *, start: bool) -> steps.NodeService:
+    def kubelet(self, observed: WindowsObserved, *, start: bool) -> join_steps.NodeService:
         """The kubelet service; before ``kubeadm join`` it has no configuration to start with."""
         pause = pause_image(self.manifest, observed.build)
-        return steps.NodeService(
+        return join_steps.NodeService(
             service=KUBELET_SERVICE,
             command=kubelet_command(self.node, pause, self.labels, by_hand=self.by_hand),
             depends=("containerd",),
@@ -334,9 +336,9 @@ class JoinPlan:
             clear_policies=False,
         )
 
-    def join(self, join: NodeCredentials) -> steps.NodeJoin:
+    def join(self, join: NodeCredentials) -> join_steps.NodeJoin:
         """Run ``kubeadm join``. Secret."""
-        return steps.NodeJoin(
+        return join_steps.NodeJoin(
             document=join_document(self.node, join),
             kubeadm=f"{paths.PROGRAMS}\\kubeadm.exe",
             joined=paths.KUBELET_CONF,
@@ -344,7 +346,7 @@ class JoinPlan:
             service=KUBELET_SERVICE,
         )
 
-    def hns_network(self) -> steps.HnsNetwork | None:
+    def hns_network(self) -> join_steps.HnsNetwork | None:
         """The networks that the lab creates; None if the add-on creates them all."""
         network = self.network
         if network.kind == "Overlay":
@@ -356,7 +358,7 @@ class JoinPlan:
             "GatewayAddress": "0.0.0.0",  # noqa: S104  on the link, says HNS' language
             "Policies": [],
         }
-        return steps.HnsNetwork(
+        return join_steps.HnsNetwork(
             address=self.node.address,
             networks=(
                 _compact_json({"Type": network.kind, "Name": network.name, "Subnets": [subnet]}),
@@ -366,20 +368,20 @@ class JoinPlan:
             settle_seconds=self.pause,
         )
 
-    def hns_state(self) -> steps.HnsState:
+    def hns_state(self) -> join_steps.HnsState:
         """The state of the networks."""
         tasks = ("hns-make", *self._tasks())
-        return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), tasks)
+        return join_steps.HnsState(self.node.address, (paths.SUBNET_ENV,), tasks)
 
-    def flannel_files(self, join: NodeCredentials) -> steps.NodeFiles:
+    def flannel_files(self, join: NodeCredentials) -> join_steps.NodeFiles:
         """The files that flanneld reads. Secret."""
         assert join.network_kubeconfig is not None, "only called with flannel"
-        return steps.NodeFiles(
+        return join_steps.NodeFiles(
             folders=(),
             files=(
                 _secret_file(paths.FLANNEL_CONF, join.network_kubeconfig),
-                steps.NodeFile(paths.NET_CONF, network_config(self.cluster, self.intent)),
-                steps.NodeFile(
+                join_steps.NodeFile(paths.NET_CONF, network_config(self.cluster, self.intent)),
+                join_steps.NodeFile(
                     paths.FLANNEL_PROGRAM,
                     json_text(flanneld_program(self.cluster, self.node, self.network, self.pause)),
                 ),
@@ -387,9 +389,9 @@ class JoinPlan:
         )
 
     @staticmethod
-    def flannel_task() -> steps.NodeTask:
+    def flannel_task() -> join_steps.NodeTask:
         """flanneld, started with the machine."""
-        return steps.NodeTask(
+        return join_steps.NodeTask(
             task=FLANNELD_TASK,
             script=paths.KEEPER,
             settings=paths.FLANNEL_PROGRAM,
@@ -397,19 +399,19 @@ class JoinPlan:
             watched=(paths.NET_CONF, paths.FLANNEL_CONF),
         )
 
-    def plugin_files(self) -> steps.NodeFiles | None:
+    def plugin_files(self) -> join_steps.NodeFiles | None:
         """The plugin's configuration, alone in its folder; written last: it makes nodes Ready."""
         made = plugin_config(self.cluster, self.network)
         if made is None:
             return None
-        return steps.NodeFiles((), (steps.NodeFile(*made),), alone=(paths.CNI_CONF,))
+        return join_steps.NodeFiles((), (join_steps.NodeFile(*made),), alone=(paths.CNI_CONF,))
 
-    def source_vip(self) -> steps.SourceVip | None:
+    def source_vip(self) -> join_steps.SourceVip | None:
         """Reserve an address that no pod gets; None if none is needed."""
         network = self.network
         if network.kind != "Overlay" and network.maker != "flannel":
             return None
-        return steps.SourceVip(
+        return join_steps.SourceVip(
             plugin=f"{paths.CNI_BIN}\\host-local.exe",
             request=address_request(network),
             request_file=paths.SOURCE_VIP_REQUEST,
@@ -418,10 +420,10 @@ class JoinPlan:
             endpoint=network.endpoint if network.maker == "calico" else None,
         )
 
-    def proxy(self, observed: WindowsObserved, source_vip: str | None) -> steps.NodeService:
+    def proxy(self, observed: WindowsObserved, source_vip: str | None) -> join_steps.NodeService:
         """The kube-proxy service."""
         vip = source_vip if self.network.kind == "Overlay" else None
-        return steps.NodeService(
+        return join_steps.NodeService(
             service=SERVICE,
             command=proxy_command(self.cluster, self.node, self.network, observed, vip),
             depends=(KUBELET_SERVICE,),
@@ -432,14 +434,14 @@ class JoinPlan:
             clear_policies=True,
         )
 
-    def routes(self) -> steps.NodeRoutes:
+    def routes(self) -> join_steps.NodeRoutes:
         """AddRoutes; an empty list, as for most topologies, removes old ones."""
-        routes = [steps.NodeRoute(o.destination, o.via) for o in self.network.routes if o.via]
-        return steps.NodeRoutes(self.node.address, tuple(routes))
+        routes = [join_steps.NodeRoute(o.destination, o.via) for o in self.network.routes if o.via]
+        return join_steps.NodeRoutes(self.node.address, tuple(routes))
 
-    def health(self) -> steps.NodeHealth:
+    def health(self) -> join_steps.NodeHealth:
         """Services and tasks that must survive a restart."""
-        return steps.NodeHealth(SERVICES, self._tasks())
+        return join_steps.NodeHealth(SERVICES, self._tasks())
 
     def _tasks(self) -> tuple[str, ...]:
         return (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
@@ -452,8 +454,8 @@ def _program_path(program: str) -> str:
     return f"{folder}\\{program}"
 
 
-def _secret_file(path: str, content: bytes) -> steps.NodeFile:
-    return steps.NodeFile(path, content.decode("ascii"), secret=True)
+def _secret_file(path: str, content: bytes) -> join_steps.NodeFile:
+    return join_steps.NodeFile(path, content.decode("ascii"), secret=True)
 
 
 def _compact_json(document: Document) -> str:

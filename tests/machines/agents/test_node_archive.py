@@ -43,7 +43,7 @@ def test_the_agent_and_the_programs_that_it_starts_need_nothing_else_installed(u
         "import sys\n"
         f"sys.path.insert(0, {str(unpacked)!r})\n"
         "import lab.machines.agents.agent\n"
-        "from lab.providers.netns import capture, holder, prober, responder\n"
+        "from lab.providers.netns import capture, holder_program, prober, responder\n"
         "files = {getattr(one, '__file__', None) for one in sys.modules.values()}\n"
         f"print([name for name in {STRANGERS!r} if name in sys.modules])\n"
         "assert not [one for one in files if one and 'site-packages' in one], files\n"

@@ -26,7 +26,7 @@ from lab.matrix.run import group_of
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
-from lab.suites import causes as run_causes
+from lab.suites import cause_search
 from lab.suites.running_lab import BoundLab
 from lab.topology.subject import TableSubject
 from lab.topology.walk import walk
@@ -201,9 +201,9 @@ def test_a_machine_that_hangs_does_not_hold_a_run(
 ) -> None:
     hangs = Event()
     view = SimpleNamespace(intent=INTENT, follow=lambda *_: hangs.wait(30))
-    monkeypatch.setattr(run_causes, "_PLACES_SECONDS", 0.2)
+    monkeypatch.setattr(cause_search, "_PLACES_SECONDS", 0.2)
     there, begun = tuple(results()), time.monotonic()
-    assert run_causes.add_places(there, cast("BoundLab", view), 0.1) == there
+    assert cause_search.add_places(there, cast("BoundLab", view), 0.1) == there
     assert time.monotonic() - begun < 10
     hangs.set()
     left = sum(result.verdict == "fail" for result in there) - 1

@@ -12,7 +12,7 @@ from lab.inventory import reader
 from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
 from lab.scenario import source
-from lab.scenario.shape import keys, of
+from lab.scenario.validation import keys, schema_of
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "cases" / "inventory"
@@ -109,7 +109,7 @@ def test_commented_example_is_valid_and_shows_every_key():
     example = ROOT / "docs" / "lab.example.toml"
     assert [*load(example).hypervisors] == ["rack1", "rack2"]
     text = example.read_text(encoding="utf-8")
-    assert all(f"{key} = " in text or f"[{key}" in text for key in keys(of(Inventory), ()))
+    assert all(f"{key} = " in text or f"[{key}" in text for key in keys(schema_of(Inventory), ()))
 
 
 def test_windows_line_ends_and_byte_order_mark_are_read(file):

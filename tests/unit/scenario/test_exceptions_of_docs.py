@@ -9,7 +9,7 @@ from lab.matrix.cells import cells
 from lab.matrix.judge import expect
 from lab.plan.planner import make_plan
 from lab.scenario.loader import load
-from lab.scenario.shape import keys, schema
+from lab.scenario.validation import keys, schema
 from lab.topology import registry
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ import pytest
 from broken_files import BrokenFiles
 
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.shape import schema, stand_in
 from lab.scenario.source import parse
+from lab.scenario.validation import schema, stand_in
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario"
 KINDS = {load(find(name)).topology.kind for name in shipped()}

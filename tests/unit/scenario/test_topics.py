@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.matrix.cells import families
-from lab.scenario import shape
+from lab.scenario import validation
 from lab.scenario.findings import did_you_mean
 from lab.scenario.topics import TOPICS, topic_of, words
 from lab.topology.registry import schemas
@@ -52,7 +52,7 @@ def test_a_word_of_the_field_has_its_topic(word, name):
 
 def known_words() -> Iterator[str]:
     """Every key and every word among the values of the schema of scenario files."""
-    pending: list[object] = [shape.schema(schemas())]
+    pending: list[object] = [validation.schema(schemas())]
     while pending:
         node = pending.pop()
         if isinstance(node, list):

@@ -13,7 +13,7 @@ from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import RouteSet
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Scenario, StaticRoute
-from lab.scenario.shape import schema
+from lab.scenario.validation import schema
 from lab.topology import registry
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, Route

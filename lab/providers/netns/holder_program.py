@@ -1,7 +1,7 @@
 """The holder: the one process that keeps a lab's namespaces alive.
 
-Run as ``python -I -S holder.py hybridlab-holder LAB DIRECTORY``, with the lab's token in its
-environment, so that labs can be found through /proc alone. It enters new namespaces, becomes
+Run as ``python -I -S holder_program.py hybridlab-holder LAB DIRECTORY``, with the lab's token in
+its environment, so that labs can be found through /proc alone. It enters new namespaces, becomes
 process 1 there, prints one line of JSON to standard output (``{"ready": true, "pid": 4711}`` or
 ``{"ready": false, "call": "mount on /proc", "errno": 1}``), and then only reaps. SIGKILL ends
 every process in its pid namespace, and with them every mount and network namespace of the lab.
@@ -18,7 +18,8 @@ import signal
 import sys
 
 if not __package__:  # run by path
-    sys.path.insert(0, os.path.abspath(__file__).removesuffix("/lab/providers/netns/holder.py"))  # noqa: PTH100  pathlib is slow to import here
+    program = os.path.abspath(__file__)  # noqa: PTH100  pathlib is slow to import here
+    sys.path.insert(0, program.removesuffix("/lab/providers/netns/holder_program.py"))
 
 from lab.providers.netns import isolation
 

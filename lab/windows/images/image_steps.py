@@ -1,6 +1,6 @@
 """Steps over the shell of a Windows guest: their typed parameters, deadlines and order.
 
-A step is a script ``images/windows/<name>.ps1``. :func:`lab.windows.steps.run_step` sends it
+A step is a script ``images/windows/<name>.ps1``. :func:`lab.windows.step_runner.run_step` sends it
 with the shared module and a JSON file of settings, and reads its answer. The file's keys are the
 fields of the dataclasses here; a test compares both.
 """

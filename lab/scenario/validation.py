@@ -55,7 +55,7 @@ class _Generator(GenerateJsonSchema):
         return f"{dft[0]}-{dft[1]}" if is_range else super().encode_default(dft)
 
 
-def of(model: type[BaseModel]) -> Schema:
+def schema_of(model: type[BaseModel]) -> Schema:
     """The JSON Schema of the files that a model describes."""
     published: Schema = model.model_json_schema(schema_generator=_Generator)
     _remove_titles(published)
@@ -68,7 +68,7 @@ def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
     ``topology_schemas``: topology kind to the schema of an object with that topology's parameters
     (``kind`` itself is added here). Without it, any kind and any parameters are valid.
     """
-    published = of(Scenario)
+    published = schema_of(Scenario)
     published = {
         "$schema": DIALECT,
         "$id": ID,
@@ -337,7 +337,7 @@ _ROUNDS = 4
 
 
 @dataclass(frozen=True)
-class Shaped(Generic[Model]):
+class Validated(Generic[Model]):
     """A validated document."""
 
     model: Model | None
@@ -347,14 +347,14 @@ class Shaped(Generic[Model]):
     """Parts of ``model`` that the author did not write."""
 
 
-def parse_document(document: Document, model: type[Model], kind: FileKind) -> Shaped[Model]:
+def parse_document(document: Document, model: type[Model], kind: FileKind) -> Validated[Model]:
     """The document as a model, with every problem of its structure and of single values."""
     tree = copy.deepcopy(document.value)
     problems: list[Problem] = []
     tainted: set[Key] = set()
     empty = [*_find_empty_values(tree, ())]
     if empty:
-        published = of(model)
+        published = schema_of(model)
         words = Words(published, document, kind)
         problems += [words.nothing(key) for key in empty]
         tainted |= {*empty}
@@ -362,14 +362,14 @@ def parse_document(document: Document, model: type[Model], kind: FileKind) -> Sh
     for _ in range(_ROUNDS):
         try:
             model_of_file = model.model_validate(tree, context=FILE, by_name=False)
-            return Shaped(model_of_file, (*problems,), frozenset(tainted))
+            return Validated(model_of_file, (*problems,), frozenset(tainted))
         except ValidationError as error:
             errors = _causes(error.errors(include_url=False, include_input=False))
-        published = of(model)
+        published = schema_of(model)
         problems += Words(published, document, kind).problems(errors)
         tainted |= {error["loc"] for error in errors}
         _mend(tree, {error["loc"] for error in errors}, published)
-    return Shaped(None, (*problems,), frozenset(tainted))
+    return Validated(None, (*problems,), frozenset(tainted))
 
 
 def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab._errors import ScenarioError, UsageError
-from lab.scenario import spec
+from lab.scenario import kubeinit_spec
 from lab.scenario.loader import SpecString, load, meant
 from lab.scenario.scenario import NodeGroup, Scenario
 from lab.topology import registry
@@ -151,7 +151,7 @@ def test_name_without_a_file_gets_whole_sentences(written, hint):
 
 @given(st.text("k8slibvrt-123,.=oscmpute ", max_size=40))
 def test_whatever_is_written_is_read_or_refused(tail):
-    found, findings = spec.read(f"k8s-libvirt-1-2-2{tail}")
+    found, findings = kubeinit_spec.read(f"k8s-libvirt-1-2-2{tail}")
     assert (found is None) == bool(findings)
     length = len(f"k8s-libvirt-1-2-2{tail}")
     assert all(1 <= finding.col <= length + 1 for finding in findings)

@@ -1,13 +1,13 @@
 """Steps that make a Windows machine a cluster node: typed parameters and deadlines.
 
-As in :mod:`lab.windows.images.steps`; the scripts are ``images/windows/cluster/<name>.ps1``.
+As in :mod:`lab.windows.images.image_steps`; the scripts are ``images/windows/cluster/<name>.ps1``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.windows.images.steps import ImageStep
+from lab.windows.images.image_steps import ImageStep
 
 
 @dataclass(frozen=True)
