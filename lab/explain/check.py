@@ -374,7 +374,7 @@ class Look:
             observed = wanted.words.format(actual.words)
             if isinstance(actual.subject, NeighbourSubject) and actual.short in {"", item.short}:
                 kind = wanted.silent if actual.subject.state in _SILENT else None
-                observed = f"nobody answers ({actual.subject.state})"
+                observed = f"no answer ({actual.subject.state})"
         if (
             not kind
             or not _is_judged(item, actual, items, self.observed.os)

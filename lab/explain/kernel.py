@@ -50,7 +50,7 @@ _COUNTED: Mapping[str, tuple[str, frozenset[Topic]]] = {
         "too many connections wait for a listener",
         frozenset({"sockets"}),
     ),
-    "Udp NoPorts": ("nobody listens at the UDP port", frozenset({"sockets"})),
+    "Udp NoPorts": ("nothing listens on the UDP port", frozenset({"sockets"})),
     "Udp RcvbufErrors": ("receive buffer full", frozenset({"buffers"})),
     "XfrmInPolBlock": ("an xfrm policy blocks what comes in", frozenset({"xfrm"})),
     "XfrmOutPolBlock": ("an xfrm policy blocks what is sent", frozenset({"xfrm"})),
@@ -97,7 +97,7 @@ class KernelReport:
 _REASONS: tuple[tuple[str, str, frozenset[Topic]], ...] = (
     (
         r"not found|port unreachable",
-        "nobody listens at that port",
+        "nothing listens on that port",
         frozenset({"listeners"}),
     ),
     (

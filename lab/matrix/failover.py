@@ -43,7 +43,7 @@ class Failover:
         for words, turn in (("is away", self.away), ("is back", self.back)):
             left = [node for node, holder in turn.holders.items() if holder is None]
             if left:
-                return f"nobody holds the gateway of {left[0]} while {self.lost} {words}"
+                return f"no machine holds the gateway of {left[0]} while {self.lost} {words}"
             if turn.wrong:
                 return f"while {self.lost} {words}: {turn.wrong[0]}"
         stuck = [node for node, name in self.away.holders.items() if name == self.lost]

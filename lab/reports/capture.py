@@ -41,7 +41,7 @@ def _describe_verdict(captured: Captured) -> str:
     if captured.verdict == "known-limit" or (captured.cell.unreachable and captured.well):
         return f"not expected to work: {captured.expectation.reason}"
     if captured.verdict in GREEN:
-        return "works" if captured.outcome.status == "ok" else "fails, as it should"
+        return "works" if captured.outcome.status == "ok" else "fails, as expected"
     return f"{captured.verdict}: {captured.detail}"
 
 

@@ -82,8 +82,8 @@ def failover_lines(failover: Failover) -> Iterator[str]:
     for node, before in failover.before.items():
         then, now = failover.away.holders.get(node), failover.back.holders.get(node)
         yield (
-            f"gateway of {node}: held by {before or 'nobody'}, then by {then or 'nobody'}, "
-            f"and by {now or 'nobody'} once {failover.lost} was back"
+            f"gateway of {node}: held by {before or 'no machine'}, then by {then or 'no machine'}, "
+            f"and by {now or 'no machine'} once {failover.lost} was back"
         )
     for words, turn in (
         (f"{failover.lost} lost", failover.away),

@@ -95,7 +95,7 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry, monkeypa
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late, sleep=time.sleep)
     monkeypatch.setattr("lab._deadline.time", clock)
-    with pytest.raises(DeadlineError, match=r"sleeping: not done within 90 s; last heard: \d"):
+    with pytest.raises(DeadlineError, match=r"sleeping: not done within 90 s; last reported: \d"):
         entry.call("sleeping", slow, Deadline(90), told=int, heard=heard)
     inside = children[1]
     assert start_time(inside, f"/proc/{entry.pid}/root/proc") is None

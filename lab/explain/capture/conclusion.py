@@ -181,7 +181,7 @@ def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
         answered = make_point(trace.back[0], "answer")
         sentence = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
         return Conclusion("unanswered", sentence, arrived, answered, "answer")
-    sentence = f"{came}, and {source} did not go on; {went}{errors}"
+    sentence = f"{came}, and {source} did not continue; {went}{errors}"
     return Conclusion("untaken", sentence, home, leaves, "answer")
 
 

@@ -154,7 +154,7 @@ def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner])
         name,
         held.node,
         ClaimSubject(resource, value, "" if pod else held.device, pod),
-        "nobody else's",
+        "unique",
         "also " + ", ".join(f"{_words_of(owner)} of {node}" for node, owner in others),
         f"{inside}{shows} show dev {held.device}",
         inside + (_mends(intent, kind, held, others) or _words(resource, held)),

@@ -83,7 +83,7 @@ def _wanted_card(look: Look, card: Interface) -> Iterator[Wanted]:
             GatewaySubject(address),
             make_address(address, name),
             intended=f"held on {name}",
-            none="held by nobody",
+            none="held by no machine",
             mends="run keepalived on the machines that may hold it: 'lab up' starts it",
         )
     link = look.observed.link(name)

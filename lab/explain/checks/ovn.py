@@ -94,7 +94,7 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
                     name,
                     TunnelSubject(other),
                     f"a Geneve port to {address}",
-                    f"Geneve ports to {', '.join(sorted(remotes)) or 'nobody'}",
+                    f"Geneve ports to {', '.join(sorted(remotes)) or 'no chassis'}",
                     "ovs-vsctl show",
                     f"check that chassis {other} is registered with that address, and see "
                     "ovn-controller's log here",
@@ -288,7 +288,7 @@ class _Judged:
 
 
 def _ends(ends: set[End]) -> str:
-    return _joined(ends).replace(",", ", ") or "nobody"
+    return _joined(ends).replace(",", ", ") or "no backends"
 
 
 def _joined(ends: set[End]) -> str:

@@ -241,7 +241,7 @@ def _kept(seconds: int | None) -> str:
 
 
 def _ends(ends: Iterable[End]) -> str:
-    return ", ".join(f"{address}:{port}" for address, port in sorted(ends)) or "nobody"
+    return ", ".join(f"{address}:{port}" for address, port in sorted(ends)) or "no backends"
 
 
 def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:

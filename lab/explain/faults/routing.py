@@ -100,7 +100,7 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
 
 STALE_NEIGHBOUR = Fault(
     name="stale-neighbour",
-    title="a machine's neighbour entry for another one has a MAC that nobody has",
+    title="a machine's neighbour entry for another one has a MAC that no machine has",
     needs="pods or the role of router, and a neighbour entry of the kernel for another node",
     sites=_with_entries,
     change=_stale,

@@ -256,7 +256,7 @@ def make_refusal(reason: str, namespace: str) -> Obstacle:
 
 def make_waiting_pod(pod: str, node: str, reasons: Iterable[str], namespace: str) -> Obstacle:
     """A pod that does not start; ``reasons``: those of its conditions, containers and events."""
-    why = ", ".join(dict.fromkeys(reasons)) or "nobody says why"
+    why = ", ".join(dict.fromkeys(reasons)) or "no reason given"
     return Obstacle(
         f"Node {node}",
         f"a pod does not start there: {why}",

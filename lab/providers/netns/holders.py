@@ -494,7 +494,7 @@ def _listen(action: str, reader: int, deadline: Deadline, listener: Listener) ->
             last = value
             listener.heard(value)
     raise DeadlineError(
-        action, f"not done within {deadline.seconds:g} s; last heard: {last!s:.{_SHOWN}}"
+        action, f"not done within {deadline.seconds:g} s; last reported: {last!s:.{_SHOWN}}"
     )
 
 

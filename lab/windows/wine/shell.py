@@ -43,7 +43,7 @@ class WineShell(WindowsShell):
         sizes = self._linux.run(("stat", "--format=%s", "--", *paths), deadline).stdout.split()
         if len(digests) != len(REPLACED) or len(sizes) != len(REPLACED):
             action = f"reading the medium of Wine node '{self._name}'"
-            raise BrokenError(action, f"it has not {', '.join(REPLACED)}")
+            raise BrokenError(action, f"it lacks {', '.join(REPLACED)}")
         measured = zip(REPLACED, digests, map(int, sizes), strict=True)
         return {name: Blob(digest, size) for name, digest, size in measured}
 

@@ -220,9 +220,9 @@ OTHER_NETWORK = replace(deviation(DeviceSubject("flannel.4096", "tunnel")), attr
     ("reason", "meaning", "about"),
     [
         # texts in public logs, and names of PKTMON_DROP_REASON
-        ("INET: transport endpoint was not found", "nobody listens at that port", LISTENS),
-        ("INET_EndpointNotFound", "nobody listens at that port", LISTENS),
-        ("Port unreachable", "nobody listens at that port", LISTENS),
+        ("INET: transport endpoint was not found", "nothing listens on that port", LISTENS),
+        ("INET_EndpointNotFound", "nothing listens on that port", LISTENS),
+        ("Port unreachable", "nothing listens on that port", LISTENS),
         ("Inspection drop", "the Windows firewall or another filter", RULE),
         ("INET: checksum is invalid", "its checksum is wrong", None),
         ("MTU Mismatch", "larger than the next link takes", SMALL),

@@ -275,7 +275,7 @@ def test_a_gateway_without_a_holder_is_reported_for_the_machine_that_should_hold
         if "gateway" in difference.object
     ]
     assert [(difference.kind, difference.object, difference.observed) for difference in found] == [
-        ("gateway-missing", "gateway 10.160.11.1/24", "held by nobody")
+        ("gateway-missing", "gateway 10.160.11.1/24", "held by no machine")
     ]
     whole = differences(machine, held("10.160.4.1/24", "10.160.11.1/24"))
     assert not [difference for difference in whole if difference.kind == "gateway-missing"]

@@ -65,7 +65,7 @@ def test_it_went_well_where_others_took_over_and_every_route_followed():
 @pytest.mark.parametrize(
     ("away", "back", "trouble"),
     [
-        (turn(9, {"node009": None}), turn(0), "nobody holds the gateway of node009 while"),
+        (turn(9, {"node009": None}), turn(0), "no machine holds the gateway of node009 while"),
         (turn(3, None, "a route"), turn(0), "while master1 is away: a route"),
         (turn(3), turn(0, None, "another"), "while master1 is back: another"),
         (turn(3, dict(HELD)), turn(0), "master1 is away and still holds the gateway of node009"),

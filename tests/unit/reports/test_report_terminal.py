@@ -182,7 +182,7 @@ def test_a_failover_is_printed_with_the_new_holder_and_the_outage():
     assert "; failover in 2.8 s; " in closing_line(run)
     nobody = replace(FAILOVER, away=replace(FAILOVER.away, holders={"node009": None}))
     failed = replace(run, failover=nobody)
-    why = "nobody holds the gateway of node009 while master1 is away"
+    why = "no machine holds the gateway of node009 while master1 is away"
     assert f"  not as expected: {why}" in plain_lines(failed, REPORT)
     assert headline(failed) == f"The network is as expected, but its failover is not: {why}."
     assert "; failover failed; " in closing_line(failed)
