@@ -228,7 +228,7 @@ def account(inventory: Inventory) -> Iterator[str]:
     yield f"inventory {inventory.path or 'of this machine'}"
     yield f"  owner       {inventory.owner or 'user@host'}"
     yield f"  expiry      {_age(inventory.expiry)}"
-    yield f"  management  {inventory.management.cidr}, a /24 a lab"
+    yield f"  management  {inventory.management.cidr}, a /24 per lab"
     yield f"  cache       {inventory.cache or 'in the cache directory of the user'}"
     for hypervisor in inventory.hypervisors.values():
         yield from _describe_hypervisor(hypervisor)
