@@ -26,7 +26,7 @@ from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.verdict import CellResult
 from lab.plan.plan import Plan
-from lab.providers.capture import Frame, KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
+from lab.providers.capture import Frame, KernelTrace, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import bring_up
 from lab.providers.netns.machine import NetnsMachine
 from lab.providers.netns.provider import NetnsProvider
@@ -91,19 +91,19 @@ def _taken(entry: Mapping[str, Any]) -> Taken:
     return Taken(**{**entry, "tap": Tap(**entry["tap"]), "frames": frames})
 
 
-def said_entry(report: KernelSaid) -> dict[str, Any]:
+def said_entry(report: KernelTrace) -> dict[str, Any]:
     routes = [[shlex.join(question.command("")), text] for question, text in report.routes]
     return {**asdict(replace(report, routes=(), drops=())), "routes": routes, "drops": []}
 
 
-def _said(entry: Mapping[str, Any], questions: Sequence[RouteQuestion]) -> KernelSaid:
+def _said(entry: Mapping[str, Any], questions: Sequence[RouteQuestion]) -> KernelTrace:
     texts = dict(entry["routes"])
     routes = tuple(
         (question, texts[line])
         for question in questions
         if (line := shlex.join(question.command(""))) in texts
     )
-    return KernelSaid(**{**entry, "routes": routes, "drops": ()})
+    return KernelTrace(**{**entry, "routes": routes, "drops": ()})
 
 
 class ReplayedProvider(NetnsProvider):
@@ -174,7 +174,7 @@ class ReplayedProvider(NetnsProvider):
         flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         del lab, intent, flow, deadline
         during()
         recorded = self._recording.traces

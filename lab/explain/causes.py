@@ -134,7 +134,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
         followed.add(cell.protocol)
         bracket = follow(cell)
         if bracket is None:
-            updated = _of_backends(updated, first, intent, compare)
+            updated = _add_balancer_causes(updated, first, intent, compare)
             continue
         path = paths[first][bracket.path_index]
         if unknown := [place for place in (*places_of([path]), *cluster) if place not in compared]:
@@ -165,7 +165,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     return tuple(updated)
 
 
-def _of_backends(
+def _add_balancer_causes(
     results: list[CellResult], first: int, intent: Intent, compare: Compare
 ) -> list[CellResult]:
     """The results; what differs at an API server that never answered is the cause of such cells."""

@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 from lab._log import quantity
 from lab.explain.topics import ANYTHING, Topic, topics_of
 from lab.facts.difference import Difference
-from lab.providers.capture import KernelSaid, RouteQuestion
+from lab.providers.capture import KernelTrace, RouteQuestion
 from lab.topology.path import Station
 from lab.topology.subject import ChainSubject, device_of
 
@@ -173,7 +173,7 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
     return f"table ip {TABLE} {{ flags owner; {chains} }}"
 
 
-def read_kernel_reports(reports: Iterable[KernelSaid]) -> tuple[KernelReport, ...]:
+def read_kernel_reports(reports: Iterable[KernelTrace]) -> tuple[KernelReport, ...]:
     """The distinct reports of all places; those of dropped packets first."""
     ways = (_traced, _routed, _counted, _dropped)
     every = [word for report in reports for way in ways for word in way(report)]
@@ -185,7 +185,7 @@ _CHANGES = re.compile(
 )
 
 
-def _traced(report: KernelSaid) -> Iterator[KernelReport]:
+def _traced(report: KernelTrace) -> Iterator[KernelReport]:
     for line in report.traced.splitlines():
         match = _TRACED.search(line)
         if not match or match[2].endswith(TABLE):
@@ -223,7 +223,7 @@ def _traced(report: KernelSaid) -> Iterator[KernelReport]:
 _BY = re.compile(r"\bdev (\S+)")
 
 
-def _routed(report: KernelSaid) -> Iterator[KernelReport]:
+def _routed(report: KernelTrace) -> Iterator[KernelReport]:
     for question, answer in report.routes:
         device = _BY.search(answer)
         if device and device[1] in {question.leaves, "lo"}:
@@ -265,7 +265,7 @@ def route_questions(
     return {place: tuple(questions) for place, questions in questions_at.items()}
 
 
-def _counted(report: KernelSaid) -> Iterator[KernelReport]:
+def _counted(report: KernelTrace) -> Iterator[KernelReport]:
     before, after = _counters(report.before), _counters(report.after)
     for name, value in after.items():
         rise = value - before.get(name, value)
@@ -282,7 +282,7 @@ def _counted(report: KernelSaid) -> Iterator[KernelReport]:
             )
 
 
-def _dropped(report: KernelSaid) -> Iterator[KernelReport]:
+def _dropped(report: KernelTrace) -> Iterator[KernelReport]:
     for drop in report.drops:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\W]+", " ", drop.reason).strip()
         if _NO_CAUSE.search(words):

@@ -37,7 +37,7 @@ def is_command(text: str) -> bool:
     return text.partition(" ")[0] in _TOOLS
 
 
-def by_hand(lab: str, place: str, text: str) -> str:
+def lab_exec_line(lab: str, place: str, text: str) -> str:
     """The ``lab exec`` command line for a command; a sentence is returned unchanged."""
     line = text.removeprefix(IN_POD)
     if not is_command(line):

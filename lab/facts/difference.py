@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lab.facts.command_lines import by_hand, of_cluster, on_node
+from lab.facts.command_lines import lab_exec_line, of_cluster, on_node
 from lab.facts.effect import NO_EFFECT, Effect
 from lab.facts.translations import Barrier
 from lab.topology.subject import (
@@ -104,11 +104,11 @@ class Difference:
 
     def shown_by(self, lab: str) -> str:
         """The command line or sentence to see it."""
-        return by_hand(lab, self._runs_on(self.shows), self.shows)
+        return lab_exec_line(lab, self._runs_on(self.shows), self.shows)
 
     def fixed_by(self, lab: str) -> str:
         """The command line or sentence to fix it."""
-        return by_hand(lab, self._runs_on(self.mends), self.mends)
+        return lab_exec_line(lab, self._runs_on(self.mends), self.mends)
 
     def _runs_on(self, command: str) -> str:
         return self.node if on_node(command) else self.place

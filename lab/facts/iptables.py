@@ -116,36 +116,36 @@ def _rule(line: str) -> _Rule:
     number, text = (int(counted[1]), counted[2]) if counted else (None, line)
     words = shlex.split(text)
     chain, options = words[1], words[2:]
-    value = _Values(options)
-    source, source_is_not = value.of("-s", "--source")
-    destination, destination_is_not = value.of("-d", "--destination")
+    values = _Options(options)
+    source, source_is_not = values.value("-s", "--source")
+    destination, destination_is_not = values.value("-d", "--destination")
     return _Rule(
         chain=chain,
         text=text,
         packets=number,
-        target=value.of("-j", "--jump")[0] or value.of("-g", "--goto")[0] or "",
+        target=values.value("-j", "--jump")[0] or values.value("-g", "--goto")[0] or "",
         source=source,
         source_is_not=source_is_not,
         destination=destination,
         destination_is_not=destination_is_not,
-        protocol=value.of("-p", "--protocol")[0] or "",
-        ports=_ports(value.of("--dport", "--dports")[0]),
-        marked=_mark(*value.of("--mark")),
-        invalid="INVALID" in (value.of("--ctstate", "--state")[0] or ""),
-        local=value.of("--dst-type")[0] == "LOCAL",
-        from_here=value.of("--src-type")[0] == "LOCAL" or (bool(source) and not source_is_not),
-        seconds=_seconds(value.of("--seconds")[0]),
-        to=value.of("--to-destination")[0] or "",
+        protocol=values.value("-p", "--protocol")[0] or "",
+        ports=_ports(values.value("--dport", "--dports")[0]),
+        marked=_mark(*values.value("--mark")),
+        invalid="INVALID" in (values.value("--ctstate", "--state")[0] or ""),
+        local=values.value("--dst-type")[0] == "LOCAL",
+        from_here=values.value("--src-type")[0] == "LOCAL" or (bool(source) and not source_is_not),
+        seconds=_seconds(values.value("--seconds")[0]),
+        to=values.value("--to-destination")[0] or "",
     )
 
 
-class _Values:
+class _Options:
     """The values of options; ``!`` before an option negates it."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
 
-    def of(self, *options: str) -> tuple[str | None, bool]:
+    def value(self, *options: str) -> tuple[str | None, bool]:
         """The value of the first of these options that is present, and whether it is negated."""
         for number, word in enumerate(self._words[:-1]):
             if word in options:

@@ -106,7 +106,7 @@ def _prefixes(right: object) -> Iterator[str]:
             yield from _prefixes(element)
 
 
-def destinations(rule: Rule) -> tuple[str, ...]:
+def named_prefixes(rule: Rule) -> tuple[str, ...]:
     """Every prefix that a rule names, source or destination."""
     networks: list[str] = []
     for side in ("saddr", "daddr"):
@@ -533,7 +533,7 @@ def _barrier(
         rule=listed.get(key) or words(rule),
         protocol=protocol_of(rule) or "",
         ports=destination_ports(rule),
-        prefixes=destinations(rule),
+        prefixes=named_prefixes(rule),
         packets=packets(rule),
         shows=f"nft -a list chain {chain}",
         mends=f"nft delete rule {chain} handle {rule.get('handle', '')}",

@@ -82,8 +82,8 @@ _DEFAULT_QUEUES = frozenset({"noqueue", "pfifo_fast", "fq_codel", "mq", "fq"})
 def read_items(texts: Mapping[str, str]) -> Items:
     """Parse what the queries of :mod:`lab.facts.questions` printed, by query."""
     readers = (
-        _links, _routes, _cache, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans,
-        _xfrm, _queues, _sockets, _processes, _settings, _files, _ipsets,
+        _links, _routes, _cached_mtus, _rules, _nexthops, _neighbours, _proxies, _forwarding,
+        _vlans, _xfrm, _queues, _sockets, _processes, _settings, _files, _ipsets,
     )  # fmt: skip
     return Items.of(item for read in readers for item in read(texts))
 
@@ -158,7 +158,7 @@ def _routes(texts: Mapping[str, str]) -> Iterator[Item]:
         yield replace(item, subject=replace(route_of(item), number=numbers[subject]))
 
 
-def _cache(texts: Mapping[str, str]) -> Iterator[Item]:
+def _cached_mtus(texts: Mapping[str, str]) -> Iterator[Item]:
     """The path MTUs that ICMP errors taught: they outlast their cause by 10 minutes."""
     for mtu in {*re.findall(r"\bmtu (?:lock )?(\d+)", texts.get("cache", ""))}:
         subject, words = CachedMtuSubject(int(mtu)), "learned from ICMP errors, kept for 10 minutes"

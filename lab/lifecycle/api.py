@@ -71,7 +71,7 @@ class Prepared:
     compiled: Compiled
     provider: Provider
     banner: str
-    request: up.UpRequest
+    request: up.CompiledRequest
 
     def notes(self) -> tuple[str, ...]:
         """Notes for the user: keys of their own file that are ignored, and what is unverified."""
@@ -124,7 +124,7 @@ def prepare(request: LabRequest) -> Prepared:
         compiled=compiled,
         provider=provider,
         banner=banner,
-        request=up.UpRequest(
+        request=up.CompiledRequest(
             name=name,
             scenario_text=text_of(compiled.wanted),
             scenario_path=str(
@@ -342,7 +342,7 @@ def banner(name: str) -> str:
 def providers(options: Mapping[str, object] | None = None) -> Providers:
     """Every provider, configured by the options of a lab."""
     off = (options or {}).get("windows_rules_off", ())
-    assert isinstance(off, list | tuple), "written by Request.options"
+    assert isinstance(off, list | tuple), "written by LabRequest.options"
     return Providers(
         windows_rules_off=frozenset(str(rule) for rule in off),
         inventory=_load_inventory,

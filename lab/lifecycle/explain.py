@@ -95,8 +95,8 @@ def explain_cell(
             intent = whole.running()
             view = BoundLab(opened, intent)
             case = _AnnouncedQueries(opened, view, show)
-            witnesses = LabQueries(case.send, case.look, case.read, case.compare, case.follow)
-            return explain(cells, opened.limits, intent, witnesses, opened.last_success())
+            queries = LabQueries(case.send, case.look, case.read, case.compare, case.follow)
+            return explain(cells, opened.limits, intent, queries, opened.last_success())
 
 
 class _AnnouncedQueries:

@@ -332,7 +332,7 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, action: str
 
 def _remove(opened: OpenLab, row: FaultRow) -> None:
     if row.name == reconnect.CUT_OFF:
-        opened.join_again(row.node)
+        opened.reconnect(row.node)
         return
     action = f"taking fault {words(row)} out of lab '{opened.name}'"
     _run(opened, opened.intent, _change_of(opened, row, action).undo, action)

@@ -149,9 +149,9 @@ class OpenLab:
         cast(FailoverProvider, self.provider).cut_off(self.handle, self.intent, machine)
         self.store.finish_fault(self.name, number)
 
-    def join_again(self, machine: str) -> None:
+    def reconnect(self, machine: str) -> None:
         """Reconnect the machine."""
-        reconnect.join_again(self.store, self.provider, self.handle, self.intent, machine)
+        reconnect.reconnect_machine(self.store, self.provider, self.handle, self.intent, machine)
 
     def record(self, run: RunResult, intent: Intent | None = None) -> Path:
         """Record a run in the journal, then write its result; return the directory of its files.

@@ -88,11 +88,11 @@ CUT_OFF = "cut-off"
 """Name of the fault row for a machine that is cut off; not a fault of the catalogue."""
 
 
-def join_again(
+def reconnect_machine(
     store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str
 ) -> None:
     """Reconnect the machine; it may be connected already."""
-    cast(FailoverProvider, provider).join_again(lab, intent, machine)
+    cast(FailoverProvider, provider).reconnect(lab, intent, machine)
     for row in left(store, lab):
         if row.node == machine:
             store.forget_fault(lab.name, row.number)
@@ -118,5 +118,5 @@ def reconnect_cut_off(
 
     for row in rows:
         say(f"{row.node} was left off its networks by a killed failover test: reconnected")
-        join_again(store, provider, lab, intent, row.node)
+        reconnect_machine(store, provider, lab, intent, row.node)
     wait_until_learned(provider, lab, intent, f"putting {rows[0].node} back", say)

@@ -33,7 +33,7 @@ _LONG_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class UpRequest:
+class CompiledRequest:
     """A request to bring a lab up."""
 
     name: str
@@ -58,7 +58,7 @@ class UpResult:
 
 
 def up(
-    request: UpRequest, provider: Provider, store: Store, say: Callable[[str], None]
+    request: CompiledRequest, provider: Provider, store: Store, say: Callable[[str], None]
 ) -> UpResult:
     """Bring the lab up, or find that it is up already.
 
@@ -83,7 +83,7 @@ def up(
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
 
 
-def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decision, ...]:
+def preview(request: CompiledRequest, provider: Provider, store: Store) -> tuple[Decision, ...]:
     """What ``up`` would do now, and why. Nothing is locked, created or written.
 
     Raises UsageError as :func:`up` does.
@@ -91,7 +91,7 @@ def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decis
     return _BringUp(request, provider, store).decisions
 
 
-def check(request: UpRequest, provider: Provider, store: Store) -> None:
+def check(request: CompiledRequest, provider: Provider, store: Store) -> None:
     """Check that ``up`` would not be refused. Nothing is locked, created or written.
 
     Raises UsageError, PreflightError as :func:`up` does.
@@ -107,7 +107,7 @@ class _BringUp:
 
     def __init__(
         self,
-        request: UpRequest,
+        request: CompiledRequest,
         provider: Provider,
         store: Store,
         say: Callable[[str], None] = lambda _: None,
@@ -246,7 +246,7 @@ class _BringUp:
         )
 
 
-def _make_row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
+def _make_row(request: CompiledRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
     """The lab's new row; an existing lab keeps its token and its creation time."""
     action = f"bringing up lab '{request.name}'"
     if known and known.scenario != request.plan.scenario:

@@ -36,7 +36,7 @@ from lab.machines.recorded_states import read_records, write_records
 from lab.machines.system import System, system_of
 from lab.plan.canonical import digest
 from lab.plan.step import Step
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
+from lab.providers.capture import KernelTrace, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
@@ -500,7 +500,7 @@ class MachinesProvider(Provider):
         flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         """Trace a flow in each of ``places`` while ``during`` runs.
 
         By the machines' agents; on other systems by their monitor of drops, which is given up after

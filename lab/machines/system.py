@@ -20,7 +20,7 @@ from lab._plugins import objects
 from lab.facts.node import NodeFacts
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster, ClusterNode
-from lab.providers.capture import KernelSaid
+from lab.providers.capture import KernelTrace
 from lab.scenario.terms import Os
 from lab.shells.shell import Shell
 from lab.topology.intent import Intent
@@ -95,7 +95,7 @@ class DropMonitor(Protocol):
     def begin(self, protocol: str, ends: Collection[Ends]) -> None:
         """Start counting. Never raises LabError."""
 
-    def end(self) -> KernelSaid:
+    def end(self) -> KernelTrace:
         """Stop, leave nothing behind, and return what was dropped. Never raises LabError."""
 
 

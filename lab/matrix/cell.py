@@ -197,18 +197,18 @@ class Grid:
     @cached_property
     def sources_by_node(self) -> dict[str, list[int]]:
         """Indexes of the sources on each node; a source on no node is its own group."""
-        places: dict[str, list[int]] = {}
-        for place, source in enumerate(self.sources):
-            places.setdefault(source.node or source.name, []).append(place)
-        return places
+        indexes: dict[str, list[int]] = {}
+        for index, source in enumerate(self.sources):
+            indexes.setdefault(source.node or source.name, []).append(index)
+        return indexes
 
     @cached_property
     def targets_by_group(self) -> dict[str, list[int]]:
         """Indexes of the targets of each group."""
-        places: dict[str, list[int]] = {}
-        for place, target in enumerate(self.targets):
-            places.setdefault(target.group, []).append(place)
-        return places
+        indexes: dict[str, list[int]] = {}
+        for index, target in enumerate(self.targets):
+            indexes.setdefault(target.group, []).append(index)
+        return indexes
 
     def find(self, source: str, target: str, suffix: str) -> Cell | None:
         """The cell with these names and this suffix of its id; None if there is none."""
@@ -229,22 +229,22 @@ class Grid:
         """The cell of a path and a variant."""
         protocol, size, suffix = variant
         return Cell(
-            f"{self.family}/{path.source.name}/{path.target.name}/{suffix}",
-            self.family,
-            path.source,
-            path.target,
-            protocol,
-            size,
-            path.relation,
-            path.entry,
-            path.name_form,
-            path.backends,
-            path.sources,
-            path.answer,
-            self.mtu,
-            path.refusal,
-            path.sticky,
-            path.entry_os,
-            path.min_throughput,
-            path.unreachable,
+            id=f"{self.family}/{path.source.name}/{path.target.name}/{suffix}",
+            family=self.family,
+            source=path.source,
+            target=path.target,
+            protocol=protocol,
+            size=size,
+            relation=path.relation,
+            entry=path.entry,
+            name_form=path.name_form,
+            backends=path.backends,
+            sources=path.sources,
+            answer=path.answer,
+            mtu=self.mtu,
+            refusal=path.refusal,
+            sticky=path.sticky,
+            entry_os=path.entry_os,
+            min_throughput=path.min_throughput,
+            unreachable=path.unreachable,
         )

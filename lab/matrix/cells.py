@@ -14,7 +14,7 @@ from lab._errors import MatrixError
 from lab.matrix.cell import Cell, Endpoint, Expectation, Grid, GridTarget, Variant
 from lab.matrix.endpoints import LabEndpoints
 from lab.plan.plan import Plan
-from lab.scenario.families import FamilyTerm, services_node_families, terms
+from lab.scenario.families import FamilyTerm, family_terms, services_node_families
 from lab.scenario.reserved import SERVICE_PORT
 from lab.scenario.terms import Family, Refusal
 from lab.topology.intent import Intent
@@ -57,7 +57,7 @@ class CellFamily(FamilyTerm):
 
 def families() -> Mapping[Family, CellFamily]:
     """Every family by name, in order."""
-    return cast("Mapping[Family, CellFamily]", terms())
+    return cast("Mapping[Family, CellFamily]", family_terms())
 
 
 def family_of(cell: Cell) -> CellFamily:
@@ -155,7 +155,7 @@ class Matrix:
 def make_matrix(plan: Plan, intent: Intent, extra: Collection[Family] = ()) -> Matrix:
     """The matrix that the plan asks for, without creating its cells.
 
-    ``besides`` names families that are asked for though the plan does not.
+    ``extra`` names families that are asked for though the plan does not.
 
     Raises MatrixError if it has no cells, or none in a family that the scenario asks for.
     """

@@ -86,7 +86,7 @@ class Sources:
         }
         self._logical = intent.logical
         self._gateways: Mapping[str, str] = intent.logical.gateways() if intent.logical else {}
-        self._kept: Mapping[str, tuple[IPv4Network, ...]] = {
+        self._not_masqueraded: Mapping[str, tuple[IPv4Network, ...]] = {
             machine.name: tuple(
                 IPv4Network(prefix)
                 for prefix in (machine.translation.not_masqueraded if machine.translation else ())
@@ -156,7 +156,7 @@ class Sources:
         return self._addresses[str(pod.node)]
 
     def _is_kept(self, node: str, address: str) -> bool:
-        return any(IPv4Address(address) in network for network in self._kept[node])
+        return any(IPv4Address(address) in network for network in self._not_masqueraded[node])
 
 
 def _addresses(machine: MachineIntent) -> _Addresses:

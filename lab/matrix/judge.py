@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.cells import family_of, unreachable
+from lab.matrix.refusal_words import REFUSAL_WORDS, refusal_words
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit, Match
@@ -76,21 +77,11 @@ STICKY_TRIES = 16
 random, 32,767 of 32,768 runs see both."""
 
 _UNREACHED = frozenset({"timeout", "refused", "no-route"})
-_EXPECTED = {
-    None: "to get no answer",
-    "timeout": "to time out",
-    "refused": "to be refused",
-    "no-route": "to find no route",
-    "no-such-name": "to get NXDOMAIN",
-    "several-backends": "to be answered by several backends",
-}
 _HAPPENED = {
-    "timeout": "timed out",
-    "refused": "was refused",
-    "no-route": "found no route",
-    "no-such-name": "got NXDOMAIN",
+    **{refusal: words.past for refusal, words in REFUSAL_WORDS.items()},
     "wrong": "went wrong",
 }
+"""What a probe did, by the status of its outcome."""
 
 
 _RATES = ((1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"))
@@ -156,7 +147,7 @@ def _is_refusal(expectation: Expectation, outcome: Outcome) -> bool:
 
 
 def _judge_refusal(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
-    expected = _EXPECTED[expectation.refusal]
+    expected = refusal_words(expectation.refusal).infinitive
     if _is_refusal(expectation, outcome):
         return Judgement("known-limit", expectation.reason)
     if outcome.status == cell.refusal:

@@ -42,9 +42,9 @@ def list_dependencies(cell: Cell) -> tuple[Dependency, ...]:
 def choose_representatives(
     cells: Sequence[Cell], expectations: Sequence[Expectation]
 ) -> dict[Dependency, int]:
-    """For each subject, the index of the cell that represents it.
+    """For each dependency, the index of the cell that represents it.
 
-    Only cells that are expected to work are used; a subject without any is not waited for. Small
+    Only cells that are expected to work are used; a dependency without any is not waited for. Small
     probes are preferred to large ones, and paths within one node to longer ones.
     """
     best: dict[Dependency, tuple[tuple[bool, int], int]] = {}
@@ -52,11 +52,11 @@ def choose_representatives(
         if not expectations[index].works:
             continue
         rank = (cell.size != "small", _PREFERENCE[cell.relation])
-        for subject in list_dependencies(cell):
-            known = best.get(subject)
+        for dependency in list_dependencies(cell):
+            known = best.get(dependency)
             if known is None or rank < known[0]:
-                best[subject] = (rank, index)
-    return {subject: index for subject, (_, index) in best.items()}
+                best[dependency] = (rank, index)
+    return {dependency: index for dependency, (_, index) in best.items()}
 
 
 def wait_for_dependencies(
@@ -64,7 +64,7 @@ def wait_for_dependencies(
     passes: Callable[[Sequence[int]], frozenset[int]],
     deadline: Deadline,
 ) -> frozenset[Dependency]:
-    """Probe the chosen cells until all have passed; return the subjects that never passed.
+    """Probe the chosen cells until all have passed; return the dependencies that never passed.
 
     A lab that does not settle is judged anyway: its cells say more than an error would. ``passes``
     tries the cells with the given indexes once and returns those that passed; only the missing ones
@@ -74,9 +74,9 @@ def wait_for_dependencies(
 
     def look() -> tuple[Dependency, ...]:
         passed = passes(sorted(set(missing.values())))
-        for subject, index in tuple(missing.items()):
+        for dependency, index in tuple(missing.items()):
             if index in passed:
-                del missing[subject]
+                del missing[dependency]
         return tuple(missing)
 
     if not missing:
@@ -208,7 +208,7 @@ class _Engine:
         chosen = choose_representatives(
             [self.cells[at] for at in quick], [self.expectations[at] for at in quick]
         )
-        chosen = {subject: quick[at] for subject, at in chosen.items()}
+        chosen = {dependency: quick[at] for dependency, at in chosen.items()}
         self.unsettled = wait_for_dependencies(
             chosen, self._select_passing, Deadline(self.pace.settle)
         )
@@ -280,8 +280,8 @@ class _Engine:
             [self.judgements[index].verdict for index in judged],
         )
         return tuple(
-            self._result(index, repeat(self.cells[index]), doubtful=place in doubtful)
-            for place, index in enumerate(judged)
+            self._result(index, repeat(self.cells[index]), doubtful=position in doubtful)
+            for position, index in enumerate(judged)
         )
 
     def _result(self, index: int, repeat: str, *, doubtful: bool) -> CellResult:
@@ -293,7 +293,9 @@ class _Engine:
             spent = f"the {self.pace.budget:g} s for retries were spent"
             detail += f"; not retried: {'the run was interrupted' if self.interrupted else spent}"
         if verdict == "fail" and self.unsettled:
-            named = [subject for subject in list_dependencies(cell) if subject in self.unsettled]
+            named = [
+                dependency for dependency in list_dependencies(cell) if dependency in self.unsettled
+            ]
             if named:
                 detail += f"; {' and '.join(named)} had not settled when the run began"
         if doubtful:

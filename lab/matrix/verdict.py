@@ -25,6 +25,8 @@ VERDICTS: tuple[Verdict, ...] = (
     "probe-error",
 )
 GREEN: frozenset[Verdict] = frozenset({"pass", "known-limit"})
+RED: frozenset[Verdict] = frozenset(VERDICTS) - GREEN
+"""Verdicts that are not as expected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class PacketDrop:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSaid:
+class KernelTrace:
     """The kernel's trace and counters in one network namespace during an operation.
 
     Of Windows only ``drops``, of a whole machine.
@@ -174,7 +174,7 @@ class KernelTracing(Protocol):
         flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         """Trace a flow in each of ``places`` while ``during`` runs, then query routes.
 
         Raises BrokenError when the lab's machines do not exist. Raises DeadlineError when the trace

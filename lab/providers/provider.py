@@ -564,7 +564,7 @@ class FailoverProvider(Protocol):
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Disconnect the machine from every network, as if it had lost power."""
 
-    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+    def reconnect(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Reconnect the machine; its addresses, routes and neighbours are as before."""
 
     def pulse(

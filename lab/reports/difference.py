@@ -154,10 +154,10 @@ def difference(before: RunResult, after: RunResult) -> RunDifference:
     )
 
 
-_Judged = CellResult | WorkloadResult
+_Result = CellResult | WorkloadResult
 
 
-def _left_out_by(run: RunResult, other: RunResult) -> Callable[[_Judged], bool]:
+def _left_out_by(run: RunResult, other: RunResult) -> Callable[[_Result], bool]:
     """Tells of a cell that only ``other`` has whether the sample of ``run`` left it out.
 
     Its matrix then has the cell: as far as is known, for a run of another scenario.
@@ -176,13 +176,13 @@ def _ends(cell: Cell) -> tuple[str, ...]:
     return (cell.source.name, *target.split(":"))
 
 
-def _cells(run: RunResult) -> dict[str, _Judged]:
+def _cells(run: RunResult) -> dict[str, _Result]:
     """Everything that a run has judged: cells, and workload checks of a cluster."""
-    judged: dict[str, _Judged] = {_key(result.cell): result for result in run.results}
+    judged: dict[str, _Result] = {_key(result.cell): result for result in run.results}
     return judged | {f"workloads/{check.id}": check for check in run.workloads}
 
 
-def _id(judged: _Judged) -> str:
+def _id(judged: _Result) -> str:
     return judged.cell.id if isinstance(judged, CellResult) else f"workloads/{judged.id}"
 
 
@@ -202,7 +202,7 @@ def _kind(change: VerdictChange) -> Kind:
 
 
 def _population(
-    kind: Kind, before: RunResult, after: RunResult, old: Mapping[str, _Judged]
+    kind: Kind, before: RunResult, after: RunResult, old: Mapping[str, _Result]
 ) -> list[CellResult]:
     """The cells in which patterns are searched.
 

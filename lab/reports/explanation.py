@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ from lab._log import listed, quantity
 from lab.facts.command_lines import IN_POD, is_command
 from lab.facts.difference import CLUSTER_NAME, Difference
 from lab.matrix.cell import Expectation
-from lab.matrix.verdict import GREEN, CellResult
+from lab.matrix.refusal_words import refusal_words
+from lab.matrix.verdict import GREEN, RED, CellResult
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
-from lab.reports.wording import RED, REFUSALS, path_words
+from lab.reports.wording import path_words
 
 if TYPE_CHECKING:
     from lab.explain.explanation import Explanation
@@ -25,13 +26,6 @@ _COMMAND_SHOWN = 2000
 """Characters of a command on the terminal; JSON has the whole command."""
 _LOGGED_SHOWN = 5
 _KERNEL_SHOWN = 3
-_REFUSED: Mapping[str, str] = {
-    "timeout": "times out",
-    "refused": "is refused",
-    "no-route": "finds no route",
-    "no-such-name": "gets NXDOMAIN",
-    "several-backends": "is answered by several backends",
-}
 
 
 def to_text(lab: str, explanation: Explanation, *, commands: bool = False) -> str:
@@ -146,7 +140,7 @@ def _answer(explanation: Explanation) -> str:
     if explanation.verdict not in GREEN:
         return f"{explanation.verdict}{f' {times}' if times else ''}: {explanation.detail}"
     expectation = explanation.expectation
-    refused = _REFUSED.get(expectation.refusal or "", "gets no answer")
+    refused = refusal_words(expectation.refusal).present
     done = "works" if expectation.works else f"{refused}, as expected"
     return f"{done} ({times})" if times else done
 
@@ -166,7 +160,7 @@ def _rule(expectation: Expectation) -> Iterator[str]:
         yield f"    from:   {expectation.source}"
         return
     kind = "Kubernetes promises it" if expectation.promised else "a known limit"
-    yield f"  expected: {REFUSALS.get(expectation.refusal, 'a refusal')}; {kind}"
+    yield f"  expected: {refusal_words(expectation.refusal).noun}; {kind}"
     yield f"    rule:   {expectation.rule}: {expectation.reason}"
     yield f"    from:   {expectation.source}"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from lab._log import quantity
 from lab.matrix.judge import format_rate
-from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
+from lab.matrix.verdict import RED, VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.patterns import list_concerned
-from lab.reports.wording import RED, latency_ms, percentile, throughput_of
-from lab.scenario.families import terms
+from lab.reports.wording import latency_ms, percentile, throughput_of
+from lab.scenario.families import family_terms
 from lab.scenario.terms import Family
 
 
@@ -56,7 +56,7 @@ def family_table(run: RunResult) -> FamilyTable:
     present = {verdict for _, verdict in counts} | {"pass"}
     verdicts = tuple(verdict for verdict in VERDICTS if verdict in present)
     rows = []
-    for family in terms():
+    for family in family_terms():
         numbers = tuple(counts[family, verdict] for verdict in verdicts)
         if any(numbers):
             rows.append(FamilyRow(family, sum(numbers), numbers))

@@ -47,7 +47,7 @@ from lab.reports.wording import (
     path_words,
     verdict_words,
 )
-from lab.scenario.families import terms
+from lab.scenario.families import family_terms
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -143,7 +143,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     strings: dict[str, int] = {}
     place = {result.cell.id: index for index, result in enumerate(run.results)}
     document: dict[str, object] = {
-        "families": [*terms()],
+        "families": [*family_terms()],
         "verdicts": VERDICTS,
         "plurals": [verdict_words(verdict) for verdict in VERDICTS],
         "protocols": PROTOCOLS,
@@ -164,7 +164,7 @@ def escape_json(text: str) -> str:
 def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
     cell, latency = result.cell, latency_ms(result)
     return [
-        [*terms()].index(cell.family),
+        [*family_terms()].index(cell.family),
         VERDICTS.index(result.verdict),
         PROTOCOLS.index(cell.protocol),
         SIZES.index(cell.size),

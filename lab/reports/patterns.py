@@ -21,8 +21,8 @@ from typing import NamedTuple
 from lab._log import quantity
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.run import UNPROVEN
-from lab.matrix.verdict import CellResult, Verdict
-from lab.reports.wording import RED, path_words, verdict_words
+from lab.matrix.verdict import RED, CellResult, Verdict
+from lab.reports.wording import path_words, verdict_words
 from lab.scenario.terms import Os
 
 ENOUGH = 0.9

@@ -34,7 +34,7 @@ from lab.facts.difference import Difference
 from lab.matrix.failover import Failover
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.topology import Picture, picture_of
-from lab.scenario.families import terms
+from lab.scenario.families import family_terms
 from lab.scenario.findings import cut
 from lab.scenario.terms import Family
 from lab.state.files import read_regular
@@ -72,7 +72,7 @@ def _values_text(value: object) -> str:
     return "{" + ",\n".join(f"{_line(name)}:[{','.join(of)}]" for name, of in value.items()) + "}"
 
 
-class _Values:
+class _DistinctValues:
     """Distinct values, as JSON, in the order of their first use."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _Table:
             "rest",
             *(f"attempt_{name}" for name in _ATTEMPT_COLUMNS),
         )
-        self.values = {name: _Values() for name in (*names, "attempt_rest")}
+        self.values = {name: _DistinctValues() for name in (*names, "attempt_rest")}
 
     def row(self, cell: Mapping[str, Any]) -> list[Any]:
         self.fields = self.fields or list(cell)
@@ -344,7 +344,7 @@ def counts(run: RunResult) -> dict[str, Any]:
     """Cells per verdict (all six), and per family and verdict that occur."""
     verdicts: dict[Verdict, int] = dict.fromkeys(VERDICTS, 0)
     families: dict[Family, dict[Verdict, int]] = {
-        family: dict.fromkeys(VERDICTS, 0) for family in terms()
+        family: dict.fromkeys(VERDICTS, 0) for family in family_terms()
     }
     for result in run.results:
         verdicts[result.verdict] += 1

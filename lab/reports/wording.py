@@ -10,11 +10,9 @@ from lab._log import quantity
 from lab.matrix.cell import Cell
 from lab.matrix.failover import Failover
 from lab.matrix.judge import format_rate
-from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
+from lab.matrix.refusal_words import refusal_words
+from lab.matrix.verdict import RED, VERDICTS, CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome
-
-RED: frozenset[Verdict] = frozenset({"fail", "flaky", "unexpected-pass", "probe-error"})
-"""Verdicts that are not as expected."""
 
 _NAMED = 5
 _WORDS: dict[Verdict, tuple[str, str]] = {
@@ -26,14 +24,6 @@ _WORDS: dict[Verdict, tuple[str, str]] = {
     "probe-error": ("probe error", "probe errors"),
 }
 """Singular and plural."""
-REFUSALS = {
-    "timeout": "no reply",
-    "refused": "a refusal",
-    "no-route": "no route",
-    "no-such-name": "no such name",
-    "several-backends": "answers from several backends",
-}
-"""Expected refusals, as nouns."""
 
 
 def verdict_words(verdict: Verdict, count: int = 2) -> str:
@@ -164,8 +154,7 @@ def expected(result: CellResult) -> str:
     """The expected outcome of the cell."""
     cell, expectation = result.cell, result.expectation
     if not expectation.works:
-        refusal = expectation.refusal or "any refusal"
-        return f"{REFUSALS.get(refusal, refusal)} (rule {expectation.rule})"
+        return f"{refusal_words(expectation.refusal).noun} (rule {expectation.rule})"
     if cell.answer is not None:
         return f"the answer {cell.answer}"
     if cell.sticky:

@@ -33,7 +33,7 @@ class FamilyTerm:
 
 
 @cache
-def terms() -> Mapping[Family, FamilyTerm]:
+def family_terms() -> Mapping[Family, FamilyTerm]:
     """Every family by name, in order."""
     ordered = sorted(objects("families", FamilyTerm), key=lambda family: family.order)
     return {family.name: family for family in ordered}
@@ -43,19 +43,19 @@ def usual_families() -> tuple[Family, ...]:
     """The families that every lab has cells of and is tested for."""
     return tuple(
         name
-        for name, term in terms().items()
+        for name, term in family_terms().items()
         if term.special is None and not term.services_node and not term.on_request
     )
 
 
 def families_on_request() -> tuple[Family, ...]:
     """Those that are asked only where somebody names them."""
-    return tuple(name for name, term in terms().items() if term.on_request)
+    return tuple(name for name, term in family_terms().items() if term.on_request)
 
 
 def services_node_families() -> tuple[Family, ...]:
     """The families that only a lab with a services node has cells of."""
-    return tuple(name for name, term in terms().items() if term.services_node)
+    return tuple(name for name, term in family_terms().items() if term.services_node)
 
 
 def families_of(services: Iterable[SpecialService]) -> tuple[Family, ...]:
@@ -63,7 +63,7 @@ def families_of(services: Iterable[SpecialService]) -> tuple[Family, ...]:
     special = (
         name
         for service in services
-        for name, term in terms().items()
+        for name, term in family_terms().items()
         if term.special and term.special(service)
     )
     return tuple(dict.fromkeys((*usual_families(), *special)))

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from lab.scenario.families import families_of, services_node_families, terms
+from lab.scenario.families import families_of, family_terms, services_node_families
 from lab.scenario.reserved import router_address
 from lab.scenario.special import SpecialService
 from lab.scenario.terms import (
@@ -84,11 +84,11 @@ class _KnownFamily:
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> dict[str, object]:
-        return {"enum": [*terms()], "type": "string"}
+        return {"enum": [*family_terms()], "type": "string"}
 
     def _check(self, value: Any, info: ValidationInfo) -> Any:
-        if info.context == FILE and value not in [*terms()]:
-            raise PydanticKnownError("literal_error", {"expected": ", ".join(terms())})
+        if info.context == FILE and value not in [*family_terms()]:
+            raise PydanticKnownError("literal_error", {"expected": ", ".join(family_terms())})
         return value
 
 
@@ -418,7 +418,7 @@ class Scenario(Section):
         of_node = (
             name
             for name in (services_node_families() if with_node else ())
-            if "tcp" in self.matrix.protocols or not terms()[name].tcp_only
+            if "tcp" in self.matrix.protocols or not family_terms()[name].tcp_only
         )
         return (*families_of(self.services.special), *of_node)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase, translate
 from itertools import chain
 
-from lab.scenario.families import families_of, terms
+from lab.scenario.families import families_of, family_terms
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
 from lab.scenario.reserved import NODE_PORTS_TAKEN, POD_PORT, SECOND_POD_PORT, SERVICES
 from lab.scenario.scenario import (
@@ -206,7 +206,7 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
     """Special Services without a special property, and properties that exclude each other."""
     for key, service in _list_special(scenario):
         name = quoted(service.name)
-        if not any(term.special and term.special(service) for term in terms().values()):
+        if not any(term.special and term.special(service) for term in family_terms().values()):
             message = f"{name} has no special property"
             hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
             yield Problem(key, message, f"{hint}, or move it to shared", at_key=True)
@@ -327,7 +327,7 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
 def asked_families(scenario: Scenario) -> Iterator[Problem]:
     """Requested families that no special Service has cells of."""
     for index, family in enumerate(scenario.matrix.families or ()):
-        needed = terms()[family].needs
+        needed = family_terms()[family].needs
         if needed and family not in families_of(scenario.services.special):
             message = f"no special Service has cells of the family {quoted(family)}"
             yield Problem(

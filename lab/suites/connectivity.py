@@ -15,7 +15,7 @@ import pytest
 from lab._log import clean
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult
-from lab.scenario.families import terms
+from lab.scenario.families import family_terms
 from lab.scenario.terms import Family
 from lab.suites.session import MatrixSession
 
@@ -28,7 +28,7 @@ Outcome = tuple[
 WORKLOADS = "workloads"
 """Name of the collector of a cluster's checks, and a keyword for ``-k``."""
 MARKERS: dict[str, str] = {
-    **{family: f"cells of the family {family}" for family in terms()},
+    **{family: f"cells of the family {family}" for family in family_terms()},
     "tcp": "cells probed over TCP",
     "udp": "cells probed over UDP",
     "small": "cells with a small payload",

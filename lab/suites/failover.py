@@ -51,9 +51,9 @@ class FailoverTest:
         try:
             away = self._turn(lambda: lab.cut_off(lost), away=True)
             say(f"failover: no answer for {away.longest:.1f} s; reconnecting {lost}")
-            back = self._turn(lambda: lab.join_again(lost), away=False)
+            back = self._turn(lambda: lab.reconnect(lost), away=False)
         finally:
-            lab.join_again(lost)
+            lab.reconnect(lost)
         return Failover(lost, before, away, back)
 
     def _turn(self, change: Callable[[], None], *, away: bool) -> Turn:

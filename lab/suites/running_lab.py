@@ -94,7 +94,7 @@ class RunningLab(Protocol):
     def cut_off(self, machine: str) -> None:
         """Take a machine off its networks; recorded, so that a later command can reconnect it."""
 
-    def join_again(self, machine: str) -> None:
+    def reconnect(self, machine: str) -> None:
         """Reconnect the machine."""
 
     def record(self, run: RunResult, intent: Intent | None = None) -> Path:

@@ -111,7 +111,7 @@ _ON_CLUSTER = replace(PACE, settle=60.0)
 class MatrixSession:
     """The lab of one pytest session.
 
-    ``product`` is the whole matrix, and ``cells`` the cells to choose from: all, or a sample if
+    ``matrix`` is the whole matrix, and ``cells`` the cells to choose from: all, or a sample if
     there are too many. ``cluster`` is the lab's Kubernetes if it has one, and ``checks`` its
     workload checks. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe`
     has judged the chosen cells; ``directory`` is None until the run is stored.

@@ -27,7 +27,7 @@ def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
     yield f"channel    {_CHANNELS[medium.channel]}"
     yield f"images     {', '.join(builds)} for {', '.join(made_for)}, in {medium.container}"
     yield f"languages  {', '.join(spoken) or 'unknown'}"
-    yield f"boots by   {_boots(medium)}"
+    yield f"boots by   {_describe_boot(medium)}"
     yield ""
     yield from table_lines(
         [
@@ -47,7 +47,7 @@ def document(medium: WindowsMedium, uses: Sequence[Use]) -> dict[str, object]:
     return {**asdict(medium), "uses": [asdict(use) for use in uses]}
 
 
-def _boots(medium: WindowsMedium) -> str:
+def _describe_boot(medium: WindowsMedium) -> str:
     kinds = list(dict.fromkeys(boot.kind for boot in medium.boots))
     if not kinds:
         return "nothing: no firmware can start it"

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab._log import one_line
-from lab.providers.capture import KernelSaid, PacketDrop
+from lab.providers.capture import KernelTrace, PacketDrop
 from lab.state.lock import lab_lock
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class PacketMonitor:
                 other = f"exit code {done.code}; somebody else may be using it"
                 raise _error(_CODES.get(done.code, other), done)
 
-    def end(self) -> KernelSaid:
+    def end(self) -> KernelTrace:
         """Stop, leave nothing behind, and return what was dropped. Never raises LabError."""
         drops: tuple[PacketDrop, ...] = ()
         with self._held:
@@ -179,7 +179,7 @@ class PacketMonitor:
         told = tuple(drop for drop in drops if drop.reason)
         if told != drops:
             self._troubles.append("pktmon counts drops without a reason")
-        return KernelSaid(self.name, drops=told, trouble="; ".join(self._troubles))
+        return KernelTrace(self.name, drops=told, trouble="; ".join(self._troubles))
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

@@ -67,7 +67,7 @@ class PasswordError(BrokenError):
     """The password was refused. Retrying may lock the account."""
 
 
-class FaultError(BrokenError):
+class SoapFaultError(BrokenError):
     """The service understood the request and refused it; ``code`` is WS-Management's."""
 
     def __init__(self, action: str, happened: str, hint: str, code: int) -> None:
@@ -138,9 +138,9 @@ class WinrmConnection:
     ) -> T:
         """Make one request, which the service may hold for ``OPERATION_SECONDS``.
 
-        Raises OperationTimeoutError when it held it that long. Raises FaultError when it refused.
-        Raises StaleError or UnreachableError when nothing was sent. Raises ReplyLostError when
-        something was sent and no answer came. Raises CertificateError, PasswordError or
+        Raises OperationTimeoutError when it held it that long. Raises SoapFaultError when it
+        refused. Raises StaleError or UnreachableError when nothing was sent. Raises ReplyLostError
+        when something was sent and no answer came. Raises CertificateError, PasswordError or
         HostKeyError when retrying does not help. Raises DeadlineError or BrokenError otherwise.
         """
         self._doing, self._deadline = action, deadline
@@ -161,7 +161,7 @@ class WinrmConnection:
             translated = self._translate(error)
             if isinstance(translated, ReplyLostError) and self._jump:
                 translated.clean = False  # the SSH host may have lost output
-            self.broken = not isinstance(translated, (OperationTimeoutError, FaultError))
+            self.broken = not isinstance(translated, (OperationTimeoutError, SoapFaultError))
             raise translated from error
 
     def abort(self) -> None:
@@ -303,22 +303,22 @@ class WinrmConnection:
             return BrokenError(self._doing, f"{words} ({error!r})", "check what listens there")
         return error
 
-    def _fault(self, reason: str, code: int) -> FaultError:
+    def _fault(self, reason: str, code: int) -> SoapFaultError:
         hint = "check 'winrm get winrm/config' there"
         if "quota" in reason.lower() or "maximum number" in reason.lower():
             hint = "end other WinRM sessions there, or raise the quota (MaxShellsPerUser)"
         text = " ".join(reason.split())[:_SHOWN]
         words = f"'{self._reach.ssh.name}' refused: {text} (fault {code})"
-        return FaultError(self._doing, words, hint, code)
+        return SoapFaultError(self._doing, words, hint, code)
 
-    def _status(self, status: int) -> FaultError:
+    def _status(self, status: int) -> SoapFaultError:
         name = self._reach.ssh.name
         if status == _TOO_LARGE:
             words = f"413: '{name}' does not accept messages of that size (MaxEnvelopeSizekb)"
-            return FaultError(self._doing, words, "send long values in a file", status)
+            return SoapFaultError(self._doing, words, "send long values in a file", status)
         words = f"'{name}' answered only with HTTP status {status}"
         hint = "check that the WinRM service runs there, and its event log"
-        return FaultError(self._doing, words, hint, status)
+        return SoapFaultError(self._doing, words, hint, status)
 
     def _lost(self, words: str) -> ReplyLostError:
         return ReplyLostError(
@@ -489,7 +489,7 @@ class WinrmCommand:
         except ReplyLostError as error:
             words = f"{error.happened}; the command may have started"
             raise ConnectionLostError(self._doing, words, error.hint) from error
-        with suppress(FaultError, ReplyLostError):  # it may already have exited
+        with suppress(SoapFaultError, ReplyLostError):  # it may already have exited
             self._ask(
                 lambda connection: connection.send_command_input(
                     self._shell, self._command, b"", end=True
@@ -546,7 +546,7 @@ class WinrmCommand:
                 self._deadline,
                 lambda connection: connection.get_command_output_raw(self._shell, self._command),
             )
-        except FaultError as error:
+        except SoapFaultError as error:
             if error.code not in UNKNOWN_SHELL:
                 raise
             words = "the service no longer knows the command: it, or the machine, was restarted"
@@ -593,7 +593,7 @@ class WinrmCommand:
         for _ in range(2):
             try:
                 self._connection.request(self._doing, deadline, call)
-            except FaultError as error:
+            except SoapFaultError as error:
                 return error.code in UNKNOWN_SHELL
             except (OperationTimeoutError, BrokenError):  # the earlier error counts more
                 self._reconnect()

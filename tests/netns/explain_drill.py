@@ -22,7 +22,7 @@ from lab._errors import LabError, did_you_mean
 from lab.explain.explanation import Explanation
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
-from lab.facts.command_lines import IN_POD, by_hand
+from lab.facts.command_lines import IN_POD, lab_exec_line
 from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.compilation import compile_scenario
@@ -32,7 +32,7 @@ from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.open_lab import OpenLab, open_any
 from lab.lifecycle.providers import Providers
-from lab.lifecycle.up import UpRequest, up
+from lab.lifecycle.up import CompiledRequest, up
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
@@ -99,7 +99,7 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
     path = find(name)
     options = {"only": only, "pods": provider.pods} if real else {}
     with Store(directory) as store:
-        wanted = UpRequest(
+        wanted = CompiledRequest(
             name=lab,
             scenario_text=path.read_text(encoding="utf-8"),
             scenario_path=str(path),
@@ -251,7 +251,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
 
 def mends(opened: OpenLab, told: Difference, cell: Cell) -> bool:
     """Whether the advised command, run where it says, turns the cell green; true for a sentence."""
-    if not by_hand(opened.name, told.place, told.mends).startswith("lab exec"):
+    if not lab_exec_line(opened.name, told.place, told.mends).startswith("lab exec"):
         return True
     at = told.node if told.mends.startswith(ENTER_POD) else told.place
     machine = opened.provider.machine(opened.handle, opened.intent, at)

@@ -32,7 +32,7 @@ from faults_of_networks import NETWORKS
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.explain.explanation import Explanation
-from lab.facts.command_lines import IN_POD, by_hand
+from lab.facts.command_lines import IN_POD, lab_exec_line
 from lab.facts.difference import Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.interruption import terminable
@@ -214,7 +214,7 @@ def score(opened: OpenLab, fault: RandomFault, cell: Cell, routes: Mapping[str, 
 def tried(opened: OpenLab, scored: Scored, cell: Cell) -> Scored:
     """With whether the advised command, run where it says, turns the cell green."""
     advice = scored.advice
-    if advice is None or not by_hand(opened.name, advice.place, advice.mends).startswith(
+    if advice is None or not lab_exec_line(opened.name, advice.place, advice.mends).startswith(
         "lab exec"
     ):
         return scored

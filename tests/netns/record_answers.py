@@ -64,7 +64,7 @@ from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.open_lab import OpenLab
 from lab.matrix.cell import Cell
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
+from lab.providers.capture import KernelTrace, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import bring_up
 from lab.providers.netns.machine import NetnsMachine
 from lab.providers.netns.provider import NetnsProvider
@@ -157,7 +157,7 @@ class RecordingProvider(NetnsProvider):
         flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         reports = super().trace_kernel(lab, intent, places, flow, during, deadline)
         self.recording.traces.append([said_entry(one) for one in reports])
         return reports

@@ -38,7 +38,7 @@ from explain_drill import (
 from lab._deadline import Deadline
 from lab.explain.explainer import Explainer
 from lab.explain.faults import registry
-from lab.facts.command_lines import by_hand
+from lab.facts.command_lines import lab_exec_line
 from lab.facts.difference import Difference
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
@@ -142,7 +142,7 @@ def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
 
 
 def done(opened: OpenLab, difference: Difference, text: str) -> None:
-    assert by_hand(opened.name, difference.place, text).startswith("lab exec "), text
+    assert lab_exec_line(opened.name, difference.place, text).startswith("lab exec "), text
     machine = opened.provider.machine(opened.handle, opened.intent, difference.place)
     line = text.removeprefix("in the pod: ")
     ran = machine.run(("sh", "-c", line), Deadline(30))

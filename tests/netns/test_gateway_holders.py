@@ -116,8 +116,8 @@ class ByHand:
     def cut_off(self, machine: str) -> None:
         self.running.provider.cut_off(self.running.lab, self.running.intent, machine)
 
-    def join_again(self, machine: str) -> None:
-        self.running.provider.join_again(self.running.lab, self.running.intent, machine)
+    def reconnect(self, machine: str) -> None:
+        self.running.provider.reconnect(self.running.lab, self.running.intent, machine)
 
 
 class _Other:

@@ -21,7 +21,7 @@ from lab.explain.capture.probe import capture_probe
 from lab.machines.base import MachinesProvider
 from lab.matrix.cells import make_matrix
 from lab.plan.planner import make_plan
-from lab.providers.capture import KernelSaid, PacketDrop, Taken
+from lab.providers.capture import KernelTrace, PacketDrop, Taken
 from lab.providers.provider import CAPTURE, KERNEL_TRACE, LabHandle, Outcome
 from lab.scenario.loader import find, load
 from lab.topology import registry
@@ -165,7 +165,7 @@ def new_monitor(windows_shell, tmp_path):
     return make
 
 
-def counted(monitor: PacketMonitor, during: Callable[[], object] = lambda: None) -> KernelSaid:
+def counted(monitor: PacketMonitor, during: Callable[[], object] = lambda: None) -> KernelTrace:
     monitor.begin("tcp", ENDS)
     during()
     return monitor.end()
@@ -176,7 +176,7 @@ def test_drops_of_the_probe_are_counted_with_their_reason_and_nothing_is_left(pk
     pktmon.drops.append(Dropped((A, B), 70, "Filtered"))  # before
     report = counted(new_monitor(), lambda: pktmon.drops.extend((*others, OF_PROBE)))
     drop = PacketDrop("TCP/IPv4 - L3/L4 of Ethernet", "inbound", 3, OF_PROBE.reason)
-    assert report == KernelSaid("win1", drops=(drop,))
+    assert report == KernelTrace("win1", drops=(drop,))
     assert f"pktmon.exe filter add hybridlab-1 -i {A} {B} -t TCP -p {PORT} -e" in pktmon.ran
     assert pktmon.clean()
 

@@ -262,7 +262,7 @@ _Mark = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProbeIdentity:
     """How to identify the probe's own packets where it is sent."""
 
     place: str
@@ -314,7 +314,7 @@ class Matched:
     unanswered: tuple[Unanswered, ...]
 
 
-def match(taken: Sequence[Taken], request: Asked) -> Matched:
+def match(taken: Sequence[Taken], request: ProbeIdentity) -> Matched:
     """Find the probe's packets, ICMP errors about them, and unanswered ARP requests."""
     read = [_Reading(capture) for capture in taken]
     flows_at = _closure(read, request)
@@ -378,7 +378,7 @@ def _leg(flow: PacketEnds, requests: set[PacketEnds]) -> Leg | None:
     return "back" if flow.reversed() in requests else None
 
 
-def _closure(read: Sequence[_Reading], request: Asked) -> Mapping[Tap, set[PacketEnds]]:
+def _closure(read: Sequence[_Reading], request: ProbeIdentity) -> Mapping[Tap, set[PacketEnds]]:
     """The probe's flows at each tap, in the direction of its request."""
     flows_at: dict[Tap, set[PacketEnds]] = {
         reading.tap: set(_seeds(reading, request)) for reading in read
@@ -402,7 +402,7 @@ def _closure(read: Sequence[_Reading], request: Asked) -> Mapping[Tap, set[Packe
     return flows_at
 
 
-def _seeds(reading: _Reading, request: Asked) -> Iterator[PacketEnds]:
+def _seeds(reading: _Reading, request: ProbeIdentity) -> Iterator[PacketEnds]:
     if reading.tap.place != request.place:
         return
     for frame, _, inside, flow in reading.packets:

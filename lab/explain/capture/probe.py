@@ -10,7 +10,7 @@ from typing import cast
 from lab._deadline import Deadline
 from lab.explain.capture.conclusion import Conclusion, conclude
 from lab.explain.capture.files import Captured
-from lab.explain.capture.packets import Asked, Matched, match
+from lab.explain.capture.packets import Matched, ProbeIdentity, match
 from lab.explain.capture.trace import Trace, Ways, by_time, trace
 from lab.explain.kernel import read_kernel_reports, route_questions, trace_table
 from lab.explain.paths import flow_of
@@ -18,7 +18,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import make_probe
 from lab.matrix.verdict import GREEN
-from lab.providers.capture import Capturing, KernelSaid, KernelTracing, Taken, Tap, TracedFlow
+from lab.providers.capture import Capturing, KernelTrace, KernelTracing, Taken, Tap, TracedFlow
 from lab.providers.provider import (
     CAPTURE,
     KERNEL_TRACE,
@@ -45,7 +45,7 @@ class CapturePoint:
     ways: tuple[Ways, ...]
     """The intended paths; empty if the packets' path does not follow from the Intent's tables
     alone."""
-    request: Asked
+    request: ProbeIdentity
     ends: frozenset[str]
     """Pods and machines of which one should answer."""
     owners: Mapping[str, str]
@@ -114,7 +114,7 @@ def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoi
     taps = {Tap(at.place, at.device): at.machine for way in ways[0] for at in way}
     pod = next(pod for machine in intent.machines for pod in machine.pods if pod.name == server)
     target = frozenset({(front.address, flow.port)})
-    request = Asked(server, "udp", frozenset({bare(pod.address)}), target)
+    request = ProbeIdentity(server, "udp", frozenset({bare(pod.address)}), target)
     ends = frozenset({front.machine})
     return CapturePoint(tuple(taps.items()), ways, request, ends, owners, onward.end)
 
@@ -126,7 +126,7 @@ def _owners(intent: Intent) -> Iterator[tuple[str, str]]:
         yield from ((pod.mac, f"{pod.name} {_POD_CARD}") for pod in machine.pods)
 
 
-def _asked(intent: Intent, cell: Cell, ways: Sequence[Ways]) -> Asked:
+def _asked(intent: Intent, cell: Cell, ways: Sequence[Ways]) -> ProbeIdentity:
     machine = _machine_of(intent, cell.source.name)
     pod = next((pod for pod in machine.pods if pod.name == cell.source.name), None)
     first = (cell.target.address, cell.target.port)
@@ -137,7 +137,7 @@ def _asked(intent: Intent, cell: Cell, ways: Sequence[Ways]) -> Asked:
         if station.place == cell.source.name
     }
     translates = pod is None and bool(expected - {first})
-    return Asked(
+    return ProbeIdentity(
         place=cell.source.name,
         protocol=cell.protocol,
         sources=frozenset((bare(pod.address),)) if pod else own_addresses(machine),
@@ -210,7 +210,7 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it
         answers = provider.probe(lab, intent, [question], ProbeSettings(timeout, 1), lambda _: None)
         outcomes.append(answers[0])
 
-    reports: list[KernelSaid] = []
+    reports: list[KernelTrace] = []
 
     def ask_traced() -> None:
         routes = route_questions(where.ways)

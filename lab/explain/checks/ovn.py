@@ -101,7 +101,7 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
                 )
 
 
-class _Judged:
+class _Comparison:
     """The databases and their differences."""
 
     def __init__(self, intent: Intent, network: LogicalNetwork, databases: Databases) -> None:
@@ -402,7 +402,7 @@ class LogicalNetworkCheck(Check):
         central = look.observed.get(network.central)
         if central is None or central.databases is None:
             return
-        judged = _Judged(look.intent, network, central.databases)
+        judged = _Comparison(look.intent, network, central.databases)
         for switch in network.switches:
             yield from judged.switch(switch)
         yield from judged.routes()

@@ -288,7 +288,7 @@ def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str 
             action,
             f"it needs {fault.needs}, and no machine of a lab with topology "
             f"'{intent.topology}' has that",
-            f"{_elsewhere(fault)}; in this lab there can be {', '.join(_here(intent))}",
+            f"{_describe_fitting_labs(fault)}; in this lab there can be {', '.join(_here(intent))}",
         )
     chosen = [site for site in possible if node in {"", site.node}]
     if not chosen:
@@ -300,7 +300,7 @@ def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str 
         )
         known = [site.node for site in possible]
         raise UsageError(
-            action, why, f"{did_you_mean(node, known)} --node {_either(known)}".strip()
+            action, why, f"{did_you_mean(node, known)} --node {_list_some(known)}".strip()
         )
     return _with_peer(fault, intent, chosen, action, peer)
 
@@ -324,7 +324,7 @@ def _with_peer(
         if peer not in _named(intent):
             why = f"there is no {fault.peer} '{peer}'"
         raise UsageError(
-            action, why, f"{did_you_mean(peer, known)} --peer {_either(known)}".strip()
+            action, why, f"{did_you_mean(peer, known)} --peer {_list_some(known)}".strip()
         )
     return FaultSite(fitting[0].node, (peer or fitting[0].peers[0],))
 
@@ -337,12 +337,12 @@ def _named(intent: Intent) -> set[str]:
     }
 
 
-def _either(names: list[str]) -> str:
+def _list_some(names: list[str]) -> str:
     shown = names[:12]
     return ", ".join(shown) + (f" (and {len(names) - 12} more)" if len(names) > 12 else "")  # noqa: PLR2004  a line's worth
 
 
-def _elsewhere(fault: Fault) -> str:
+def _describe_fitting_labs(fault: Fault) -> str:
     """The shipped scenarios in which it is possible."""
     from lab.plan.planner import make_plan  # noqa: PLC0415  only this error pays for it
     from lab.scenario.loader import find as find_scenario  # noqa: PLC0415  the same
@@ -354,4 +354,4 @@ def _elsewhere(fault: Fault) -> str:
         for name in shipped()
         if sites(fault, registry.intent(make_plan(load(find_scenario(name)))))
     ]
-    return f"a lab of scenario {_either(fitting)}" if fitting else "no shipped scenario has it"
+    return f"a lab of scenario {_list_some(fitting)}" if fitting else "no shipped scenario has it"

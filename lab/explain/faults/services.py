@@ -151,7 +151,7 @@ def _stale(intent: Intent, node: str, peer: str) -> FaultChange:
     stale = replace(service, backends=(replace(service.backends[0], address=nobody),))
     right, wrong = _chains(machine, service), _chains(machine, stale)
     names = [name for name in right if right[name] != wrong.get(name)]
-    return change(node, [_written(wrong, names)], [_written(right, names)])
+    return change(node, [_chains_script(wrong, names)], [_chains_script(right, names)])
 
 
 def _stale_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
@@ -204,7 +204,7 @@ def _chains(machine: MachineIntent, service: ProxiedService) -> dict[str, list[s
     return chains
 
 
-def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
+def _chains_script(chains: dict[str, list[str]], names: Sequence[str]) -> str:
     """In one transaction, so that no packet meets an empty chain."""
     table = f"ip {SERVICE_TABLE}"
     return nft(

@@ -22,7 +22,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
 from lab.machines.agents import files, network, pod_namespaces, protocol
 from lab.machines.agents.protocol import Order
-from lab.providers.capture import KernelSaid, Taken
+from lab.providers.capture import KernelTrace, Taken
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
@@ -266,10 +266,10 @@ def _trace(order: Order, deadline: Deadline) -> None:
 
     trace = capture.trace_kernel if order.cluster else capture.trace_apart
 
-    def watch(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
+    def watch(enter: Enter, tell: Tell, stop: int) -> list[KernelTrace]:
         return trace(enter, order.places, order.table, tell, stop)
 
-    _say("said", _until_stopped(order, deadline, watch, list[KernelSaid]))
+    _say("said", _until_stopped(order, deadline, watch, list[KernelTrace]))
 
 
 def _until_stopped(

@@ -21,7 +21,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.machines.agents.files import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
 from lab.machines.agents.protocol import STOP, ClusterPods, Order, machine_work
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
+from lab.providers.capture import KernelTrace, RouteQuestion, Taken, Tap
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.providers.wire import encode
 from lab.shells.shell import Completed, Shell
@@ -101,7 +101,7 @@ class AgentLine(BaseModel):
     outcomes: tuple[Outcome, ...] = ()
     pieces: tuple[tuple[Annotated[str, AfterValidator(_stay_below)], str], ...] = ()
     taken: tuple[Taken, ...] = ()
-    said: tuple[KernelSaid, ...] = ()
+    said: tuple[KernelTrace, ...] = ()
     completed: Mapping[str, Completed] = {}
     links: tuple[PodLink, ...] = ()
     failed: tuple[str, str, str, str] | None = None
@@ -119,7 +119,7 @@ class _Answer:
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
-    kernel: list[KernelSaid] = field(default_factory=list)
+    kernel: list[KernelTrace] = field(default_factory=list)
     links: list[PodLink] = field(default_factory=list)
     completed: dict[str, Completed] = field(default_factory=dict)
     done: bool = False
@@ -270,7 +270,7 @@ class NodeControl:
         table: str,
         ready: Callable[[int], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         """Trace packets in the machine and its pods until :meth:`stop`; see :class:`KernelTracing`.
 
         ``ready`` gets the agent's process id once all are traced. Raises as :meth:`probe`.

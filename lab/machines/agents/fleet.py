@@ -15,7 +15,7 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, UsageError
 from lab.facts.node import NodeFacts
 from lab.machines.agents.control import NodeControl, NodeMachine
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
+from lab.providers.capture import KernelTrace, RouteQuestion, Taken, Tap
 from lab.providers.observe import observe_machine
 from lab.providers.provider import (
     PROBE_PORT,
@@ -345,7 +345,9 @@ class Fleet:
 
         try:
             receiving = [name for name, pods in listeners.items() if pods]
-            self._meanwhile(receiving, receive, lambda: outcomes.update(run(in_dialects)), deadline)
+            self._run_alongside(
+                receiving, receive, lambda: outcomes.update(run(in_dialects)), deadline
+            )
         except LabError as error:
             why = f"cannot receive: {error.doing}: {error.happened}"
             missing = (probe.key for probe in probes if probe.key not in outcomes)
@@ -378,7 +380,7 @@ class Fleet:
                 trouble = f"{error.doing}: {error.happened}"
                 return tuple(Taken(tap, (), trouble=trouble, blind=True) for tap in shares[name])
 
-        taken = self._meanwhile(shares, listen, during, deadline)
+        taken = self._run_alongside(shares, listen, during, deadline)
         heard = {batch.tap: batch for own in taken.values() for batch in own}
         nobody = "no agent of the lab runs there"
         return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody, blind=True) for tap in taps)
@@ -400,7 +402,7 @@ class Fleet:
         table: str,
         during: Callable[[], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         """Trace packets in places while ``during`` runs; a machine that cannot is left out.
 
         ``table``: see :class:`~lab.providers.capture.TracedFlow`.
@@ -411,16 +413,16 @@ class Fleet:
             if name in place:
                 shares.setdefault(place[name], {})[name] = questions
 
-        def trace(name: str, ready: Callable[[int], None]) -> tuple[KernelSaid, ...]:
+        def trace(name: str, ready: Callable[[int], None]) -> tuple[KernelTrace, ...]:
             try:
                 return self._controls[name].trace(shares[name], table, ready, deadline)
             except LabError:
                 return ()
 
-        traces = self._meanwhile(shares, trace, during, deadline)
+        traces = self._run_alongside(shares, trace, during, deadline)
         return tuple(packet_trace for own in traces.values() for packet_trace in own)
 
-    def _meanwhile(
+    def _run_alongside(
         self,
         machines: Collection[str],
         work: Callable[[str, Callable[[int], None]], T],

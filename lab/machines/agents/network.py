@@ -380,7 +380,7 @@ def _build(
     rules = ((machine.name, "".join((*loads, contained))),)
 
     def network() -> None:
-        namespaces.create([pod.name for pod in machine.pods], here=machine.name)
+        namespaces.create([pod.name for pod in machine.pods], current_name=machine.name)
         netlink.apply_operations(operations)
         namespaces.write_resolvers((machine, *machine.pods))
 

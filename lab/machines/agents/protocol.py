@@ -9,7 +9,7 @@ JSON object per line, with one key::
     {"pieces": [["worker1/links.txt", "…"]]}  evidence
     {"ready": 4711}                        the agent's process, once every tap or port is open
     {"taken": [{...}]}                     a Taken, or a part of one
-    {"said": [{...}, ...]}                 each a KernelSaid
+    {"said": [{...}, ...]}                 each a KernelTrace
     {"completed": {"worker1-p1": {...}}}   the Completed of a command in a pod
     {"links": [{...}, ...]}                each a PodLink
     {"failed": ["BrokenError", doing, happened, hint]}

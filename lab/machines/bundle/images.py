@@ -166,7 +166,7 @@ def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[Containe
             if not all(into.has(layer.blob) for layer in image.layers):
                 registry.copy_layers(reference, sizes)
             for layer in parts.layers:
-                _elsewhere(web, layer, into, say)
+                _fetch_foreign_layer(web, layer, into, say)
             yield image
 
 
@@ -214,7 +214,7 @@ def _make_difference_error(where: str, expected: Blob, actual: Blob) -> Prefligh
     )
 
 
-def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
+def _fetch_foreign_layer(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
     """Fetch a layer that skopeo leaves out because registries may not store it."""
     action = f"downloading layer {layer.digest}"
     for url in layer.urls or ():

@@ -183,7 +183,7 @@ class ImageStore:
         Raises UsageError when there is none, or it is invalid.
         """
         recipe = recipes.load(name, self._folder)
-        kept = self._kept(FIRMWARE).get(name)
+        kept = self._recorded(FIRMWARE).get(name)
         firmware = next((candidate for candidate in get_args(Firmware) if candidate == kept), None)
         return (
             recipe if firmware is None or not recipe.windows else recipe.replace(firmware=firmware)
@@ -202,7 +202,7 @@ class ImageStore:
                 f"--firmware is only for Windows images; this one boots with '{recipe.firmware}'",
                 "leave the option out",
             )
-        known = self._kept(FIRMWARE)
+        known = self._recorded(FIRMWARE)
         chosen = {recipe_name: kept for recipe_name, kept in known.items() if recipe_name != name}
         if firmware != recipe.firmware:
             chosen[name] = firmware
@@ -218,7 +218,7 @@ class ImageStore:
         recipe, action = self.recipe(name), f"building image '{name}'"
         every = inputs.needs(recipe, self._said)
         needs = {need.name: need for need in every if need.name != inputs.FILE}
-        kept = dict(self._kept(FILE))
+        kept = dict(self._recorded(FILE))
         for option, path in given.items():
             if option not in needs:
                 options = ", ".join(f"--{known}" for known in needs)
@@ -244,7 +244,7 @@ class ImageStore:
     def _merged(self) -> Inventory:
         """The inventory, completed by the recorded paths of images without a source in it."""
         images = dict(self._said.images)
-        for name, path in self._kept(FILE).items():
+        for name, path in self._recorded(FILE).items():
             source = images.get(name)
             if source is None or source.url is None:
                 images[name] = ImageSource(url=path, sha256=source.sha256 if source else None)
@@ -255,7 +255,7 @@ class ImageStore:
             make_own(self._cache)
             write_private(self._cache / file, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
-    def _kept(self, file: str) -> Mapping[str, str]:
+    def _recorded(self, file: str) -> Mapping[str, str]:
         document = read_json(self._cache / file)
         if not isinstance(document, dict):
             return {}

@@ -239,12 +239,12 @@ class ImageInputs:
         if need.path is not None:
             return self._seen(need.path)
         if need.url is not None:
-            return need.digest or read_line(self._kept(need.url, "pin")) or None
+            return need.digest or read_line(self._record_path(need.url, "pin")) or None
         return None
 
     def _seen(self, path: Path) -> str | None:
         """The digest of a local file that is unchanged since it was last read."""
-        kept: Any = read_json(self._kept(path, "seen"))
+        kept: Any = read_json(self._record_path(path, "seen"))
         try:
             return str(kept["digest"]) if kept["stamp"] == _stamp(path) else None
         except (OSError, ValueError, KeyError, TypeError):
@@ -260,7 +260,7 @@ class ImageInputs:
             raise PreflightError(
                 self._doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
             ) from error
-        self._keep(self._kept(path, "seen"), json.dumps({"stamp": stamp, "digest": digest}))
+        self._keep(self._record_path(path, "seen"), json.dumps({"stamp": stamp, "digest": digest}))
         return digest
 
     def _look_up(self, need: ImageInput) -> str:
@@ -274,7 +274,7 @@ class ImageInputs:
         if digest is None:
             hint = f"write its digest into the inventory: [images.{need.image}] sha256 = ..."
             raise PreflightError(self._doing, happened, hint)
-        self._keep(self._kept(need.url, "pin"), f"{digest}\n")
+        self._keep(self._record_path(need.url, "pin"), f"{digest}\n")
         return digest
 
     def _keep(self, path: Path, text: str) -> None:
@@ -282,7 +282,7 @@ class ImageInputs:
             make_own(self.downloads.parent, self.downloads)
             path.write_text(text, encoding="ascii")
 
-    def _kept(self, place: str | Path, ending: str) -> Path:
+    def _record_path(self, place: str | Path, ending: str) -> Path:
         return self.downloads / f"{_key(place)}.{ending}"
 
     def _download(self, digest: str) -> Path:

@@ -325,7 +325,7 @@ class NspawnProvider(MachinesProvider):
         """Unplug every cable of the machine at the switch, except the management cable."""
         _plug(holder.entry(lab), intent, machine, plugged=False)
 
-    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+    def reconnect(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug in every cable of the machine."""
         _plug(holder.entry(lab), intent, machine, plugged=True)
 

@@ -63,17 +63,22 @@ class NetnsBringUp:
         placed = daemons.list_daemons(self.intent)
         rules = (f"{name}\n{text}" for name, text in self._rules)
         start = self._step(
-            "daemons", "starting the daemons", map(repr, (token, *placed)), self._start
+            "daemons", "starting the daemons", map(repr, (token, *placed)), self._start_daemons
         )
         return (
-            Step("holder", _digest((token, str(self.lab.directory))), self._holder),
-            self._step("network", "making the network", self._network_inputs(), self._make),
-            self._step("services", "programming the Services", rules, self._load),
+            Step("holder", _digest((token, str(self.lab.directory))), self._replace_holder),
             self._step(
-                "responder", "starting the responder", (token, self._answers), self._respond
+                "network", "making the network", self._network_inputs(), self._make_namespaces
+            ),
+            self._step("services", "programming the Services", rules, self._load_rulesets),
+            self._step(
+                "responder",
+                "starting the responder",
+                (token, self._responder_settings),
+                self._start_responder,
             ),
             *((start,) if placed else ()),
-            Step("ready", _digest((token,)), self._ready),
+            Step("ready", _digest((token,)), self._require_ready),
         )
 
     def deviations(
@@ -95,7 +100,12 @@ class NetnsBringUp:
         }
 
         def copy() -> dict[str, Completed]:
-            for step in (self._make, self._load, self._respond, self._await_links):
+            for step in (
+                self._make_namespaces,
+                self._load_rulesets,
+                self._start_responder,
+                self._await_links,
+            ):
                 step(deadline)
             return {name: _capture_output(STATE_COMMAND, name, pod=name in pods) for name in places}
 
@@ -137,7 +147,7 @@ class NetnsBringUp:
         )
 
     @cached_property
-    def _answers(self) -> str:
+    def _responder_settings(self) -> str:
         return configuration(self.intent)
 
     def _network_inputs(self) -> Iterable[object]:
@@ -158,7 +168,7 @@ class NetnsBringUp:
         entry = holders.enter_holder(self.lab)
         entry.call(f"{action} of lab '{self.lab.name}'", lambda _: function(deadline), deadline)
 
-    def _holder(self) -> None:
+    def _replace_holder(self) -> None:
         holders.end_all_holders(
             lambda: (
                 holder
@@ -169,21 +179,21 @@ class NetnsBringUp:
         )
         holders.start_holder(self.lab, self.python)
 
-    def _make(self, _: Deadline) -> None:
+    def _make_namespaces(self, _: Deadline) -> None:
         namespaces.create([operation.namespace for operation in self._operations])
         netlink.apply_operations(self._operations)
         for machine in self.intent.machines:
             namespaces.write_resolvers((machine, *machine.pods))
         preflight.note_need(preflight.lab_need(self.intent))
 
-    def _load(self, _: Deadline) -> None:
+    def _load_rulesets(self, _: Deadline) -> None:
         namespaces.load_rulesets(self._rules)
         conntrack.forget_stale(self.intent.machines)
 
-    def _respond(self, deadline: Deadline) -> None:
-        daemons.start_responder(self.python, self._answers, deadline)
+    def _start_responder(self, deadline: Deadline) -> None:
+        daemons.start_responder(self.python, self._responder_settings, deadline)
 
-    def _start(self, deadline: Deadline) -> None:
+    def _start_daemons(self, deadline: Deadline) -> None:
         daemons.start_daemons(self.intent, deadline)
 
     def _await_links(self, deadline: Deadline) -> None:
@@ -196,7 +206,7 @@ class NetnsBringUp:
                 self.intent.logical, deadline, lambda: daemons.require_daemons(self.intent, action)
             )
 
-    def _ready(self) -> None:
+    def _require_ready(self) -> None:
         if self.intent.logical:
             self._inside("waiting for the logical network", self._await_logical_network)
         self._inside("waiting for the links", self._await_links)

@@ -31,7 +31,7 @@ from lab.providers.capture import (
     SNAP_BYTES,
     Direction,
     Frame,
-    KernelSaid,
+    KernelTrace,
     RouteQuestion,
     Taken,
     Tap,
@@ -312,7 +312,7 @@ def trace_apart(
     table: str,
     tell: Callable[[str], None],
     stop: int,
-) -> list[KernelSaid]:
+) -> list[KernelTrace]:
     """:func:`trace_kernel` as process 1 of a pid namespace."""
     isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
     os.environ["PATH"] = isolation.search_path()
@@ -325,7 +325,7 @@ def trace_kernel(
     table: str,
     tell: Callable[[str], None],
     stop: int,
-) -> list[KernelSaid]:
+) -> list[KernelTrace]:
     """Trace in every place until ``stop`` becomes readable.
 
     Parameters
@@ -441,14 +441,14 @@ def _wait_until_quiet(tracers: Sequence[_Tracer]) -> None:
 
 def _end(
     tracer: _Tracer, enter: Callable[[str], None], routes: Sequence[RouteQuestion]
-) -> KernelSaid:
+) -> KernelTrace:
     traced, after = _stop(tracer), ""
     try:
         enter(tracer.place)
         after = _read_counters(tracer.troubles)
     except (BrokenError, OSError) as error:
         trouble = "; ".join((*tracer.troubles, str(error)))
-        return KernelSaid(tracer.place, traced, trouble=trouble)
+        return KernelTrace(tracer.place, traced, trouble=trouble)
     mark = _MARKED.search(traced)
     answers = [(route, run_captured(route.command(mark[1] if mark else ""))) for route in routes]
     lookups = tuple(
@@ -456,4 +456,4 @@ def _end(
         for question, done in answers
     )
     trouble = "; ".join(tracer.troubles)
-    return KernelSaid(tracer.place, traced, tracer.before, after, lookups, trouble)
+    return KernelTrace(tracer.place, traced, tracer.before, after, lookups, trouble)

@@ -37,18 +37,18 @@ def path_of(name: str) -> str:
     return f"{NETNS_DIRECTORY}/{name}"
 
 
-def create(names: Sequence[str], here: str | None = None) -> None:
+def create(names: Sequence[str], current_name: str | None = None) -> None:
     """Create the namespaces, after removing all existing ones.
 
-    ``here`` is a name for the thread's current namespace. Leaves the calling thread in the last
-    namespace created. Raises ``OSError`` if the kernel refuses.
+    ``current_name`` is the name for the thread's current namespace. Leaves the calling thread in
+    the last namespace created. Raises ``OSError`` if the kernel refuses.
     """
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
         with suppress(OSError):  # a file left by an interrupted create is not a mount
             isolation.unmount(path_of(entry))
         os.unlink(path_of(entry))  # noqa: PTH108  up to a thousand: avoid a Path each
-    if here is not None:
-        _name(here)
+    if current_name is not None:
+        _name(current_name)
     for name in names:
         isolation.unshare(isolation.CLONE_NEWNET)
         _name(name)

@@ -52,7 +52,7 @@ from lab.topology.intent import Intent
 if TYPE_CHECKING:
     from lab.facts.difference import Difference
     from lab.facts.node import NodeFacts  # large, and few commands observe
-    from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
+    from lab.providers.capture import KernelTrace, RouteQuestion, Taken, Tap, TracedFlow
     from lab.providers.netns.bring_up import NetnsBringUp
 
 _PACED_MTU = 1500
@@ -366,13 +366,13 @@ class NetnsProvider(Provider):
         flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
-    ) -> tuple[KernelSaid, ...]:
+    ) -> tuple[KernelTrace, ...]:
         """Trace packets in each of ``places`` while ``during`` runs, then query routes.
 
         Raises BrokenError if the lab is not up. Raises DeadlineError when the trace does not finish
         in time.
         """
-        from lab.providers.capture import KernelSaid  # noqa: PLC0415  imported only when used
+        from lab.providers.capture import KernelTrace  # noqa: PLC0415  imported only when used
         from lab.providers.netns import capture  # noqa: PLC0415  the same
 
         del intent
@@ -383,7 +383,7 @@ class NetnsProvider(Provider):
                     namespaces.enter, places, flow.table, tell, stop.reader
                 ),
                 deadline,
-                answer=list[KernelSaid],
+                answer=list[KernelTrace],
                 told=str,
                 heard=lambda _: stop.after(during),
                 apart=True,
@@ -402,7 +402,7 @@ class NetnsProvider(Provider):
 
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=False)
 
-    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+    def reconnect(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug in every cable of the machine."""
         from lab.providers.netns import failover  # noqa: PLC0415  imported only when used
 
@@ -426,7 +426,7 @@ class NetnsProvider(Provider):
     def logs(
         self, lab: LabHandle, intent: Intent, names: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """The logs of the daemons on the machines in ``asked``."""
+        """The logs of the daemons on the machines in ``names``."""
         del deadline  # the files are local and in memory
         with suppress(LabError, OSError):
             holder = holders.find_holder(lab)

@@ -239,14 +239,14 @@ def open_sockets(server: SocketServer, endpoint: AnsweringNamespace) -> None:
     for number, (service, local) in endpoint.health.items():
         server.add_stream(_stream(endpoint, int(number)), health_responder(service, local))
     if endpoint.dns is not None:
-        elsewhere = _elsewhere(server, endpoint)
+        elsewhere = _open_forwarder(server, endpoint)
         answer = dns_stream(endpoint.dns, elsewhere)
         server.add_stream(_stream(endpoint, DNS_PORT), answer)
         datagram = dns_datagram(endpoint.dns, elsewhere)
         server.add_datagrams(_datagrams(endpoint, DNS_PORT), datagram)
 
 
-def _elsewhere(server: SocketServer, endpoint: AnsweringNamespace) -> Elsewhere | None:
+def _open_forwarder(server: SocketServer, endpoint: AnsweringNamespace) -> Elsewhere | None:
     if endpoint.forward is None:
         return None
     sock = socket.socket(socket.AF_INET, _DATAGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)

@@ -61,7 +61,7 @@ def routes_to_nodes(plan: Plan, but: str = "") -> tuple[Route, ...]:
     )
 
 
-def _kept(plan: Plan) -> tuple[str, ...]:
+def _not_masqueraded(plan: Plan) -> tuple[str, ...]:
     return (str(plan.pod_cidr), str(plan.service_cidr), str(plan.node_cidr))
 
 
@@ -71,7 +71,7 @@ def _hard_way(plan: Plan) -> Intent:
         node(
             plan,
             planned,
-            _kept(plan),
+            _not_masqueraded(plan),
             routes_to_nodes(plan, but=planned.name) if planned.os == "windows" else (),
         )
         for planned in plan.nodes
@@ -93,7 +93,7 @@ HARD_WAY = Topology(
 def _host_gateway(plan: Plan) -> Intent:
     """Every node has a static route to every other node's pod CIDR; the ToR has none."""
     nodes = tuple(
-        node(plan, planned, _kept(plan), routes_to_nodes(plan, but=planned.name))
+        node(plan, planned, _not_masqueraded(plan), routes_to_nodes(plan, but=planned.name))
         for planned in plan.nodes
     )
     return machines.assemble(plan, nodes, machines.router(plan))

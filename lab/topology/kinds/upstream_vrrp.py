@@ -280,7 +280,7 @@ def _behind_gateway(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
         bridge=l2bridge.BRIDGE,
         gateway_offset=l2bridge.WINCNI_GATEWAY_OFFSET,
         mtu=plan.node_mtu,
-        not_masqueraded=_kept(plan),
+        not_masqueraded=_not_masqueraded(plan),
         routes=routes if planned.pod_cidr else (),
         answers_for_pods=True,
         uplink=CLUSTER_CARD,
@@ -297,7 +297,7 @@ def _make_overlay(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
         bridge=l2bridge.BRIDGE,
         gateway_offset=l2bridge.LINUX_GATEWAY_OFFSET,
         mtu=plan.node_mtu - VXLAN_OVERHEAD,
-        not_masqueraded=_kept(plan),
+        not_masqueraded=_not_masqueraded(plan),
         routes=tuple(
             Route(
                 str(other.pod_cidr), OVERLAY.device, str(other.address), onlink=True, by=bird.NAME
@@ -313,7 +313,7 @@ def _make_overlay(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
     )
 
 
-def _kept(plan: Plan) -> tuple[str, ...]:
+def _not_masqueraded(plan: Plan) -> tuple[str, ...]:
     return (str(plan.pod_cidr), str(plan.service_cidr))
 
 

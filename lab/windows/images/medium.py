@@ -153,7 +153,7 @@ def read(path: Path) -> WindowsMedium:
             container=container,
             images=images,
             channel=channel(told.decode("utf-8-sig", "replace"), images),
-            boots=tuple(_boots(medium)),
+            boots=tuple(_boot_entries(medium)),
             no_prompt=medium.extent(no_prompt) if no_prompt else None,
         )
 
@@ -289,7 +289,7 @@ def _image(element: ET.Element) -> WindowsImage:
     )
 
 
-def _boots(medium: Medium) -> Iterator[BootEntry]:
+def _boot_entries(medium: Medium) -> Iterator[BootEntry]:
     """What firmware can boot, in the catalogue's order; empty without a catalogue."""
     catalogue = medium.iso.eltorito_boot_catalog
     if catalogue is None:

@@ -15,7 +15,7 @@ from lab.machines.evidence import printed_by
 from lab.machines.images.terms import Year
 from lab.machines.nspawn.system import Bundle, ContainerSystem, Say
 from lab.machines.system import DropMonitor, Ends, EvidencePiece, NodeJoining
-from lab.providers.capture import KernelSaid
+from lab.providers.capture import KernelTrace
 from lab.providers.provider import Diagnosis
 from lab.scenario.terms import Os
 from lab.shells.shell import Shell
@@ -203,9 +203,9 @@ class _NoMonitor:
     def begin(self, protocol: str, ends: Collection[Ends]) -> None:
         """Nothing to begin."""
 
-    def end(self) -> KernelSaid:
+    def end(self) -> KernelTrace:
         """Report that drops were not counted."""
-        return KernelSaid(self._machine, trouble="a Wine node counts no drops")
+        return KernelTrace(self._machine, trouble="a Wine node counts no drops")
 
 
 WINE = WineSystem()

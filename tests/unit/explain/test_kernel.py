@@ -14,7 +14,7 @@ from lab.explain.capture.trace import Change, Point
 from lab.explain.deviations import rank_finding
 from lab.explain.kernel import TABLE, read_kernel_reports, route_questions, trace_table
 from lab.facts.difference import Difference
-from lab.providers.capture import KernelSaid, PacketDrop, RouteQuestion, Tap
+from lab.providers.capture import KernelTrace, PacketDrop, RouteQuestion, Tap
 from lab.topology.path import Flow
 from lab.topology.subject import (
     AddressSubject,
@@ -65,7 +65,7 @@ def deviation(subject: Subject, place: str = "worker1") -> Difference:
 
 
 def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> None:
-    reports = read_kernel_reports([KernelSaid("w", TRACED)])
+    reports = read_kernel_reports([KernelTrace("w", TRACED)])
     assert [(report.sentence, report.drops) for report in reports] == [
         ("w: table inet f chain c dropped it: rule 'tcp dport 8080 drop comment \"x\"' (handle 3)",
          True),
@@ -80,7 +80,7 @@ def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> No
 )
 def test_a_rule_that_changes_the_probe_is_named(change: str) -> None:
     line = f"trace id 1 ip mine c rule {change} # handle 2 (verdict continue)\n"
-    told = [word.sentence for word in read_kernel_reports([KernelSaid("w", line)])]
+    told = [word.sentence for word in read_kernel_reports([KernelTrace("w", line)])]
     took = f"w: table ip mine chain c took it: rule '{change}' (handle 2)"
     assert told == ([] if change == "accept" else [took])
 
@@ -112,7 +112,7 @@ def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
     rises: dict[str, int], said: str, about: Subject
 ) -> None:
     before, after = COUNTERS.format(**NONE), COUNTERS.format(**{**NONE, **rises})
-    (word,) = read_kernel_reports([KernelSaid("worker1", "", before, after)])
+    (word,) = read_kernel_reports([KernelTrace("worker1", "", before, after)])
     assert said in word.sentence
     assert word.names(deviation(about))
     assert not word.names(deviation(about, place="worker2"))
@@ -133,17 +133,17 @@ def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
 def test_a_rule_speaks_of_its_own_chain_or_of_the_table_as_a_whole(
     thing: Subject, named: bool
 ) -> None:
-    word = read_kernel_reports([KernelSaid("worker1", TRACED)])[0]
+    word = read_kernel_reports([KernelTrace("worker1", TRACED)])[0]
     assert word.names(deviation(thing)) == named
 
 
 def test_unchanged_counters_are_not_reported() -> None:
     text = COUNTERS.format(**NONE)
-    assert read_kernel_reports([KernelSaid("worker1", "", text, text)]) == ()
+    assert read_kernel_reports([KernelTrace("worker1", "", text, text)]) == ()
 
 
 def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first() -> None:
-    words = read_kernel_reports([KernelSaid("worker1", TRACED)])
+    words = read_kernel_reports([KernelTrace("worker1", TRACED)])
     at = Point(Tap("worker1", "eth0"), "out")
     change = Change(None, at, "its source is wrong")
     bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=words, change=change)
@@ -187,7 +187,7 @@ BY_CARD = RouteQuestion("10.244.1.4", "10.244.3.4", "tcp", 8080, False, "cni0", 
     ],
 )
 def test_a_missing_or_different_route_is_reported(answer: str, drops: bool | None) -> None:
-    words = read_kernel_reports([KernelSaid("worker1", routes=((BY_CARD, answer),))])
+    words = read_kernel_reports([KernelTrace("worker1", routes=((BY_CARD, answer),))])
     assert [word.drops for word in words] == ([] if drops is None else [drops])
     for word in words:
         assert "'ip route get 10.244.3.4 from 10.244.1.4 iif cni0 ipproto tcp dport 8080'" in (
@@ -235,7 +235,7 @@ def test_a_component_of_windows_reports_why_it_drops(
     reason: str, meaning: str, about: Difference | None
 ) -> None:
     drop = PacketDrop("tcpip.sys", "inbound", 1, reason)
-    (word,) = read_kernel_reports([KernelSaid("win1", drops=(drop,))])
+    (word,) = read_kernel_reports([KernelTrace("win1", drops=(drop,))])
     told = f"win1: tcpip.sys dropped 1 inbound packet of it: '{reason}'"
     assert word.sentence == told + (f" ({meaning})" if meaning else "")
     assert (word.drops, word.traced) == (True, True)
@@ -248,5 +248,5 @@ def test_a_component_of_windows_reports_why_it_drops(
 )
 def test_late_segments_and_flooded_frames_accuse_no_component(reason: str) -> None:
     assert not read_kernel_reports(
-        [KernelSaid("win1", drops=(PacketDrop("a", "inbound", 1, reason),))]
+        [KernelTrace("win1", drops=(PacketDrop("a", "inbound", 1, reason),))]
     )

@@ -17,7 +17,7 @@ from lab.explain.topics import Topic, alters, topics_of
 from lab.facts.difference import Difference
 from lab.facts.ruleset import compare_rulesets, read_ruleset
 from lab.facts.translations import Barrier
-from lab.providers.capture import KernelSaid
+from lab.providers.capture import KernelTrace
 from lab.topology.subject import (
     AddressSubject,
     DeviceSubject,
@@ -85,7 +85,7 @@ def test_a_set_changes_packets_by_what_is_in_it_whatever_its_name(
 def test_drops_of_a_queue_name_nothing_but_its_device() -> None:
     (word,) = read_kernel_reports(
         [
-            KernelSaid(
+            KernelTrace(
                 "worker1",
                 before=QUEUE.format(dropped=1),
                 after=QUEUE.format(dropped=9),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.lifecycle.compilation import Compiled, compile_scenario
-from lab.lifecycle.up import UpRequest
+from lab.lifecycle.up import CompiledRequest
 from lab.plan.plan import Plan
 from lab.topology.intent import Intent, MachineIntent
 
@@ -33,8 +33,8 @@ def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
     return replace(compiled().plan, scenario=scenario, summary=summary)
 
 
-def request(name: str = "overlay", scenario: str = "overlay", **changes: Any) -> UpRequest:
-    usual = UpRequest(
+def request(name: str = "overlay", scenario: str = "overlay", **changes: Any) -> CompiledRequest:
+    usual = CompiledRequest(
         name=name,
         scenario_text=f"name: {scenario}\n",
         scenario_path=f"{scenario}.yaml",

@@ -85,7 +85,7 @@ def test_what_the_default_does_without_is_a_warning():
     ]
 
 
-ASKED = ("gateway_holders", "cut_off", "join_again", "pulse")
+ASKED = ("gateway_holders", "cut_off", "reconnect", "pulse")
 
 
 @pytest.mark.room

@@ -35,7 +35,7 @@ class Cutting(FakeProvider):
     def cut_off(self, _lab: LabHandle, _intent: Intent, machine: str) -> None:
         self.off.add(machine)
 
-    def join_again(self, _lab: LabHandle, _intent: Intent, machine: str) -> None:
+    def reconnect(self, _lab: LabHandle, _intent: Intent, machine: str) -> None:
         self.off.discard(machine)
 
 
@@ -66,7 +66,7 @@ def killed(desk: Desk) -> None:
 def test_it_is_written_down_while_a_machine_is_away_and_no_longer(cutting):
     killed(cutting)
     assert written(cutting) == [(reconnect.CUT_OFF, "worker1", "done")]
-    cutting.opened().join_again("worker1")
+    cutting.opened().reconnect("worker1")
     assert (written(cutting), off(cutting)) == ([], set())
 
 

@@ -11,7 +11,7 @@ from lab.matrix.cells import cells
 from lab.matrix.reduce import reduce
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.scenario.families import terms
+from lab.scenario.families import family_terms
 from lab.scenario.loader import find, load, shipped, to_yaml
 from lab.scenario.scenario import Scenario
 from lab.topology import registry
@@ -80,7 +80,7 @@ def test_only_the_nodes_and_pods_are_left_that_the_cell_needs(case, nodes):
 def some_cells(every: Iterable[str]) -> list[str]:
     """One of every family, of the first, the second … at another place."""
     found = []
-    for number, family in enumerate(terms()):
+    for number, family in enumerate(family_terms()):
         own = [cell for cell in every if cell.startswith(f"{family}/")]
         found += own[number * 7 % len(own) :][:1] if own else []
     return found

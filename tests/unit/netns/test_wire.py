@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab._errors import BrokenError, DeadlineError, LabError, ScenarioError, UsageError
-from lab.providers.capture import Frame, KernelSaid, RouteQuestion, Taken, Tap
+from lab.providers.capture import Frame, KernelTrace, RouteQuestion, Taken, Tap
 from lab.providers.provider import Diagnosis, Outcome, Silence
 from lab.providers.wire import Failure, decode, encode
 from lab.shells.shell import Completed, UnreachableError
@@ -45,7 +45,7 @@ QUESTION = RouteQuestion("10.0.0.1", "10.0.0.2", "tcp", 80, True, "", "eth0")
         (Silence("a", "b", 0.5, 9, 8), Silence),
         ((Diagnosis("here", "it", "warn", "seen"),), tuple[Diagnosis, ...]),
         ([Taken(Tap("p", "eth0"), (Frame(1, "in", b"\x01", 9),), 2)], list[Taken]),
-        ([KernelSaid("p", "t", routes=((QUESTION, "via"),))], list[KernelSaid]),
+        ([KernelTrace("p", "t", routes=((QUESTION, "via"),))], list[KernelTrace]),
     ],
 )
 def test_a_value_comes_back_as_it_was(value, kind):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from unit.reports.made_runs import intent_of, made_run
 
-from lab.facts.command_lines import by_hand
+from lab.facts.command_lines import lab_exec_line
 from lab.facts.difference import Difference, in_cluster
 from lab.facts.questions import ENTER_POD, WITH_PROXY
 from lab.matrix.cell import Cell
@@ -333,9 +333,9 @@ def test_unexpected_passes_are_one_group_a_rule_that_names_it(exception, sentenc
 def test_a_command_is_shown_as_lab_exec_and_a_sentence_unchanged():
     assert DOWN.shown_by("mine") == "lab exec mine worker2 -- ip link show dev eth0"
     assert DOWN.fixed_by("mine").startswith("lab exec mine worker2 -- sh -c 'ip link set dev eth0")
-    assert by_hand("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"
-    assert by_hand("mine", "p1", "lab down, then lab up") == "lab down, then lab up"
-    assert by_hand("mine", "p1", "") == ""
+    assert lab_exec_line("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"
+    assert lab_exec_line("mine", "p1", "lab down, then lab up") == "lab down, then lab up"
+    assert lab_exec_line("mine", "p1", "") == ""
 
 
 @pytest.mark.parametrize(

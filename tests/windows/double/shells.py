@@ -25,7 +25,7 @@ FAULT = "http://schemas.xmlsoap.org/ws/2004/08/addressing/fault"
 _SECONDS = re.compile(r"PT(?:(\d+)M)?(?:([\d.]+)S)?")
 
 
-class FaultError(Exception):
+class SoapFaultError(Exception):
     """One of ``replies/faults.json``: code, reason and subcode."""
 
     def __init__(self, name: str, **facts: object) -> None:
@@ -72,7 +72,7 @@ class Asking:
         envelope = _text("envelope.xml")
         return envelope.format(action=action, number=number, message=message, body=inner)
 
-    def fault(self, error: FaultError) -> str:
+    def fault(self, error: SoapFaultError) -> str:
         return self.reply("fault", FAULT, **error.facts)
 
 
@@ -154,8 +154,8 @@ class Shells:
     def verb(self, asking: Asking, user: str, gone: Callable[[], bool]) -> str:
         """Execute a verb; return the reply.
 
-        Raises FaultError where Windows gives a fault. Raises ConnectionError when the client closes
-        the connection meanwhile.
+        Raises SoapFaultError where Windows gives a fault. Raises ConnectionError when the client
+        closes the connection meanwhile.
         """
         self.verbs.append(asking.action)
         if asking.action == "Receive":
@@ -189,7 +189,7 @@ class Shells:
 
     def _create(self, asking: Asking, user: str) -> str:
         if len(self.open) >= self.max_shells:
-            raise FaultError("shells", most=self.max_shells)
+            raise SoapFaultError("shells", most=self.max_shells)
         name = str(uuid.uuid4()).upper()
         self.open[name] = Shell(user, asking.option("WINRS_CODEPAGE"))
         return asking.reply(shell=name)
@@ -198,7 +198,7 @@ class Shells:
         """The reply, and the command to answer now."""
         shell = self._shell(asking)
         if len(shell.commands) >= self.max_commands:
-            raise FaultError("operations", most=self.max_commands)
+            raise SoapFaultError("operations", most=self.max_commands)
         line = " ".join(filter(None, (asking.text("Command"), asking.text("Arguments"))))
         skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
         request = Asked(line, "winrm", b"", skips, shell.codepage, shell.user)
@@ -217,7 +217,7 @@ class Shells:
         while True:
             with self._lock:
                 if command.ended:
-                    raise FaultError("aborted")
+                    raise SoapFaultError("aborted")
                 there = command.answer is not None and bool(command.pieces)
                 out, err = command.pieces.pop(0) if there else (b"", b"")
                 code = command.code()
@@ -232,10 +232,10 @@ class Shells:
             if gone():
                 raise ConnectionError("the client has gone")
             if time.monotonic() > ends:
-                raise FaultError("time")
+                raise SoapFaultError("time")
             time.sleep(LOOK_SECONDS)
 
     def _shell(self, asking: Asking) -> Shell:
         if asking.shell not in self.open:
-            raise FaultError("shell", shell=asking.shell)
+            raise SoapFaultError("shell", shell=asking.shell)
         return self.open[asking.shell]

@@ -26,7 +26,7 @@ from spnego._ntlm_raw.crypto import ntowfv1
 from spnego.channel_bindings import GssChannelBindings
 
 from .certificates import digest
-from .shells import Asking, FaultError, Shells
+from .shells import Asking, Shells, SoapFaultError
 
 _NTLM_LOCK = threading.Lock()
 
@@ -182,7 +182,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self._reply(200, self._verb(asking))
             else:
                 self._suffer(trouble, asking)
-        except FaultError as error:
+        except SoapFaultError as error:
             self._reply(500, asking.fault(error).encode())
         except ConnectionError:
             self.close_connection = True

@@ -129,7 +129,7 @@ def _refused(operation: str, code: int, words: str) -> Answer:
     return Answer(0 if operation == "call" else code, "", document)
 
 
-def _kept(state: HnsState, kind: str, guid: str) -> Document:
+def _find(state: HnsState, kind: str, guid: str) -> Document:
     if kind not in KINDS:
         raise RefusalError(_UNSUPPORTED, f"there is no kind of object '{kind}'")
     document = state.of(kind).get(guid.lower())
@@ -209,7 +209,7 @@ def _choose_card(state: HnsState, given: Document) -> Card:
 def _create_endpoint(
     state: HnsState, given: dict[str, Any], guid: str, network_guid: str
 ) -> HnsState:
-    network = _kept(state, "networks", network_guid)
+    network = _find(state, "networks", network_guid)
     prefix = documents.subnet(network).get("IpAddressPrefix", "")
     configurations = list(given.get("IpConfigurations") or ())
     if not configurations and prefix:
@@ -266,17 +266,17 @@ def _matches(document: Document, wanted: Document) -> bool:
 
 
 def _open(state: HnsState, words: list[str], _: Document, __: str) -> tuple[HnsState, Answer]:
-    _kept(state, words[0], words[1])
+    _find(state, words[0], words[1])
     return state, Answer(0, words[1].lower())
 
 
 def _query(state: HnsState, words: list[str], _: Document, __: str) -> tuple[HnsState, Answer]:
-    return state, Answer(0, words[1].lower(), json.dumps(_kept(state, words[0], words[1])))
+    return state, Answer(0, words[1].lower(), json.dumps(_find(state, words[0], words[1])))
 
 
 def _delete(state: HnsState, words: list[str], _: Document, __: str) -> tuple[HnsState, Answer]:
     kind, guid = words[0], words[1].lower()
-    _kept(state, kind, guid)
+    _find(state, kind, guid)
     return _removed(state, kind, guid), Answer(0, guid)
 
 
@@ -310,7 +310,7 @@ def _modify(
     state: HnsState, words: list[str], given: dict[str, Any], _: str
 ) -> tuple[HnsState, Answer]:
     kind, guid = words[0], words[1].lower()
-    document = _kept(state, kind, guid)
+    document = _find(state, kind, guid)
     settings = given.get("Settings") or {}
     request, resource = given.get("RequestType", "Add"), given.get("ResourceType", "")
     if kind == "loadbalancers" and not resource:  # kube-proxy's update has the whole object
@@ -345,7 +345,7 @@ def _change_namespace(state: HnsState, guid: str, request: str, settings: Docume
     namespace = state.of("namespaces")[guid]
     resources = _without_endpoint(namespace, endpoint)
     if request == "Add":
-        own = _kept(state, "endpoints", endpoint)
+        own = _find(state, "endpoints", endpoint)
         resources.append({"Type": "Endpoint", "Data": {"ID": endpoint}})
         state = state.with_object("endpoints", endpoint, {**own, "HostComputeNamespace": guid})
     return state.with_object("namespaces", guid, {**namespace, "Resources": resources})
@@ -373,13 +373,13 @@ def _call(
     elif method == "GET":
         output = _read_version_1(state, parts)
     elif method == "DELETE":
-        _kept(state, parts[0], parts[1])
+        _find(state, parts[0], parts[1])
         state, output = _removed(state, parts[0], parts[1].lower()), {}
     elif len(parts) > 2:  # noqa: PLR2004  kind, GUID, verb
         state = _attach(state, parts[1].lower(), parts[2])
         output = _read_version_1(state, parts[:2])
     elif len(parts) > 1:
-        document = _kept(state, parts[0], parts[1])
+        document = _find(state, parts[0], parts[1])
         state = state.with_object(parts[0], parts[1].lower(), {**document, **given})
         output = _read_version_1(state, parts)
     elif parts[0] == "networks":
@@ -398,7 +398,7 @@ def _call(
 def _read_version_1(state: HnsState, parts: list[str]) -> Any:
     kind = parts[0]
     if len(parts) > 1:
-        return _to_version_1(state, kind, _kept(state, kind, parts[1]))
+        return _to_version_1(state, kind, _find(state, kind, parts[1]))
     if kind not in KINDS:
         raise RefusalError(_UNSUPPORTED, f"there is no kind of object '{kind}'")
     return [_to_version_1(state, kind, document) for document in state.of(kind).values()]
@@ -421,7 +421,7 @@ def _to_version_1(state: HnsState, kind: str, document: Document) -> Document:
 
 def _attach(state: HnsState, guid: str, verb: str) -> HnsState:
     """Attach an endpoint to the node itself, or detach it."""
-    _kept(state, "endpoints", guid)
+    _find(state, "endpoints", guid)
     others = tuple(each for each in state.hosted if each != guid)
     return replace(state, hosted=(*others, guid) if verb == "attach" else others)
 
