@@ -100,6 +100,11 @@ static int symlinks(void)
         code = lacks("a link cannot be removed", GetLastError());
     if (!code && GetFileAttributesW(folder) == INVALID_FILE_ATTRIBUTES)
         code = lacks("removing a link removes what it leads to", GetLastError());
+    LOOK_UP("kernelbase.dll", CreateSymbolicLinkW)(link, L"nowhere", 2); /* to a file; unprivileged */
+    if (!code && !SetFileAttributesW(link, FILE_ATTRIBUTE_NORMAL))
+        code = lacks("a link that leads nowhere has no attributes to set", GetLastError());
+    if (!code && !DeleteFileW(link))
+        code = lacks("a link that leads nowhere cannot be removed", GetLastError());
     RemoveDirectoryW(link);
     RemoveDirectoryW(folder);
     RemoveDirectoryW(FOLDER);

@@ -9,7 +9,8 @@
 
    A link is a link of Linux, relative to its folder, so that containers that mount the folder follow
    it too; one that was made with an absolute target begins with "./", and is read as absolute. The functions by which Windows programs see links are replaced in kernel32. FindFirstFileW
-   is not: listings show a link as what it leads to, and leave out one that leads nowhere. */
+   is not: listings show a link as what it leads to, and leave out one that leads nowhere. So what
+   removes a folder by its listing, as Remove-Item -Recurse, goes into links to folders. */
 #include "hooks.h"
 
 #include <stdlib.h>
@@ -39,6 +40,7 @@ static BOOL(WINAPI *windows_DeleteFileW)(const WCHAR *);
 static BOOL(WINAPI *windows_RemoveDirectoryW)(const WCHAR *);
 static BOOL(WINAPI *windows_MoveFileExW)(const WCHAR *, const WCHAR *, DWORD);
 static DWORD(WINAPI *windows_GetFileAttributesW)(const WCHAR *);
+static BOOL(WINAPI *windows_SetFileAttributesW)(const WCHAR *, DWORD);
 static BOOL(WINAPI *windows_GetFileAttributesExW)(const WCHAR *, GET_FILEEX_INFO_LEVELS, void *);
 static HANDLE(WINAPI *windows_CreateFileW)(const WCHAR *, DWORD, DWORD, void *, DWORD, DWORD, HANDLE);
 static BOOL(WINAPI *windows_CloseHandle)(HANDLE);
@@ -237,6 +239,12 @@ static DWORD WINAPI our_GetFileAttributesW(const WCHAR *path)
         return (attributes == INVALID_FILE_ATTRIBUTES ? 0 : attributes) | FILE_ATTRIBUTE_REPARSE_POINT;
     SetLastError(error);
     return attributes;
+}
+
+/* A link of Linux has no attributes of its own, and what it leads to keeps its own. */
+static BOOL WINAPI our_SetFileAttributesW(const WCHAR *path, DWORD attributes)
+{
+    return is_link(path) || windows_SetFileAttributesW(path, attributes);
 }
 
 static BOOL WINAPI our_GetFileAttributesExW(const WCHAR *path, GET_FILEEX_INFO_LEVELS level, void *data)
@@ -444,6 +452,7 @@ BOOL WINAPI DllMain(HINSTANCE instance, DWORD reason, void *reserved)
     REPLACE(MoveFileExW);
     REPLACE(GetFileAttributesW);
     REPLACE(GetFileAttributesExW);
+    REPLACE(SetFileAttributesW);
     REPLACE(CreateFileW);
     REPLACE(CloseHandle);
     REPLACE(GetFileInformationByHandle);
