@@ -155,6 +155,7 @@ _FOLDERS = f"""#!/bin/sh
 set -e
 cd {PREFIX}
 mkdir -p var/lib/kubelet var/log/pods hybridlab/log hybridlab/state
+touch hybridlab/started # when the machine started, for CimCmdlets
 for folder in etc/kubernetes etc/cni/net.d run/flannel var/lib/cni; do
     mkdir -p $folder /$folder
     mount --bind $folder /$folder

@@ -13,13 +13,12 @@ function Get-CimInstance {
         }
     } elseif ($ClassName -eq 'Win32_OperatingSystem') {
         $read = Get-ItemProperty -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
-        $now = Get-Date
         [pscustomobject]@{
             Caption = "Microsoft $($read.ProductName)"
             BuildNumber = [string]$read.CurrentBuildNumber
             Version = "10.0.$($read.CurrentBuildNumber)"
-            LocalDateTime = $now
-            LastBootUpTime = $now.AddMilliseconds(-[Environment]::TickCount64)
+            LocalDateTime = Get-Date
+            LastBootUpTime = (Get-Item -LiteralPath 'C:\hybridlab\started').LastWriteTime
         }
     } elseif ($ClassName -ne 'SoftwareLicensingProduct') {
         throw "Invalid class '$ClassName': a Wine node has Win32_Process, Win32_OperatingSystem and SoftwareLicensingProduct"

@@ -228,6 +228,14 @@ def test_a_node_whose_windows_is_stopped_is_not_ready_and_comes_back(lab: Contai
     lab.green(LAB, "-k", "pod-pod")
 
 
+def test_a_node_that_was_deleted_from_the_api_joins_again(lab: ContainerLabs) -> None:
+    kubectl(lab, "delete", "node", NODE)
+    again = lab.run(*UP).stderr
+    assert f"{NODE}: cleaning up after an earlier membership" in again
+    assert ready(lab) == "True"
+    lab.green(LAB)
+
+
 def test_a_node_that_reboots_comes_back_with_flannels_overlay(lab: ContainerLabs) -> None:
     before = containers.leaders(lab.holder())[NODE]
     linux(lab, NODE, "systemctl", "--no-block", "reboot")

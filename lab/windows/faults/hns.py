@@ -1,0 +1,224 @@
+"""Faults of a Windows node's HNS: its networks, endpoints, load balancers and their policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from lab.explain.check import RECREATE_NETWORK
+from lab.explain.faults.registry import (
+    Fault,
+    FaultChange,
+    FaultCommand,
+    hosts,
+    probes,
+    sites_on,
+    with_peers,
+)
+from lab.machines.addons.flannel import TOPOLOGIES
+from lab.machines.cluster.linux.api import ADMIN
+from lab.topology.intent import Intent, MachineIntent, Route
+from lab.topology.observed import NAMESPACE
+from lab.topology.routing import bare
+from lab.windows.faults import ON_EACH, on_node, windows_kubelets
+
+_OBJECT = "ref Guid id, out IntPtr handle, out IntPtr error"
+_FUNCTIONS = (
+    *(f"HcnOpen{kind}({_OBJECT})" for kind in ("Network", "Endpoint")),
+    *(
+        f"HcnModify{kind}(IntPtr handle, string request, out IntPtr error)"
+        for kind in ("Network", "Endpoint")
+    ),
+)
+_LIBRARY = '[DllImport("computenetwork.dll", CharSet = CharSet.Unicode)]'
+_DECLARED = " ".join(f"{_LIBRARY} public static extern int {each};" for each in _FUNCTIONS)
+_HCN = (
+    "if (-not ([System.Management.Automation.PSTypeName]'Hybridlab.Hcn').Type) "
+    f"{{ Add-Type -Namespace Hybridlab -Name Hcn -MemberDefinition '{_DECLARED}' }}; "
+    "$handle = $problem = [IntPtr]::Zero"
+)
+"""Version 2 of HNS: the cmdlets have version 1, which cannot change policies."""
+_Document = Mapping[str, object]
+
+
+def _modified(kind: str, chosen: str, request: str, policy: _Document) -> str:
+    """The script that adds a policy to some HNS objects, or removes it. ``chosen``: a filter."""
+    document = json.dumps(
+        {"ResourceType": "Policy", "RequestType": request, "Settings": {"Policies": [policy]}}
+    )
+    failed = f"throw ('HcnModify{kind}: 0x{{0:x8}}' -f $code)"
+    return (
+        f"{_HCN}; Get-Hns{kind} | Where-Object -FilterScript {{ {chosen} }} | "
+        "ForEach-Object -Process { "
+        "$id = [guid]$_.ID; "
+        f"$null = [Hybridlab.Hcn]::HcnOpen{kind}([ref]$id, [ref]$handle, [ref]$problem); "
+        f"$code = [Hybridlab.Hcn]::HcnModify{kind}($handle, '{document}', [ref]$problem); "
+        f"if ($code -lt 0) {{ {failed} }} }}"
+    )
+
+
+def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
+    """The overlay's route to the peer's pods."""
+    cidr = peer.translation.local_cidr if peer.translation else None
+    tunnel = machine.tunnel.name if machine.tunnel else None
+    return next(
+        (route for route in machine.routes if route.destination == cidr and route.device == tunnel),
+        None,
+    )
+
+
+def _without_route(intent: Intent, node: str, peer: str) -> FaultChange:
+    """Take the RemoteSubnetRoute of flannel away; it is put back as flannel made it."""
+    machine, other = intent.machine(node), intent.machine(peer)
+    route, tunnel = _route(machine, other), machine.tunnel
+    assert route is not None, "a site has one"
+    assert tunnel is not None, "the same"
+    mac = next(each.mac for each in machine.neighbours if each.address == route.via)
+    remote = next(each.remote for each in machine.forwarding if each.mac == mac)
+    policy = {
+        "Type": "RemoteSubnetRoute",
+        "Settings": {
+            "DestinationPrefix": route.destination,
+            "IsolationId": tunnel.vni,
+            "ProviderAddress": remote,
+            "DistributedRouterMacAddress": mac,
+        },
+    }
+    chosen = f"$_.Name -eq '{tunnel.name}'"
+    there = (
+        "@($_.Policies | Where-Object -FilterScript { $_.Type -eq 'RemoteSubnetRoute' -and "
+        f"$_.DestinationPrefix -eq '{route.destination}' }}).Count"
+    )
+    return on_node(
+        node,
+        [_modified("Network", chosen, "Remove", policy)],
+        [_modified("Network", f"{chosen} -and -not {there}", "Add", policy)],
+    )
+
+
+ROUTE_MISSING = Fault(
+    name="route-missing",
+    title="HNS of a Windows node has no RemoteSubnetRoute to the pods of one other node",
+    needs="an overlay's route to another node's pods",
+    sites=lambda intent: with_peers(
+        windows_kubelets(intent),
+        lambda machine: (host.name for host in hosts(intent) if _route(machine, host)),
+    ),
+    change=_without_route,
+    peer="node",
+    windows=True,
+)
+
+SERVICE_RULES_MISSING = Fault(
+    name="service-rules-missing",
+    title="HNS of a Windows node has no load balancers, as if kube-proxy had not run",
+    needs="a Windows node of a cluster",
+    sites=ON_EACH,
+    change=lambda _, node, __: on_node(
+        node,
+        ["Stop-Service -Name kube-proxy; Get-HnsPolicyList | Remove-HnsPolicyList"],
+        ["Start-Service -Name kube-proxy"],
+    ),
+    windows=True,
+)
+
+
+def _of_pods(machine: MachineIntent) -> str:
+    """The filter of the endpoints of a node's probe pods."""
+    addresses = ", ".join(f"'{bare(pod.address)}'" for pod in probes(machine))
+    return f"-not $_.IsRemoteEndpoint -and $_.IPAddress -in {addresses}"
+
+
+def _block_dns(intent: Intent, node: str, _: str) -> FaultChange:
+    settings = {"Action": "Block", "Direction": "Out", "Priority": 100, "RemotePorts": "53"}
+    scripts = {
+        request: [
+            _modified(
+                "Endpoint",
+                _of_pods(intent.machine(node)),
+                request,
+                {"Type": "ACL", "Settings": {**settings, "Protocols": protocol}},
+            )
+            for protocol in ("17", "6")
+        ]
+        for request in ("Add", "Remove")
+    }
+    return on_node(node, scripts["Add"], scripts["Remove"])
+
+
+DNS_UNREACHABLE = Fault(
+    name="dns-unreachable",
+    title="access control lists of HNS drop DNS queries of a Windows node's pods",
+    needs="pods on a Windows node of a cluster",
+    sites=sites_on(windows_kubelets, lambda _, machine: probes(machine)),
+    change=_block_dns,
+    windows=True,
+)
+
+
+def _deleted(intent: Intent, node: str, *pods: str) -> FaultCommand:
+    """The command that deletes probe pods, which the lab makes again, with new endpoints.
+
+    A pod that has its endpoint again is not deleted a second time: its address is another.
+    """
+    machine = intent.machine(node)
+    ask = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
+    lines = [
+        f"[ \"$({ask} get pod {pod.name} -o 'jsonpath={{.status.podIP}}' 2>/dev/null)\" != "
+        f"{bare(pod.address)} ] || {ask} delete pod {pod.name} --wait --timeout=50s"
+        for pod in probes(machine)
+        if not pods or pod.name in pods
+    ]
+    return FaultCommand(intent.control_plane(), "; ".join(lines))
+
+
+def _without_endpoint(intent: Intent, node: str, peer: str) -> FaultChange:
+    pod = next(pod for pod in probes(intent.machine(node)) if pod.name == peer)
+    chosen = f"-not $_.IsRemoteEndpoint -and $_.IPAddress -eq '{bare(pod.address)}'"
+    removed = f"Get-HnsEndpoint | Where-Object -FilterScript {{ {chosen} }} | Remove-HnsEndpoint"
+    made = on_node(node, [removed], [])
+    return FaultChange(made.do, (_deleted(intent, node, peer),))
+
+
+HNS_ENDPOINT_REMOVED = Fault(
+    name="hns-endpoint-removed",
+    title="HNS of a Windows node has lost the endpoint of a pod",
+    needs="pods on a Windows node of a cluster",
+    sites=lambda intent: with_peers(
+        windows_kubelets(intent), lambda machine: (pod.name for pod in probes(machine))
+    ),
+    change=_without_endpoint,
+    peer="pod",
+    also=("endpoint-missing", "hns-endpoint-missing"),
+    kind="pod-missing",
+    windows=True,
+)
+
+
+def _without_network(intent: Intent, node: str, _: str) -> FaultChange:
+    """Remove flannel's network, with all endpoints on it; flanneld makes it again as it starts."""
+    tunnel = intent.machine(node).tunnel
+    assert tunnel is not None, "a site has one"
+    found = f"Get-HnsNetwork | Where-Object -Property Name -EQ -Value {tunnel.name}"
+    there = f"@({found}).Count"
+    again = RECREATE_NETWORK.replace("{network}", tunnel.name)
+    waited = f"foreach ($second in 1..40) {{ if ({there}) {{ break }}; Start-Sleep -Seconds 1 }}"
+    made = on_node(
+        node, [f"{found} | Remove-HnsNetwork"], [f"if (-not {there}) {{ {again}; {waited} }}"]
+    )
+    return FaultChange(made.do, (*made.undo, _deleted(intent, node)))
+
+
+HNS_NETWORK_REMOVED = Fault(
+    name="hns-network-removed",
+    title="HNS of a Windows node has lost flannel's overlay, and every pod's endpoint with it",
+    needs="flannel's overlay, as a cluster's network",
+    sites=sites_on(
+        windows_kubelets,
+        lambda intent, machine: machine.tunnel and intent.topology in TOPOLOGIES,
+    ),
+    change=_without_network,
+    also=("network-missing", "hns-network-missing"),
+    kind="tunnel-missing",
+    windows=True,
+)

@@ -1,0 +1,58 @@
+"""Faults of a Windows node's programs: services, and flanneld's task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lab.explain.check import START_FLANNEL, STOP_FLANNEL
+from lab.explain.faults.registry import Fault, FaultChange, sites_on
+from lab.machines.addons.flannel import TOPOLOGIES
+from lab.topology.intent import Intent
+from lab.windows.faults import ON_EACH, on_node, windows_kubelets
+
+
+def _stop_service(*names: str) -> Callable[[Intent, str, str], FaultChange]:
+    """Stop the first one, with what depends on it; start all, the first one first."""
+
+    def stop(_: Intent, node: str, __: str) -> FaultChange:
+        started = (f"Start-Service -Name {name}" for name in names)
+        return on_node(node, [f"Stop-Service -Name {names[0]} -Force"], started)
+
+    return stop
+
+
+KUBELET_STOPPED = Fault(
+    name="kubelet-stopped",
+    title="the kubelet of a Windows node is stopped: the node becomes NotReady",
+    needs="a Windows node of a cluster",
+    sites=ON_EACH,
+    change=_stop_service("kubelet"),
+    windows=True,
+)
+
+KUBE_PROXY_STOPPED = Fault(
+    name="kube-proxy-stopped",
+    title="kube-proxy of a Windows node is stopped: its load balancers are no longer updated",
+    needs="a Windows node of a cluster",
+    sites=ON_EACH,
+    change=_stop_service("kube-proxy"),
+    windows=True,
+)
+
+CONTAINERD_STOPPED = Fault(
+    name="containerd-stopped",
+    title="containerd of a Windows node is stopped, and with it the kubelet",
+    needs="a Windows node of a cluster",
+    sites=ON_EACH,
+    change=_stop_service("containerd", "kubelet"),
+    windows=True,
+)
+
+FLANNELD_KILLED = Fault(
+    name="flanneld-killed",
+    title="flanneld of a Windows node was ended, and its task does not start it again",
+    needs="flannel, as a cluster's network",
+    sites=sites_on(windows_kubelets, lambda intent, _: intent.topology in TOPOLOGIES),
+    change=lambda _, node, __: on_node(node, [STOP_FLANNEL], [START_FLANNEL]),
+    windows=True,
+)
