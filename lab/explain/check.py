@@ -7,6 +7,7 @@ packets that meet it, and the commands for Windows.
 
 from __future__ import annotations
 
+import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ipaddress import ip_interface
 from typing import ClassVar, Literal, TypedDict, Unpack
 
 from lab._plugins import classes
-from lab.facts.command_lines import IN_POD
+from lab.facts.command_lines import IN_POD, in_powershell
 from lab.facts.difference import (
     DEVIATION,
     NOT_ASKED,
@@ -48,11 +49,13 @@ from lab.topology.subject import (
     AddressSubject,
     DeviceSubject,
     EntrySubject,
+    FirewallSubject,
     NeighbourSubject,
     ProxySubject,
     RouteSubject,
     SettingSubject,
     Subject,
+    UnitSubject,
     values_of,
 )
 
@@ -67,16 +70,49 @@ HNS_NETWORKS = (
 HNS_ENDPOINTS = (
     "Get-HnsEndpoint | Select-Object -Property Name, IPAddress, IsRemoteEndpoint, Policies"
 )
-_STOP, _START = (
-    f"{verb}-ScheduledTask -TaskName 'hybridlab-flanneld'" for verb in ("Stop", "Start")
+STOP_FLANNEL = (
+    "Stop-ScheduledTask -TaskName hybridlab-flanneld; "
+    "Stop-Process -Name flanneld -ErrorAction SilentlyContinue"
 )
-_STOP += "; Stop-Process -Name 'flanneld'"
-RESTART_FLANNEL = f"{_STOP}; {_START}; Restart-Service -Name 'kube-proxy'"
+START_FLANNEL = "Start-ScheduledTask -TaskName hybridlab-flanneld"
+RESTART_FLANNEL = f"{STOP_FLANNEL}; {START_FLANNEL}; Restart-Service -Name kube-proxy"
 RECREATE_NETWORK = (
-    f"Stop-Service -Name 'kube-proxy'; {_STOP}; Get-HnsNetwork | Where-Object -Property Name "
-    f"-EQ -Value '{{network}}' | Remove-HnsNetwork; {_START}; Start-Service -Name 'kube-proxy' "
-    "(the link drops for seconds)"
+    f"Stop-Service -Name kube-proxy; {STOP_FLANNEL}; Get-HnsNetwork | Where-Object -Property Name "
+    f"-EQ -Value {{network}} | Remove-HnsNetwork; {START_FLANNEL}; Start-Service -Name kube-proxy"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OnWindows:
+    """How a difference is shown and fixed on Windows.
+
+    In PowerShell, ``{network}`` is the name of the pods' HNS network, and ``{name}`` that of the
+    difference's subject: a device, service, firewall rule or route's destination.
+    """
+
+    shows: str
+    """PowerShell."""
+    mends: str = ""
+    """PowerShell; empty if no command fixes it."""
+    advice: str = ""
+    """A sentence, where no command fixes it."""
+
+
+def _name(subject: Subject) -> str:
+    """A subject as PowerShell's commands name it."""
+    match subject:
+        case DeviceSubject(name=name) | UnitSubject(name=name) | FirewallSubject(rule=name):
+            return name
+        case RouteSubject():
+            return subject.prefix
+        case _:
+            return ""
+
+
+def _word(text: str) -> str:
+    """A word of PowerShell."""
+    plain = re.fullmatch(r"[\w.:/-]+", text)
+    return text if plain else "'" + text.replace("'", "''") + "'"
 
 
 Meets = Callable[[Difference, Hop, Path], bool]
@@ -165,10 +201,8 @@ class Kind:
     """Name in reports: ``"wrong-vni"``."""
     fault: str = ""
     """Name of the fault with the same symptoms, if it differs from the kind's name."""
-    windows: tuple[str, str] | None = None
-    """The Windows commands that show and fix it; ``{network}`` is the HNS network's name. None if
-    the Linux commands apply, or it does not occur on Windows.
-    """
+    windows: OnWindows | None = None
+    """None if the Linux commands apply, or it does not occur on Windows."""
     meets: Meets = at_object
     """Which packets meet it. A firewall rule is met by the packets that it takes."""
     follows: bool = False
@@ -332,11 +366,16 @@ class Look:
         """A difference of this machine."""
         windows = kinds()[kind].windows if self.observed.os == "windows" else None
         if windows is not None:
-            network = self.intended.tunnel or self.intended.bridge
-            name = network.name if network else ""
-            shows, mends = (text.replace("{network}", name) for text in windows)
+            shows = in_powershell(self._named(windows.shows, subject))
+            mends = self._named(windows.mends, subject)
+            mends = in_powershell(mends) if mends else windows.advice
         node = self.intended.name
         return differs(kind, node, subject, intended, observed, shows, mends, **more)
+
+    def _named(self, script: str, subject: Subject) -> str:
+        network = self.intended.tunnel or self.intended.bridge
+        name = network.name if network else ""
+        return script.replace("{network}", _word(name)).replace("{name}", _word(_name(subject)))
 
     def works(self, device: str) -> bool:
         """Whether a device exists, is up and has a carrier; otherwise only that is reported."""

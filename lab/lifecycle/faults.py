@@ -17,6 +17,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault, FaultChange, FaultCommand, FaultSite
+from lab.facts.command_lines import is_powershell, to_run
 from lab.lifecycle import reconnect
 from lab.lifecycle.open_lab import OpenLab
 from lab.lifecycle.reconnect import wait_until_learned
@@ -298,14 +299,14 @@ def _refuse_windows(opened: OpenLab, intent: Intent, node: str, action: str) -> 
         others = [machine.name for machine in intent.machines if machine.os == "linux"]
         raise UsageError(
             action,
-            f"'{node}' runs Windows, and faults are commands of Linux",
+            f"'{node}' runs Windows, and this fault is commands of Linux",
             f"--node {', '.join(others)}",
         )
 
 
 def _can_take_faults(opened: OpenLab, intent: Intent, node: str) -> bool:
-    windows = intent.machine(node).os == "windows"
-    return not (windows and MACHINES in opened.provider.abilities)
+    alone = intent.machine(node).os == "windows" and intent.kubernetes is None
+    return not (alone and MACHINES in opened.provider.abilities)
 
 
 def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, action: str) -> None:
@@ -384,10 +385,14 @@ def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
 def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], action: str) -> None:
     for place, lines in batch_commands(commands):
         machine = opened.provider.machine(opened.handle, intent, place)
-        done = machine.run(("sh", "-c", script(lines)), Deadline(_SECONDS))
+        windows = is_powershell(lines[0])
+        words = to_run(lines[0]) if windows else ("sh", "-c", script(lines))
+        done = machine.run(words, Deadline(_SECONDS))
         if done.code:
             output, _, number = done.stderr.strip().rpartition("@")
             line = lines[int(number)] if number.isdecimal() else "the shell"
+            if windows:
+                output, line = done.stderr, lines[0]
             raise BrokenError(
                 action,
                 f"'{_shorten(line)}' failed on '{place}': "
@@ -436,10 +441,15 @@ def _command_in_pod(pod: str, line: str, absent: str) -> str:
 
 
 def batch_commands(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]:
-    """The commands in order, grouped by place, each group small enough for one shell. Pure."""
+    """The commands in order, grouped by place, each group small enough for one shell. Pure.
+
+    A command of PowerShell is a group of its own.
+    """
     place, lines, size = "", list[str](), 0
     for command in commands:
-        if lines and (command.place != place or size + len(command.line) > _SCRIPT_BYTES):
+        large = size + len(command.line) > _SCRIPT_BYTES
+        alone = any(map(is_powershell, (command.line, *lines[-1:])))
+        if lines and (command.place != place or large or alone):
             yield place, lines
             lines, size = [], 0
         place = command.place

@@ -11,7 +11,7 @@ from lab._log import listed
 from lab.explain.deviations import finding_of
 from lab.explain.explainer import Explainer
 from lab.explain.objects import split_by_path
-from lab.facts.command_lines import IN_POD, is_command
+from lab.facts.command_lines import IN_POD, is_command, to_run
 from lab.facts.difference import CLUSTER, NOT_ASKED, Difference
 from lab.facts.questions import ENTER_POD
 from lab.lifecycle.open_lab import OpenLab
@@ -129,9 +129,7 @@ def _run(opened: OpenLab, intent: Intent, finding: Difference, say: Say) -> None
         return
     at = finding.node if finding.mends.startswith(ENTER_POD) else finding.place
     machine = opened.provider.machine(opened.handle, intent, at)
-    done = machine.run(
-        ("sh", "-ec", f"PATH=$PATH:/usr/sbin:/sbin; export PATH; {line}"), Deadline(_SECONDS)
-    )
+    done = machine.run(to_run(line), Deadline(_SECONDS))
     if done.code:
         reason = done.stderr.strip().splitlines() or [f"exit code {done.code}"]
         say(f"  {finding.object}: {reason[0]}")

@@ -272,7 +272,7 @@ def facts(answer: Object) -> NodeFacts:
             )
         ),
         translations=translations(read.all("policies"), endpoints, own),
-        barriers=tuple(_barriers(read.all("rules"))),
+        barriers=(*_barriers(read.all("rules")), *_lists(endpoints)),
         allowed_ports=tuple(_allowed_ports(read.all("rules"))) if read.knows("rules") else None,
         listening=tuple(sorted(set(_list_listening(read.all("listening"))))),
         pods=pods(endpoints) if read.knows("endpoints") else None,
@@ -415,6 +415,29 @@ def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:
                 protocol=protocol,
                 ports=(first, last),
             )
+
+
+def _lists(endpoints: Iterable[Object]) -> Iterator[Barrier]:
+    """Access control lists of pods' endpoints that block; those that allow are not barriers."""
+    for endpoint in endpoints:
+        for policy in _policies(endpoint, "ACL") if _is_pods(endpoint) else ():
+            if str(policy.get("Action", "")).lower() != _BLOCK:
+                continue
+            ports = [word.split("-") for word in str(policy.get("RemotePorts") or "").split(",")]
+            for number in ports:
+                first_last = (int(number[0]), int(number[-1])) if number[0].isdecimal() else None
+                protocol = _PROTOCOLS.get(str(policy.get("Protocols") or ""), "")
+                port = f" to port {'-'.join(number)}" if first_last else ""
+                whose = str(endpoint.get("Name") or "").strip()
+                yield Barrier(
+                    subject=FirewallSubject("forward", f"ACL of endpoint {whose}"),
+                    rule=f"blocks {str(policy.get('Direction', '')).lower()}bound "
+                    f"{protocol.upper() or 'packets'}{port} of {endpoint.get('IPAddress')}",
+                    protocol=protocol,
+                    ports=first_last,
+                    prefixes=(f"{endpoint.get('IPAddress')}/32",),
+                    hook="forward",
+                )
 
 
 def _allowed_ports(rules: Iterable[Object]) -> Iterator[tuple[str, int, int]]:

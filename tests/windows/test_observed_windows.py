@@ -116,9 +116,19 @@ OVERLAY = {
         drop("routes", '"0.0.0.0/0"'), "route-missing", "route to default"),
     "a service has stopped": (
         edit("services", '"flanneld", "state": "Running"', '"flanneld", "state": "Stopped"'),
-        "program-down", "service flanneld"),
-    "nothing lets kubelet's port in": (drop("rules", "10250"), "packets-barred", "the firewall"),
-    "nothing lets VXLAN in": (drop("rules", "4789"), "tunnel-port-dropped", "the firewall"),
+        "flannel-down", "service flanneld"),
+    "nothing lets kubelet's port in": (
+        drop("rules", "10250"), "kubelet-port-closed", "the firewall"),
+    "nothing lets VXLAN in": (drop("rules", "4789"), "tunnel-port-closed", "the firewall"),
+    "a list blocks DNS queries of pods": (
+        edit("endpoints", '"Type": "OutBoundNAT"',
+             '"Type": "ACL", "Action": "Block", "Direction": "Out", "Protocols": "17", '
+             '"RemotePorts": "53"}, {"Type": "OutBoundNAT"'),
+        "name-server-barred", "forward"),
+    "the tunnel is blocked": (
+        edit("rules", '["4789"], "enabled": "True", "action": "Allow"',
+             '["4789"], "enabled": "True", "action": "Block"'),
+        "tunnel-port-dropped", "firewall rule 'hybridlab: vxlan'"),
     "NodePorts are blocked": (
         edit("rules", '["30000-32767"], "enabled": "True", "action": "Allow"',
              '["30000-32767"], "enabled": "True", "action": "Block"'),
@@ -154,8 +164,9 @@ def test_commands_to_see_and_fix_are_those_of_windows() -> None:
     machine, whole = windows_node("overlay")
     said = without(windows(machine, whole), "networks", "Overlay")
     difference = differences(machine, facts(said), by="kubernetes")[0]
-    assert difference.shows.startswith("Get-HnsNetwork")
-    assert "'flannel.4096'" in difference.mends
+    assert difference.shows.startswith("powershell -Command 'Get-HnsNetwork | ")
+    assert " -Value flannel.4096 | Remove-HnsNetwork; " in difference.mends
+    assert difference.fixed_by("lab").startswith("lab exec lab win1 -- powershell -Command 'Stop-")
 
 
 def test_what_could_not_be_asked_is_not_judged() -> None:

@@ -127,7 +127,7 @@ def test_a_pod_gets_its_own_dns_suffixes_where_short_names_are_expected_to_resol
 def test_words_for_flanneld_on_windows_name_the_task():
     """W18: there is no service of that name."""
     for words in (check.RESTART_FLANNEL, check.RECREATE_NETWORK):
-        assert "Start-ScheduledTask -TaskName 'hybridlab-flanneld'" in words
+        assert "Start-ScheduledTask -TaskName hybridlab-flanneld" in words
         assert not re.search(r"-Service [^;]*flanneld", words)
     assert "flanneld" not in Observe().services
     assert r"C:\etc\kubernetes\manifests" in decided("overlay").files(JOIN).folders

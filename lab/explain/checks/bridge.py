@@ -12,6 +12,7 @@ from lab.explain.check import (
     Check,
     Kind,
     Look,
+    OnWindows,
     Wanted,
     asks_for,
     at_object,
@@ -125,9 +126,9 @@ class BridgeCheck(Check):
     order = 20
     question = "address"
     kinds = (
-        Kind("bridge-missing", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind("bridge-missing", windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK)),
         Kind("bridge-down"),
-        Kind("bridge-address", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind("bridge-address", windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK)),
         Kind("bridge-mtu", fault="mtu-black-hole"),
         Kind("bridge-filter-off", meets=_at_untranslated),
         Kind("proxy-missing", meets=_at_neighbour),

@@ -8,10 +8,13 @@ from dataclasses import replace
 from lab._log import quantity
 from lab.explain.check import (
     DNS_PORT,
+    HNS_ENDPOINTS,
     NO_DROPPING_RULE,
+    START_FLANNEL,
     Check,
     Kind,
     Look,
+    OnWindows,
     Wanted,
     asks_for,
     at_object,
@@ -33,10 +36,28 @@ from lab.topology.subject import DeviceSubject, FirewallSubject, GatewaySubject,
 KUBELET_PORT = 10_250
 """Port on which the API server reaches the kubelet (Kubernetes, Ports and Protocols)."""
 _IN_RULES = "Get-NetFirewallRule -Enabled True -Direction Inbound"
+_BLOCKED = OnWindows(
+    "Get-NetFirewallRule -Enabled True -Action Block -Direction Inbound",
+    "Disable-NetFirewallRule -DisplayName {name}",
+)
+
+
+def _closed(whose: str, protocol: str, port: int) -> OnWindows:
+    allow = f"-Direction Inbound -Protocol {protocol} -LocalPort {port} -Action Allow"
+    return OnWindows(_IN_RULES, f"New-NetFirewallRule -DisplayName {whose} {allow}")
+
+
 SWITCHED_MTU = 1450
 """MTU that Windows gives the adapter over a virtual switch (recorded on 1809: pjh/SDN,
 mtu-with-new-hnsnetwork.txt); more may be impossible, and is not required.
 """
+_DOWN = {
+    "containerd": "runtime-down",
+    "kubelet": "kubelet-down",
+    "kube-proxy": "proxy-down",
+    "flanneld": "flannel-down",
+}
+"""Kind of difference of services that have one of their own."""
 _RUNS = {"active", "running", "activating", "startpending"}
 
 
@@ -131,9 +152,9 @@ def _list_closed_ports(look: Look) -> Iterator[Difference]:
         return
     wanted: list[tuple[str, str, int, str]] = []
     if look.intended.kubelet:
-        wanted.append(("packets-barred", "tcp", KUBELET_PORT, "kubelet"))
+        wanted.append(("kubelet-port-closed", "tcp", KUBELET_PORT, "kubelet"))
     if look.intended.tunnel:
-        wanted.append(("tunnel-port-dropped", "udp", look.intended.tunnel.port, "the tunnel"))
+        wanted.append(("tunnel-port-closed", "udp", look.intended.tunnel.port, "the tunnel"))
     for kind, protocol, port, whose in wanted:
         if not any(
             allowed == protocol and first <= port <= last for allowed, first, last in open_ports
@@ -210,36 +231,38 @@ class CardsCheck(Check):
     kinds = (
         Kind(
             "link-missing",
-            windows=("Get-NetAdapter", "check the adapter in the machine's definition"),
+            windows=OnWindows(
+                "Get-NetAdapter", advice="check the adapter in the machine's definition"
+            ),
         ),
         Kind(
             "link-down",
             fault="node-link-down",
-            windows=("Get-NetAdapter", "Enable-NetAdapter -Name of that adapter"),
+            windows=OnWindows("Get-NetAdapter", "Enable-NetAdapter -Name {name}"),
             meets=_at_card,
             prevents_sending=True,
         ),
         Kind(
             "link-address",
-            windows=(
+            windows=OnWindows(
                 "Get-NetIPAddress -AddressFamily IPv4",
-                (
-                    "give the node its address by DHCP reservation: creating an HNS network loses "
-                    "a static one"
-                ),
+                advice="give the node its address by DHCP reservation: creating an HNS network "
+                "loses a static one",
             ),
         ),
         Kind(
             "link-mtu",
             fault="mtu-black-hole",
-            windows=(
+            windows=OnWindows(
                 "Get-NetIPInterface -AddressFamily IPv4",
-                "Set-NetIPInterface -NlMtuBytes on that interface",
+                advice="Set-NetIPInterface -NlMtuBytes on that interface",
             ),
         ),
         Kind(
             "link-mac",
-            windows=("Get-NetAdapter", "allow changed MAC addresses on the hypervisor's network"),
+            windows=OnWindows(
+                "Get-NetAdapter", advice="allow changed MAC addresses on the hypervisor's network"
+            ),
         ),
         Kind("gateway-missing", fault="gateway-dead", meets=_at_gateway, awaited=True),
     )
@@ -260,35 +283,26 @@ class FirewallCheck(Check):
         Kind(
             "tunnel-port-dropped",
             fault="tunnel-udp-dropped",
-            windows=(
-                _IN_RULES,
-                (
-                    "New-NetFirewallRule -DisplayName 'VXLAN' -Direction Inbound -Protocol UDP "
-                    "-LocalPort 4789 -Action Allow"
-                ),
-            ),
+            windows=_BLOCKED,
+            meets=_at_tunnel,
+        ),
+        Kind(
+            "tunnel-port-closed",
+            fault="tunnel-udp-dropped",
+            windows=_closed("VXLAN", "UDP", 4789),
             meets=_at_tunnel,
         ),
         Kind("tunnel-port-rejected", fault="tunnel-udp-rejected"),
+        Kind("node-port-barred", fault="nodeport-blocked", windows=_BLOCKED),
         Kind(
-            "node-port-barred",
-            fault="nodeport-blocked",
-            windows=(
-                "Get-NetFirewallRule -Enabled True -Action Block -Direction Inbound",
-                "Disable-NetFirewallRule -DisplayName of that rule",
+            "name-server-barred",
+            fault="dns-unreachable",
+            windows=OnWindows(
+                HNS_ENDPOINTS, advice="remove that ACL policy of the endpoint, or delete the pod"
             ),
         ),
-        Kind("name-server-barred", fault="dns-unreachable"),
-        Kind(
-            "packets-barred",
-            windows=(
-                _IN_RULES,
-                (
-                    "New-NetFirewallRule -DisplayName 'kubelet' -Direction Inbound -Protocol TCP "
-                    "-LocalPort 10250 -Action Allow"
-                ),
-            ),
-        ),
+        Kind("packets-barred", windows=_BLOCKED),
+        Kind("kubelet-port-closed", windows=_closed("kubelet", "TCP", KUBELET_PORT)),
         Kind("packets-lost", fault="packet-loss", partial=True),
         Kind("gateway-barred", fault="gateway-dead"),
     )
@@ -299,6 +313,10 @@ class FirewallCheck(Check):
         yield from _list_closed_ports(look)
 
 
+_SERVICE = OnWindows("Get-Service -Name {name}", "Start-Service -Name {name}")
+_TASK = OnWindows("Get-ScheduledTask -TaskName hybridlab-{name}", START_FLANNEL)
+
+
 class UnitsCheck(Check):
     """The operating system services that must run."""
 
@@ -307,32 +325,41 @@ class UnitsCheck(Check):
         Kind(
             "runtime-down",
             fault="containerd-stopped",
+            windows=_SERVICE,
             meets=on_machine,
             follows=True,
             explains=is_of_not_ready,
         ),
         Kind(
-            "program-down",
-            windows=(
-                (
-                    "Get-Service | Where-Object -Property Name -In 'containerd', 'kubelet', "
-                    "'kube-proxy'; Get-ScheduledTask -TaskName 'hybridlab-flanneld'"
-                ),
-                (
-                    "Start-Service -Name of that service (flanneld: Start-ScheduledTask -TaskName "
-                    "'hybridlab-flanneld'), and see its log"
-                ),
-            ),
+            "kubelet-down",
+            fault="kubelet-stopped",
+            windows=_SERVICE,
+            meets=on_machine,
+            follows=True,
+            explains=is_of_not_ready,
+        ),
+        Kind(
+            "proxy-down",
+            fault="kube-proxy-stopped",
+            windows=_SERVICE,
             meets=on_machine,
             follows=True,
         ),
+        Kind(
+            "flannel-down",
+            fault="flanneld-killed",
+            windows=_TASK,
+            meets=on_machine,
+            follows=True,
+        ),
+        Kind("program-down", windows=_SERVICE, meets=on_machine, follows=True),
     )
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
         for unit in look.observed.units:
             if unit.state.split(",")[0].lower() not in _RUNS:
                 yield look.differs(
-                    "runtime-down" if unit.name == "containerd" else "program-down",
+                    _DOWN.get(unit.name, "program-down"),
                     UnitSubject(unit.name),
                     "running",
                     unit.state,

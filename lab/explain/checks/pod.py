@@ -12,6 +12,7 @@ from lab.explain.check import (
     Check,
     Kind,
     Look,
+    OnWindows,
     Wanted,
     at_object,
     wanted_up,
@@ -205,14 +206,17 @@ class PodCheck(Check):
     kinds = (
         Kind(
             "pod-missing",
-            windows=(HNS_ENDPOINTS, "delete the pod, so that its endpoint is created again"),
+            windows=OnWindows(
+                HNS_ENDPOINTS, advice="delete the pod, so that its endpoint is created again"
+            ),
         ),
         Kind(
             "pod-link-down",
             fault="pod-link-down",
-            windows=(
+            windows=OnWindows(
                 HNS_ENDPOINTS,
-                "delete the pod; on build 1909 run kube-proxy as NT AUTHORITY\\NetworkService",
+                advice="delete the pod; on build 1909 run kube-proxy as "
+                "NT AUTHORITY\\NetworkService",
             ),
         ),
         Kind("pod-address"),

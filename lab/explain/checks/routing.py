@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_interface
 
-from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Kind, Look, Wanted
+from lab.explain.check import (
+    HNS_NETWORKS,
+    RESTART_FLANNEL,
+    Check,
+    Kind,
+    Look,
+    OnWindows,
+    Wanted,
+)
 from lab.facts.difference import Difference
 from lab.facts.items import make_neighbour, make_route, make_setting
 from lab.facts.translations import overlap, within
@@ -111,12 +119,10 @@ class ForwardingCheck(Check):
         Kind(
             "forwarding-off",
             fault="ip-forward-off",
-            windows=(
-                (
-                    "Get-NetIPInterface -AddressFamily IPv4 | Select-Object -Property "
-                    "InterfaceAlias, Forwarding"
-                ),
-                "Set-NetIPInterface -InterfaceAlias 'vEthernet*' -Forwarding Enabled",
+            windows=OnWindows(
+                "Get-NetIPInterface -AddressFamily IPv4 | Select-Object -Property "
+                "InterfaceAlias, Forwarding",
+                "Set-NetIPInterface -InterfaceAlias vEthernet* -Forwarding Enabled",
             ),
         ),
     )
@@ -147,21 +153,17 @@ class RoutesCheck(Check):
         Kind(
             "route-missing",
             fault="route-missing",
-            windows=(
-                "(Get-HnsNetwork | Where-Object -Property Name -EQ -Value '{network}').Policies; "
+            windows=OnWindows(
+                "(Get-HnsNetwork | Where-Object -Property Name -EQ -Value {network}).Policies; "
                 + _NET_ROUTES,
                 RESTART_FLANNEL,
             ),
             prevents_sending=True,
         ),
-        Kind("wrong-route", windows=(_NET_ROUTES, RESTART_FLANNEL)),
+        Kind("wrong-route", windows=OnWindows(_NET_ROUTES, RESTART_FLANNEL)),
         Kind("learned-route-missing", follows=True, symptom="learned", awaited=True),
         Kind("wrong-learned-route", follows=True, symptom="learned", awaited=True),
-        Kind(
-            "stray-route",
-            windows=(_NET_ROUTES, "Remove-NetRoute -DestinationPrefix of that route"),
-            meets=_at_route,
-        ),
+        Kind("stray-route", meets=_at_route),
     )
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
@@ -176,11 +178,11 @@ class NeighboursCheck(Check):
     order = 42
     question = "neighbour"
     kinds = (
-        Kind("neighbour-missing", windows=(HNS_NETWORKS, RESTART_FLANNEL)),
+        Kind("neighbour-missing", windows=OnWindows(HNS_NETWORKS, RESTART_FLANNEL)),
         Kind(
             "stale-neighbour",
             fault="stale-neighbour",
-            windows=("Get-NetNeighbor -AddressFamily IPv4", RESTART_FLANNEL),
+            windows=OnWindows("Get-NetNeighbor -AddressFamily IPv4", RESTART_FLANNEL),
         ),
         Kind("neighbour-silent", follows=True),
     )

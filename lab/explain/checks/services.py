@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
-from lab.explain.check import HNS_ENDPOINTS, NEW_LAB, Check, Kind, Look, at_services
+from lab.explain.check import (
+    HNS_ENDPOINTS,
+    NEW_LAB,
+    Check,
+    Kind,
+    Look,
+    OnWindows,
+    at_services,
+)
 from lab.facts.difference import Difference
 from lab.facts.translations import End, Translated, within
 from lab.scenario.terms import ServicePort
@@ -44,12 +52,10 @@ _LEAVING_SHOWS = {
     "lab": "nft list chain ip kube-proxy nat-postrouting",
     "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
 }
-_HNS_POLICIES = (
-    "Get-HnsPolicyList; hnsdiag.exe list loadbalancers",
-    (
-        "Stop-Service -Name 'kube-proxy'; Get-HnsPolicyList | Remove-HnsPolicyList; "
-        "Start-Service -Name 'kube-proxy'"
-    ),
+_HNS_POLICIES = OnWindows(
+    "Get-HnsPolicyList",
+    "Stop-Service -Name kube-proxy; Get-HnsPolicyList | Remove-HnsPolicyList; "
+    "Start-Service -Name kube-proxy",
 )
 _Key = tuple[str, str | None, int]
 
@@ -354,24 +360,20 @@ class ServicesCheck(Check):
         Kind(
             "masquerade-missing",
             fault="masquerade-missing",
-            windows=(
+            windows=OnWindows(
                 HNS_ENDPOINTS,
-                (
-                    "add an OutBoundNAT policy to AdditionalArgs of the CNI configuration; delete "
-                    "the pods"
-                ),
+                advice="add an OutBoundNAT policy to AdditionalArgs of the CNI configuration; "
+                "delete the pods",
             ),
             meets=_at_masquerade,
         ),
         Kind(
             "masquerade-exception-missing",
             fault="outboundnat-exception-missing",
-            windows=(
+            windows=OnWindows(
                 HNS_ENDPOINTS,
-                (
-                    "add the prefix to the OutBoundNAT ExceptionList of the CNI configuration; "
-                    "delete the pods"
-                ),
+                advice="add the prefix to the OutBoundNAT ExceptionList of the CNI configuration; "
+                "delete the pods",
             ),
             meets=_at_exception,
         ),

@@ -11,6 +11,7 @@ from lab.explain.check import (
     Check,
     Kind,
     Look,
+    OnWindows,
     Wanted,
     at_object,
     wanted_address,
@@ -42,7 +43,11 @@ def _at_chassis(difference: Difference, hop: Hop, path: Path) -> bool:
 
 TUNNEL_LOCAL = Kind(
     "tunnel-local",
-    windows=(HNS_NETWORKS, "give flanneld --iface the node's address; " + RECREATE_NETWORK),
+    windows=OnWindows(
+        HNS_NETWORKS,
+        advice="give flanneld --iface the node's address, remove the HNS network and restart "
+        "flanneld",
+    ),
     meets=_at_chassis,
 )
 
@@ -98,17 +103,24 @@ class TunnelCheck(Check):
     order = 50
     question = "address"
     kinds = (
-        Kind("tunnel-missing", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind("tunnel-missing", windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK)),
         Kind("tunnel-down"),
         Kind(
             "wrong-vni",
             fault="wrong-vni",
-            windows=(HNS_NETWORKS, "correct VNI in net-conf.json; " + RECREATE_NETWORK),
+            windows=OnWindows(
+                HNS_NETWORKS,
+                advice="correct VNI in net-conf.json, remove the HNS network and restart flanneld",
+            ),
         ),
         Kind(
             "wrong-port",
             fault="wrong-udp-port",
-            windows=(HNS_NETWORKS, "correct Port in net-conf.json to 4789; " + RECREATE_NETWORK),
+            windows=OnWindows(
+                HNS_NETWORKS,
+                advice="correct Port in net-conf.json to 4789, remove the HNS network and "
+                "restart flanneld",
+            ),
         ),
         TUNNEL_LOCAL,
         Kind("tunnel-address"),
@@ -117,9 +129,9 @@ class TunnelCheck(Check):
         Kind(
             "entry-missing",
             fault="fdb-entry-missing",
-            windows=(HNS_NETWORKS, RESTART_FLANNEL),
+            windows=OnWindows(HNS_NETWORKS, RESTART_FLANNEL),
         ),
-        Kind("wrong-entry", windows=(HNS_NETWORKS, RESTART_FLANNEL)),
+        Kind("wrong-entry", windows=OnWindows(HNS_NETWORKS, RESTART_FLANNEL)),
     )
 
     def wants(self, look: Look) -> Iterator[Wanted]:

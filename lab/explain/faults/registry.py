@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from typing import Literal
@@ -21,7 +21,10 @@ Peer = Literal["node", "pod"]
 
 @dataclass(frozen=True, slots=True)
 class FaultCommand:
-    """One shell line, and the pod or machine on which it runs as root."""
+    """One shell line, and the pod or machine on which it runs as root.
+
+    On a Windows node it is a line of :func:`~lab.facts.command_lines.in_powershell`.
+    """
 
     place: str
     line: str
@@ -75,6 +78,10 @@ class Fault:
     with_figures: Callable[[Sequence[str]], Fault] | None = None
     """The fault with figures, which are then part of its name. ValueError for invalid ones.
     ``undo`` is the same for all figures.
+    """
+    windows: bool = False
+    """Whether it can be done on a cluster's Windows nodes; of one that a plug-in registers,
+    whether it is done there alone. A fault of that name for other machines is then the same fault.
     """
 
 
@@ -212,8 +219,32 @@ _LEAST = 3
 @cache
 def faults() -> Mapping[str, Fault]:
     """Every fault by name, in alphabetical order."""
-    by_name = {fault.name: fault for fault in objects("faults", Fault)}
+    by_name: dict[str, Fault] = {}
+    for fault in sorted(objects("faults", Fault), key=lambda fault: fault.windows):
+        elsewhere = by_name.get(fault.name) if fault.windows else None
+        by_name[fault.name] = _joined(elsewhere, fault) if elsewhere else fault
     return dict(sorted(by_name.items()))
+
+
+def _joined(elsewhere: Fault, windows: Fault) -> Fault:
+    """One fault of what is done on Windows nodes of clusters and what is done on other machines."""
+
+    def change(intent: Intent, node: str, peer: str) -> FaultChange:
+        chosen = windows if runs_windows(intent, node) else elsewhere
+        return chosen.change(intent, node, peer)
+
+    return replace(
+        elsewhere,
+        sites=lambda intent: (*sites(elsewhere, intent), *sites(windows, intent)),
+        change=change,
+        windows=True,
+    )
+
+
+def runs_windows(intent: Intent, node: str) -> bool:
+    """Whether a machine takes Windows' commands: network namespaces emulate it with Linux's."""
+    machines = (machine for machine in intent.everything() if machine.name == node)
+    return intent.kubernetes is not None and any(machine.os == "windows" for machine in machines)
 
 
 def find(action: str, name: str) -> Fault:
@@ -262,7 +293,9 @@ def _nearest(name: str, known: Mapping[str, Fault]) -> str:
 
 def sites(fault: Fault, intent: Intent) -> tuple[FaultSite, ...]:
     """Where the fault can be injected in a lab, in the Intent's order."""
-    return tuple(fault.sites(intent))
+    return tuple(
+        site for site in fault.sites(intent) if fault.windows or not runs_windows(intent, site.node)
+    )
 
 
 def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str = "") -> FaultSite:
@@ -293,11 +326,11 @@ def choose(fault: Fault, intent: Intent, action: str, node: str = "", peer: str 
     chosen = [site for site in possible if node in {"", site.node}]
     if not chosen:
         names = [machine.name for machine in intent.everything()]
-        why = (
-            f"it needs {fault.needs}, and '{node}' does not have that"
-            if node in names
-            else f"there is no machine '{node}'"
-        )
+        why = f"there is no machine '{node}'"
+        if node in names and runs_windows(intent, node) and not fault.windows:
+            why = f"'{node}' runs Windows, where it cannot be done"
+        elif node in names:
+            why = f"it needs {fault.needs}, and '{node}' does not have that"
         known = [site.node for site in possible]
         raise UsageError(
             action, why, f"{did_you_mean(node, known)} --node {_list_some(known)}".strip()

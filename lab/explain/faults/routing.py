@@ -15,8 +15,10 @@ from lab.explain.faults.registry import (
     change,
     hosts,
     probes,
+    runs_windows,
     with_peers,
 )
+from lab.facts.command_lines import in_powershell
 from lab.topology.commands import replace_neighbour, replace_route
 from lab.topology.footprint import bird_of, cluster_footprint
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Neighbour, Route
@@ -143,7 +145,10 @@ def _mute_gateway(intent: Intent, node: str, peer: str) -> FaultChange:
     address = bare(gateway.address)
     dropped = f"arp saddr ip {address} counter drop"
     mute = barred(node, f"gateway-dead {peer}", _HOOK, 0, [dropped], "arp")
-    forgotten = FaultCommand(peer, f"ip neighbour flush to {address} dev {gateway.device}")
+    forget = f"ip neighbour flush to {address} dev {gateway.device}"
+    if runs_windows(intent, peer):
+        forget = in_powershell(f"Remove-NetNeighbor -IPAddress {address} -Confirm:$false")
+    forgotten = FaultCommand(peer, forget)
     return FaultChange((*mute.do, forgotten), mute.undo)
 
 

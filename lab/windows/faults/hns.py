@@ -85,14 +85,14 @@ def _without_route(intent: Intent, node: str, peer: str) -> FaultChange:
         },
     }
     chosen = f"$_.Name -eq '{tunnel.name}'"
-    there = (
+    exists = (
         "@($_.Policies | Where-Object -FilterScript { $_.Type -eq 'RemoteSubnetRoute' -and "
         f"$_.DestinationPrefix -eq '{route.destination}' }}).Count"
     )
     return on_node(
         node,
         [_modified("Network", chosen, "Remove", policy)],
-        [_modified("Network", f"{chosen} -and -not {there}", "Add", policy)],
+        [_modified("Network", f"{chosen} -and -not {exists}", "Add", policy)],
     )
 
 
@@ -176,8 +176,8 @@ def _without_endpoint(intent: Intent, node: str, peer: str) -> FaultChange:
     pod = next(pod for pod in probes(intent.machine(node)) if pod.name == peer)
     chosen = f"-not $_.IsRemoteEndpoint -and $_.IPAddress -eq '{bare(pod.address)}'"
     removed = f"Get-HnsEndpoint | Where-Object -FilterScript {{ {chosen} }} | Remove-HnsEndpoint"
-    made = on_node(node, [removed], [])
-    return FaultChange(made.do, (_deleted(intent, node, peer),))
+    change = on_node(node, [removed], [])
+    return FaultChange(change.do, (_deleted(intent, node, peer),))
 
 
 HNS_ENDPOINT_REMOVED = Fault(
@@ -199,14 +199,14 @@ def _without_network(intent: Intent, node: str, _: str) -> FaultChange:
     """Remove flannel's network, with all endpoints on it; flanneld makes it again as it starts."""
     tunnel = intent.machine(node).tunnel
     assert tunnel is not None, "a site has one"
-    found = f"Get-HnsNetwork | Where-Object -Property Name -EQ -Value {tunnel.name}"
-    there = f"@({found}).Count"
+    named = f"Get-HnsNetwork | Where-Object -Property Name -EQ -Value {tunnel.name}"
+    exists = f"@({named}).Count"
     again = RECREATE_NETWORK.replace("{network}", tunnel.name)
-    waited = f"foreach ($second in 1..40) {{ if ({there}) {{ break }}; Start-Sleep -Seconds 1 }}"
-    made = on_node(
-        node, [f"{found} | Remove-HnsNetwork"], [f"if (-not {there}) {{ {again}; {waited} }}"]
+    waited = f"foreach ($second in 1..40) {{ if ({exists}) {{ break }}; Start-Sleep -Seconds 1 }}"
+    change = on_node(
+        node, [f"{named} | Remove-HnsNetwork"], [f"if (-not {exists}) {{ {again}; {waited} }}"]
     )
-    return FaultChange(made.do, (*made.undo, _deleted(intent, node)))
+    return FaultChange(change.do, (*change.undo, _deleted(intent, node)))
 
 
 HNS_NETWORK_REMOVED = Fault(

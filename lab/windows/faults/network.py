@@ -10,11 +10,11 @@ from lab.windows.faults import ON_EACH, on_node, windows_kubelets
 def _disable_card(intent: Intent, node: str, _: str) -> FaultChange:
     """By its MAC: HNS may have put a virtual adapter with the node's address over it."""
     mac = card(intent.machine(node)).mac.replace(":", "-").upper()
-    found = f"Get-NetAdapter | Where-Object -Property MacAddress -EQ -Value {mac}"
+    named = f"Get-NetAdapter | Where-Object -Property MacAddress -EQ -Value {mac}"
     return on_node(
         node,
-        [f"{found} | Disable-NetAdapter -Confirm:$false"],
-        [f"{found} | Enable-NetAdapter"],
+        [f"{named} | Disable-NetAdapter -Confirm:$false"],
+        [f"{named} | Enable-NetAdapter"],
     )
 
 

@@ -9,7 +9,7 @@ from lab._errors import BrokenError
 from lab.machines.bundle.manifest import Blob
 from lab.machines.bundle.medium import program_path
 from lab.shells.shell import Shell
-from lab.windows.shell import POWERSHELL, WindowsShell
+from lab.windows.shell import KNOWN, POWERSHELL, WindowsShell
 from lab.windows.wine.bundle import REPLACED
 from lab.windows.wine.node import BUNDLE, KEPT, SHELL
 from lab.windows.wine.runtime.places import linux_path
@@ -92,8 +92,10 @@ class WineShell(WindowsShell):
     ) -> tuple[int, str]:
         """Run a command: elevated, and with a console, as WinRM does."""
         del action
-        words = [word.strip('"') if at == 0 else word for at, word in enumerate(command)]
-        done = self._linux.run((*(KEPT if words[0] == POWERSHELL else (SHELL,)), *words), deadline)
+        program = command[0].strip('"')
+        program = KNOWN.get(program.lower(), program)
+        words = (program, *command[1:])
+        done = self._linux.run((*(KEPT if program == POWERSHELL else (SHELL,)), *words), deadline)
         out(done.stdout.encode())
         return done.code, done.stderr
 

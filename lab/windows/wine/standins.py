@@ -65,6 +65,7 @@ PROGRAMS = (
     Compiled("hybridlab-names.exe", ("names.c",), _WIDE, ("ws2_32",)),
     Compiled("hybridlab-processes.exe", ("processes.c",), _WIDE),
     Compiled("hybridlab-ip.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
+    Compiled("hybridlab-nft.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("hybridlab-task.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("probe.exe", ("probe.c",), _CONSOLE, ("ws2_32", "iphlpapi")),
 )
@@ -117,6 +118,7 @@ ALWAYS = (
     "keeper.exe",
     "hybridlab-ip.exe",
     "hybridlab-names.exe",
+    "hybridlab-nft.exe",
     "hybridlab-processes.exe",
     "hybridlab-task.exe",
 )

@@ -353,9 +353,9 @@ def test_what_only_follows_comes_last() -> None:
     both = findings("host-gateway", down(facts, target.name, "eth0"), hit)
     assert [difference.kind for difference in both][:2] == ["link-down", "neighbour-silent"]
     facts = broken(overlay(), "master", units=(Unit("flanneld", "failed"),))
-    assert findings("overlay", facts, TO_W1)[0].kind == "program-down"
+    assert findings("overlay", facts, TO_W1)[0].kind == "flannel-down"
     differences = findings("overlay", without_routes(facts, "master", "10.244.1.0/24"), TO_W1)
-    assert [difference.kind for difference in differences] == ["route-missing", "program-down"]
+    assert [difference.kind for difference in differences] == ["route-missing", "flannel-down"]
 
 
 @pytest.mark.room

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from shipped import bare_intent_of, intent_of
 from lab._errors import UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault, FaultCommand, FaultSite
+from lab.facts.command_lines import in_powershell, is_powershell, to_run
 from lab.lifecycle.faults import batch_commands, script
 from lab.topology.gateways import held
 from lab.topology.intent import Intent
@@ -66,15 +68,52 @@ def test_the_commands_of_faults_of_clusters() -> None:
     written = ""
     for fault in filter(of_clusters, FAULTS.values()):
         lab = next(lab for lab in map(intent_of, EVERY_KIND) if registry.sites(fault, lab))
-        written += text(fault, lab, registry.sites(fault, lab)[-1])
+        systems = {machine.name: machine.os for machine in lab.everything()}
+        last = {systems[site.node]: site for site in registry.sites(fault, lab)}
+        written += "".join(text(fault, lab, site) for site in last.values())
     check_golden(CASES / "clusters.txt", written)
 
 
-def test_faults_of_clusters_are_done_on_linux_nodes() -> None:
-    for fault in filter(of_clusters, FAULTS.values()):
-        for lab in map(intent_of, EVERY_KIND):
-            windows = {machine.name for machine in lab.machines if machine.os == "windows"}
-            assert not windows & {site.node for site in registry.sites(fault, lab)}
+@pytest.mark.parametrize("name", FAULTS)
+def test_windows_nodes_of_clusters_get_commands_of_powershell_and_no_other_machine_does(
+    name: str,
+) -> None:
+    fault = FAULTS[name]
+    for lab in map(intent_of, EVERY_KIND):
+        windows = {machine.name for machine in lab.machines if machine.os == "windows"}
+        for site in registry.sites(fault, lab):
+            for peer in site.peers[:1] or ("",):
+                change = fault.change(lab, site.node, peer)
+                commands = (*change.do, *change.undo)
+                assert fault.windows or site.node not in windows
+                for command in commands:
+                    on_windows = command.place in windows
+                    assert is_powershell(command.line) == on_windows, command
+
+
+def test_a_command_of_powershell_is_run_alone_and_by_powershell() -> None:
+    script = in_powershell("Get-Service | Where-Object { $_.Name -eq 'it''s' }")
+    commands = [FaultCommand("win", "a"), FaultCommand("win", script), FaultCommand("win", "b")]
+    assert [*batch_commands(commands)] == [("win", ["a"]), ("win", [script]), ("win", ["b"])]
+    *words, encoded = to_run(script)
+    assert words == ["powershell", "-NoProfile", "-NonInteractive", "-EncodedCommand"]
+    assert b64decode(encoded).decode("utf-16-le") == (
+        "$ErrorActionPreference = 'Stop'; Get-Service | Where-Object { $_.Name -eq 'it''s' }"
+    )
+
+
+def test_emulated_windows_nodes_of_namespaces_get_commands_of_linux() -> None:
+    lab = bare_intent_of("overlay")
+    fault = FAULTS["node-link-down"]
+    sites = {site.node for site in registry.sites(fault, lab)}
+    assert {machine.name for machine in lab.machines if machine.os == "windows"} <= sites
+    for node in sites:
+        assert not any(is_powershell(each.line) for each in fault.change(lab, node, "").do)
+
+
+def test_a_windows_node_is_refused_where_a_fault_is_linuxs() -> None:
+    with pytest.raises(UsageError, match="'win1' runs Windows, where it cannot be done"):
+        registry.choose(FAULTS["packet-loss"], intent_of("overlay"), "breaking it", "win1")
 
 
 def test_of_namespaces_faults_of_clusters_are_refused_with_what_they_need() -> None:

@@ -82,7 +82,9 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
     elsewhere = {
         # pods, programs and pairs of nodes: below, in the other tests, and in tests/netns
         *("pod-missing", "pod-address", "pod-gateway", "pod-mtu", "pod-neighbour"),
-        *("pod-resolver", "pod-not-listening", "program-down", "proxy-missing"),
+        *("pod-resolver", "pod-not-listening", "proxy-missing"),
+        *("program-down", "kubelet-down", "proxy-down", "flannel-down"),
+        *("tunnel-port-closed", "kubelet-port-closed"),
         *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
         "gateway-twice",
         *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu", "gateway-missing"),

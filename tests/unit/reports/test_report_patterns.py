@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from unit.reports.made_runs import intent_of, made_run
 
-from lab.facts.command_lines import lab_exec_line
+from lab.facts.command_lines import in_powershell, lab_exec_line
 from lab.facts.difference import Difference, in_cluster
 from lab.facts.questions import ENTER_POD, WITH_PROXY
 from lab.matrix.cell import Cell
@@ -336,6 +336,10 @@ def test_a_command_is_shown_as_lab_exec_and_a_sentence_unchanged():
     assert lab_exec_line("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"
     assert lab_exec_line("mine", "p1", "lab down, then lab up") == "lab down, then lab up"
     assert lab_exec_line("mine", "p1", "") == ""
+    script = in_powershell("Get-Service -Name kubelet | Start-Service")
+    assert lab_exec_line("mine", "win", script) == (
+        "lab exec mine win -- powershell -Command 'Get-Service -Name kubelet | Start-Service'"
+    )
 
 
 @pytest.mark.parametrize(

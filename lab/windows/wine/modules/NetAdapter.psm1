@@ -1,6 +1,7 @@
 # NetAdapter on a Wine node: the container's network devices, by Linux's ip.
 
 Set-StrictMode -Version 3.0
+$script:Disabled = 'HKLM:\SOFTWARE\hybridlab\DisabledAdapters'
 
 function Get-NetAdapter {
     [CmdletBinding()]
@@ -19,7 +20,7 @@ function Get-NetAdapter {
             ifIndex = [int]$_.ifindex
             MacAddress = ([string]$_.address).Replace(':', '-').ToUpperInvariant()
             MtuSize = [int]$_.mtu
-            Status = if (@($_.flags) -contains 'LOWER_UP') { 'Up' } else { 'Disconnected' }
+            Status = if (@($_.flags) -notcontains 'UP') { 'Disabled' } elseif (@($_.flags) -contains 'LOWER_UP') { 'Up' } else { 'Disconnected' }
             Virtual = $false
             Hidden = $false
         }
@@ -43,4 +44,41 @@ function Get-NetAdapterStatistics {
     }
 }
 
-Export-ModuleMember -Function Get-NetAdapter, Get-NetAdapterStatistics
+function Disable-NetAdapter {
+    # Linux forgets the routes by a card that is down, and Windows keeps them: they are saved.
+    [CmdletBinding(SupportsShouldProcess)]
+    param([Parameter(ValueFromPipeline)] [psobject]$InputObject, [Parameter(Position = 0)] [string[]]$Name)
+    process {
+        if ($InputObject) { $Name = @($InputObject.Name) }
+        foreach ($adapter in @(Get-NetAdapter -Name $Name | Where-Object -Property Status -NE -Value 'Disabled')) {
+            $routes = (NetTCPIP\Invoke-Ip -Words '-json', '-4', 'route', 'show', 'dev', $adapter.Name) -join ''
+            $null = New-Item -Path $script:Disabled -Force
+            $null = New-ItemProperty -LiteralPath $script:Disabled -Name $adapter.Name -PropertyType String -Value $routes -Force
+            $null = NetTCPIP\Invoke-Ip -Words 'link', 'set', $adapter.Name, 'down'
+        }
+    }
+}
+
+function Enable-NetAdapter {
+    [CmdletBinding(SupportsShouldProcess)]
+    param([Parameter(ValueFromPipeline)] [psobject]$InputObject, [Parameter(Position = 0)] [string[]]$Name)
+    process {
+        if ($InputObject) { $Name = @($InputObject.Name) }
+        foreach ($adapter in @(Get-NetAdapter -Name $Name)) {
+            $null = NetTCPIP\Invoke-Ip -Words 'link', 'set', $adapter.Name, 'up'
+            $kept = Get-ItemProperty -LiteralPath $script:Disabled -Name $adapter.Name -ErrorAction SilentlyContinue
+            if (-not $kept) { continue }
+            foreach ($route in @(ConvertFrom-Json -InputObject ([string]$kept.($adapter.Name)))) {
+                $fields = $route.PSObject.Properties
+                if ($fields['protocol'] -and $route.protocol -eq 'kernel') { continue }
+                $words = @('route', 'replace', $route.dst)
+                if ($fields['gateway']) { $words += 'via', $route.gateway }
+                if (@($route.flags) -contains 'onlink') { $words += 'onlink' }
+                $null = NetTCPIP\Invoke-Ip -Words ($words + @('dev', $adapter.Name))
+            }
+            Remove-ItemProperty -LiteralPath $script:Disabled -Name $adapter.Name
+        }
+    }
+}
+
+Export-ModuleMember -Function Get-NetAdapter, Get-NetAdapterStatistics, Disable-NetAdapter, Enable-NetAdapter

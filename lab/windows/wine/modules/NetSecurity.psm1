@@ -1,5 +1,6 @@
 # NetSecurity on a Wine node: rules are kept in the registry. Linux lets all packets in, as Windows
-# does with the rules that the lab makes; no firewall of Windows stands in.
+# does with the rules that the lab makes; those that block inbound packets to a port are rules of
+# nftables, until the node starts again.
 
 Set-StrictMode -Version 3.0
 $script:Rules = 'HKLM:\SOFTWARE\hybridlab\FirewallRules'
@@ -20,6 +21,19 @@ function Get-NetFirewallRule {
     $matching
 }
 
+function Set-Block {
+    # Makes Linux block what the rules block.
+    [CmdletBinding()] param()
+    $lines = foreach ($rule in @(Get-NetFirewallRule -ErrorAction SilentlyContinue)) {
+        if ($rule.Enabled -ne 'True' -or $rule.Action -ne 'Block' -or $rule.Direction -ne 'Inbound') { continue }
+        foreach ($port in @($rule.LocalPort)) { "$("$($rule.Protocol)".ToLowerInvariant()) dport $port drop;" }
+    }
+    $table = 'table inet hybridlab-firewall'
+    $chain = "chain input { type filter hook input priority 0; policy accept; iifname lo accept; $lines }"
+    $said = @(& "$env:SystemRoot\System32\hybridlab-nft.exe" "$table { }; delete $table; $table { $chain; }")
+    if ($LASTEXITCODE -ne 0) { throw "the firewall refuses its rules: $($said -join ' ')" }
+}
+
 function New-NetFirewallRule {
     [CmdletBinding()]
     param(
@@ -34,7 +48,23 @@ function New-NetFirewallRule {
     $null = New-Item -Path "$script:Rules\$Name" -Force
     $text = ConvertTo-Json -InputObject $rule -Compress
     $null = New-ItemProperty -LiteralPath "$script:Rules\$Name" -Name 'Rule' -PropertyType String -Value $text -Force
+    if ($Action -eq 'Block') { Set-Block }
     Get-NetFirewallRule -Name $Name
+}
+
+function Disable-NetFirewallRule {
+    [CmdletBinding()] param([Parameter(ValueFromPipeline)] [psobject]$InputObject, [string]$Name, [string]$DisplayName)
+    process {
+        $rules = if ($InputObject) { @($InputObject) } else {
+            @(Get-NetFirewallRule | Where-Object -FilterScript { $_.Name -eq $Name -or $_.DisplayName -eq $DisplayName })
+        }
+        foreach ($rule in $rules) {
+            $rule.Enabled = 'False'
+            $text = ConvertTo-Json -InputObject $rule -Compress
+            $null = New-ItemProperty -LiteralPath "$script:Rules\$($rule.Name)" -Name 'Rule' -PropertyType String -Value $text -Force
+        }
+        Set-Block
+    }
 }
 
 function Remove-NetFirewallRule {
@@ -42,6 +72,7 @@ function Remove-NetFirewallRule {
     process {
         $given = if ($InputObject) { $InputObject.Name } else { $Name }
         Remove-Item -LiteralPath "$script:Rules\$given" -Recurse -Force
+        Set-Block
     }
 }
 

@@ -1,4 +1,4 @@
-"""Serve the CRI to a node's Windows programs, and ``ctr`` and ``ip`` to the lab's steps.
+"""Serve the CRI to a node's Windows programs, and ``ctr``, ``ip`` and ``nft`` to the lab's steps.
 
 ``python3 -m lab.windows.wine.runtime.service SOCKET CTR`` runs on the node; it needs Debian's
 python3-grpcio. ``standins/containerd.c`` and ``ctr.c`` carry what Windows programs say to it.
@@ -104,6 +104,8 @@ class _Command(socketserver.StreamRequestHandler):
         words = []
         while word := self._word():
             words.append(drive_path(word))
+        if not words:  # whoever connected has gone
+            return
         done = subprocess.run(  # noqa: S603  the words are those of the lab's steps
             (*cast("_Commands", self.server).programs[words[0]], *words[1:]),
             stdout=subprocess.PIPE,
@@ -133,7 +135,12 @@ def main(arguments: Sequence[str]) -> None:
     """Serve until killed."""
     socket, ctr = arguments
     commands = _Commands(
-        {"ctr": (ctr, "--address", socket), "hybridlab-ip": ("ip",), "hybridlab-task": _TASKS}
+        {
+            "ctr": (ctr, "--address", socket),
+            "hybridlab-ip": ("ip",),
+            "hybridlab-nft": ("nft",),
+            "hybridlab-task": _TASKS,
+        }
     )
     threading.Thread(target=commands.serve_forever, daemon=True).start()
     serve(socket)

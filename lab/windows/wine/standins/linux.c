@@ -1,4 +1,4 @@
-/* ctr.exe, hybridlab-ip.exe, hybridlab-task.exe: a program of the node's Linux, by its name.
+/* ctr.exe, hybridlab-ip.exe, hybridlab-nft.exe, hybridlab-task.exe: a program of the node's Linux, by its name.
 
    Windows: ctr.exe talks to containerd.exe at its pipe; cmdlets of NetTCPIP change the network.
    Wine: see containerd.c; the PowerShell modules of Wine nodes (modules/) change Linux's network. A

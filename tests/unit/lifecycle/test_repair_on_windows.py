@@ -1,0 +1,59 @@
+"""Repair runs what a difference advises, on a Windows node by PowerShell."""
+
+from base64 import b64decode
+from types import SimpleNamespace
+
+import pytest
+
+from lab._deadline import Deadline
+from lab.explain.check import differs
+from lab.facts.command_lines import in_powershell
+from lab.lifecycle.repair import _run
+from lab.shells.shell import Completed
+from lab.topology.subject import UnitSubject
+
+
+class Node:
+    """A machine that keeps the words that it was to run."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.ran: list[tuple[str, ...]] = []
+
+    def run(self, words: tuple[str, ...], deadline: Deadline) -> Completed:
+        assert deadline.left()
+        self.ran.append(words)
+        return Completed(self.code, "", "no such service\nmore" if self.code else "")
+
+
+def run(mends: str, code: int = 0) -> tuple[Node, list[str]]:
+    node, said = Node(code), list[str]()
+    provider = SimpleNamespace(machine=lambda *_: node)
+    opened = SimpleNamespace(provider=provider, handle=None)
+    finding = differs(
+        "kubelet-down", "win", UnitSubject("kubelet"), "running", "Stopped", "", mends
+    )
+    _run(opened, None, finding, said.append)  # type: ignore[arg-type]
+    return node, said
+
+
+def test_a_fix_for_windows_is_run_by_powershell() -> None:
+    node, said = run(in_powershell("Start-Service -Name kubelet"))
+    ((*words, encoded),) = node.ran
+    assert words[0] == "powershell"
+    assert b64decode(encoded).decode("utf-16-le").endswith("; Start-Service -Name kubelet")
+    assert said == []
+
+
+def test_a_fix_that_fails_is_said() -> None:
+    _, said = run(in_powershell("Start-Service -Name kubelet"), code=1)
+    assert said == ["  service kubelet: no such service"]
+
+
+@pytest.mark.parametrize(
+    ("mends", "runs"),
+    [("systemctl restart kubelet", True), ("delete the pod, so that it is created again", False)],
+)
+def test_on_linux_a_shell_runs_commands_and_nobody_sentences(mends: str, runs: bool) -> None:
+    node, _ = run(mends)
+    assert [words[0] for words in node.ran] == (["sh"] if runs else [])
