@@ -233,7 +233,7 @@ def _tunnel_ends(file: Inventory) -> Iterator[Problem]:
 
 
 def _find_repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]:
-    for field, words in (("uri", "the same hypervisor"), ("address", "the same address")):
+    for field, shared in (("uri", "the same hypervisor"), ("address", "the same address")):
         first: dict[object, str] = {}
         for name, hypervisor in file.hypervisors.items():
             key = ("hypervisors", name, field)
@@ -242,7 +242,7 @@ def _find_repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]
                 continue
             other = first.setdefault(uri.place(value) if field == "uri" else value, name)
             if other != name:
-                message = f"{quoted(value)} is {words} as that of {quoted(other)}"
+                message = f"{quoted(value)} is {shared} as that of {quoted(other)}"
                 yield Problem(key, message, "every hypervisor has its own")
 
 

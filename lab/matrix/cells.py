@@ -204,10 +204,10 @@ def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
     return tuple(make_matrix(plan, intent).cells())
 
 
-def counts(made: Iterable[Cell]) -> dict[Family, int]:
+def counts(cells: Iterable[Cell]) -> dict[Family, int]:
     """The number of cells of each family that has any."""
     numbers: dict[Family, int] = {}
-    for cell in made:
+    for cell in cells:
         numbers[cell.family] = numbers.get(cell.family, 0) + 1
     return numbers
 

@@ -40,12 +40,12 @@ class Failover:
     @property
     def trouble(self) -> str:
         """Why the failover failed, in one sentence; empty if it did not."""
-        for words, turn in (("is away", self.away), ("is back", self.back)):
+        for phase, turn in (("is away", self.away), ("is back", self.back)):
             left = [node for node, holder in turn.holders.items() if holder is None]
             if left:
-                return f"no machine holds the gateway of {left[0]} while {self.lost} {words}"
+                return f"no machine holds the gateway of {left[0]} while {self.lost} {phase}"
             if turn.wrong:
-                return f"while {self.lost} {words}: {turn.wrong[0]}"
+                return f"while {self.lost} {phase}: {turn.wrong[0]}"
         stuck = [node for node, name in self.away.holders.items() if name == self.lost]
         return f"{self.lost} is away and still holds the gateway of {stuck[0]}" if stuck else ""
 

@@ -65,8 +65,8 @@ def sample(matrix: Matrix, choice: Choice) -> tuple[Cell, ...]:
         sampler.every_source()
     if strategy == "node-pairs" and matrix.size > LIMIT:
         _fill(samplers)
-    made = [cell for sampler in samplers for cell in sampler.cells()]
-    return (*made, *_find_named(matrix, made, choice.named))
+    sampled = [cell for sampler in samplers for cell in sampler.cells()]
+    return (*sampled, *_find_named(matrix, sampled, choice.named))
 
 
 def _fill(samplers: Sequence[_Sampler]) -> None:
@@ -80,8 +80,8 @@ def _fill(samplers: Sequence[_Sampler]) -> None:
             return
 
 
-def _find_named(matrix: Matrix, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
-    ids = {cell.id for cell in made} if named else set()
+def _find_named(matrix: Matrix, sampled: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
+    ids = {cell.id for cell in sampled} if named else set()
     for cell_id in named:
         if cell_id not in ids and (cell := matrix.find(cell_id)):
             ids.add(cell_id)
@@ -331,10 +331,10 @@ def _pair(cell: Cell) -> tuple[str | None, str | None]:
 
 def _systems(grid: Grid) -> Iterator[tuple[str, str, str]]:
     """Pairs of operating systems, from two sources of each: one may not probe itself."""
-    kept: dict[str, list[int]] = {}
+    by_system: dict[str, list[int]] = {}
     for place, source in enumerate(grid.sources):
-        kept.setdefault(source.os, []).append(place)
-    for places in kept.values():
+        by_system.setdefault(source.os, []).append(place)
+    for places in by_system.values():
         for source in (grid.sources[place] for place in places[:2]):
             for target in grid.targets:
                 if source.name not in target.excluded:

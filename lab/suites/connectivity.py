@@ -179,12 +179,12 @@ class CellItem(pytest.Item):
         self._end("call")
 
     def _end(self, here: str) -> None:
-        phase, outcome, words = self.outcome()
-        if phase != here or words is None:
+        phase, outcome, message = self.outcome()
+        if phase != here or message is None:
             return
         if outcome == "skipped":
-            pytest.skip(words[2].partition(": ")[2])
-        pytest.fail(str(words), pytrace=False)
+            pytest.skip(message[2].partition(": ")[2])
+        pytest.fail(str(message), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The cell's id, instead of a location in a source file."""
@@ -194,8 +194,8 @@ class CellItem(pytest.Item):
 @cache
 def _mark(name: str) -> pytest.MarkDecorator:
     """The mark of this name, shared by all cells."""
-    made: pytest.MarkDecorator = getattr(pytest.mark, name)
-    return made
+    mark: pytest.MarkDecorator = getattr(pytest.mark, name)
+    return mark
 
 
 def properties(result: CellResult) -> tuple[tuple[str, object], ...]:

@@ -188,9 +188,9 @@ class MatrixSession:
             begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
             results = self._unless_interrupted(results, partial(_add_places, view, begin))
         self.found = {result.cell.id: result for result in results}
-        made = self._as_run(results, started, time.monotonic() - begun)
+        run = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(
-            made,
+            run,
             nodes=nodes,
             workloads=tuple(self.workloads.values()),
             interrupted=self.interrupted is not None,
@@ -280,8 +280,8 @@ class MatrixSession:
         if self.cluster is None:
             return chosen
         whole = make_matrix(self.lab.plan, self.intent, self.choice.families)
-        made = {cell.id: cell for cell in sample(whole, self.choice)}
-        return [made[cell.id] for cell in chosen]
+        by_id = {cell.id: cell for cell in sample(whole, self.choice)}
+        return [by_id[cell.id] for cell in chosen]
 
     def _repeat(self, cell: Cell) -> str:
         repeat = self.lab.repeat_with or f"lab test {shlex.quote(self.lab.name)} -k"

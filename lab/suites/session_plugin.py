@@ -95,7 +95,7 @@ def tell(item: CellItem) -> None:
 
 def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
     now = time.time()
-    phase, outcome, words = item.outcome()
+    phase, outcome, message = item.outcome()
     item.user_properties.extend(properties(item.result))
     keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
     phases: tuple[Phase, ...] = (
@@ -107,7 +107,7 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
             item.location,
             keywords,
             outcome if phase_of_report == phase else "passed",
-            words if phase_of_report == phase else None,
+            message if phase_of_report == phase else None,
             phase_of_report,
             start=now,
             stop=now,
@@ -335,8 +335,8 @@ class SessionPlugin:
     def _refuse_kept(self, error: LabError) -> None:
         """Refuse, and say where the run is if it is stored."""
         if self.session.directory is not None:
-            kept = f"the run is stored in '{self.session.directory}'"
-            error.hint = f"{error.hint}; {kept}" if error.hint else kept
+            stored = f"the run is stored in '{self.session.directory}'"
+            error.hint = f"{error.hint}; {stored}" if error.hint else stored
         self._refuse(error)
 
     def _sampled(self) -> str:
