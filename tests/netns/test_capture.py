@@ -73,6 +73,8 @@ def test_what_works_is_seen_all_the_way_there_and_back(running, cell, first, las
     lines = [str(row.tap) for row in captured.trace.there if row.question.seen]
     back = [str(row.tap) for row in captured.trace.back if row.answer.seen]
     assert (lines[0], lines[-1]) == (first, last)
+    if cell.startswith("hairpin"):  # a packet goes up to the bridge until its neighbour is known
+        lines, back = ([tap for tap in taps if tap != "worker1 cni0"] for taps in (lines, back))
     assert back == lines[::-1]
 
 
