@@ -40,6 +40,8 @@ TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  the name of a variable
 _STATE, _STARTED = 0, 19
 """Fields of /proc/PID/stat, counted from after the name in brackets (proc(5): 3 and 22)."""
 _PROGRAM = Path(__file__).with_name("holder_program.py")
+_EARLIER_NAME = "holder.py"
+"""Of the program of labs that an earlier version brought up."""
 _INTERPRETERS = ("python", "pypy")
 _WORDS = 7
 """Words of a holder's command."""
@@ -69,7 +71,8 @@ class HolderKind:
             return None
         program, marker, lab, *token, directory = (os.fsdecode(word) for word in words[3:])
         options, path = words[1:3], Path(program)
-        if (options, path.name, marker) != ([b"-I", b"-S"], self.program.name, self.marker):
+        known = path.name in {self.program.name, _EARLIER_NAME}
+        if (options, known, marker) != ([b"-I", b"-S"], True, self.marker):
             return None
         return lab, "".join(token), Path(directory)
 
