@@ -228,12 +228,13 @@ def test_the_callers_own_process_with_a_holders_words_is_no_holder(start, lab, t
 
 
 def test_a_holder_of_an_earlier_version_is_found_and_ended(common, lab):
-    """It has its token among its words, and none in its environment."""
-    program = common / "lab" / "providers" / "netns" / "holder_program.py"
-    text = program.read_text(encoding="utf-8")
+    """It has its token among its words, none in its environment, and the program's earlier name."""
+    now = common / "lab" / "providers" / "netns" / "holder_program.py"
+    text = now.read_text(encoding="utf-8")
     changed = text.replace("marker, _, directory =", "marker, _, _, directory =")
     assert changed != text
-    program.write_text(changed, encoding="utf-8")
+    program = now.with_name("holder.py")
+    program.write_text(changed.replace(now.name, program.name), encoding="utf-8")
     words = (LAB_HOLDER.marker, lab.name, lab.token, str(lab.directory))
     command = (sys.executable, "-I", "-S", str(program), *words)
     subprocess.run(command, cwd="/", stdout=subprocess.DEVNULL, check=True, timeout=60)
