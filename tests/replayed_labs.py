@@ -211,7 +211,7 @@ class ReplayedProvider(NetnsProvider):
         def isolated(_: str, function: Callable[[], Any], *__: object) -> Any:
             return function()
 
-        steps = ("_make", "_load", "_respond", "_await_links")
+        steps = ("_make_namespaces", "_load_rulesets", "_start_responder", "_await_links")
         nothing = dict.fromkeys(steps, lambda *_: None)
         with (
             patch("lab.providers.netns.holders.enter_holder", lambda _: None),
