@@ -35,7 +35,9 @@ def down_command(names: tuple[str, ...], all_labs: bool, as_json: bool) -> None:
 
     if all_labs == bool(names):
         raise click.UsageError("name the labs to take down, or use '--all'")
-    chosen = names or tuple(status.name for status in api.list_labs())
+    chosen = names or tuple(
+        status.name for status in api.list_labs() if not api.is_on_cluster_that_exists(status.name)
+    )
     if not chosen:
         say("there are no labs")
     results, errors = [], []
@@ -58,11 +60,11 @@ def down_command(names: tuple[str, ...], all_labs: bool, as_json: bool) -> None:
         raise errors[0]
 
 
-def take_down(name: str) -> tuple[DownResult, str]:
+def take_down(name: str, *, attached: bool = False) -> tuple[DownResult, str]:
     """Take a lab down; return the result, and a sentence about it if anything was done."""
     from lab.lifecycle import api
 
-    result = api.take_down(name, say)
+    result = api.take_down(name, say, attached=attached)
     for removed in result.removed:
         say(f"removed {removed}")
     return result, f"lab '{name}' is down" if result.changed else ""

@@ -45,6 +45,12 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "gather": "Gather evidence of LAB, whatever its state, into one archive, and print "
         "its path.",
     },
+    "A cluster that exists": {
+        "check": "Test the cluster of a kubeconfig, explain what is red, and leave it as it was.",
+        "attach": "Put probe pods into the cluster of a kubeconfig, as lab NAME.",
+        "detach": "Take the probe pods of LAB out of its cluster; only the reports of its runs "
+        "remain.",
+    },
     "Faults": {
         "fault": "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.",
         "heal": "Remove every fault that 'lab fault' has put into LAB, or FAULT alone.",
@@ -106,7 +112,7 @@ _WORDS = {
     "status": "inspect info",
     "list": "get ls ps",
     "gc": "prune",
-    "test": "check verify",
+    "test": "verify",
     "explain": "diagnose why",
     "capture": "pcap tcpdump",
     "report": "results",
@@ -118,7 +124,7 @@ _WORDS = {
     "fault": "break",
     "heal": "cure",
     "repair": "fix restore",
-    "shell": "attach bash connect enter",
+    "shell": "bash connect enter",
     "ssh": "login",
     "graph": "draw diagram topology",
     "validate": "lint",

@@ -76,6 +76,8 @@ def with_causes(
     if not failed:
         return tuple(results)
     objects = _objects(intent, compare)
+    if intent.cni is not None:
+        return _by_objects(updated, failed, intent, objects)
     try:
         facts = look(of_failures(intent, [updated[at].cell for at in failed]))
     except LabError:
@@ -88,6 +90,17 @@ def with_causes(
         if findings := put_objects_first(explained.path, explained.findings, near, None):
             updated[at] = replace(updated[at], finding=findings[0])
     return tuple(updated)
+
+
+def _by_objects(
+    results: list[CellResult], failed: Sequence[int], intent: Intent, objects: Sequence[Difference]
+) -> tuple[CellResult, ...]:
+    """The results; failures get the object of the API that is nearest to their path."""
+    for at in failed[:MOST_CAUSES] if objects else ():
+        near, _ = split_by_path(walk(intent, flow_of(results[at].cell))[0], objects, "")
+        if near:
+            results[at] = replace(results[at], finding=near[0][1])
+    return tuple(results)
 
 
 def _objects(intent: Intent, compare: Compare) -> Sequence[Difference]:

@@ -156,6 +156,8 @@ def put_objects_first(
     bracket: Bracket | None,
 ) -> tuple[Difference, ...]:
     """The findings of a path, after the objects that they follow from."""
+    if path.unobserved:
+        return tuple(difference for _, difference in near)
     causes = [
         difference
         for distance, difference in near

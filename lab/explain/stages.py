@@ -90,7 +90,7 @@ def explain(
     heard = NotedQueries(lab)
     answering = LabQueries(lab.send, lab.look, lab.read, heard.compare, heard.follow)
     case = Case(worst, intent, tuple(limits), answering, since, tuple(walk(intent, worst.flow)))
-    for stage in STAGES:
+    for stage in STAGES if intent.cni is None else API_STAGES:
         case = stage(case)
     explanation = replace(
         case.explanation(),
@@ -260,7 +260,8 @@ def find_changed_objects(case: Case) -> Case:
         return case
     objects = compare_places(case.lab.compare, [CLUSTER]).get(CLUSTER, ())
     path = case.explained.path
-    needed, others = split_by_path(path, objects, case.intent.control_plane())
+    plane = "" if path.unobserved else case.intent.control_plane()
+    needed, others = split_by_path(path, objects, plane)
     causes = put_objects_first(path, case.findings, needed, case.bracket)
     named = {cause.subject for cause in causes}
     beside = (finding for _, finding in needed if finding.subject not in named)
@@ -317,6 +318,8 @@ STAGES: tuple[Stage, ...] = (
     read_logs,
 )
 """How a cell is explained, in order; each looks further only if the ones before leave it open."""
+API_STAGES: tuple[Stage, ...] = (find_changed_objects, read_logs)
+"""The same where only the cluster's API answers: its machines are not the lab's."""
 
 
 def _first_wrong(

@@ -61,9 +61,12 @@ def to_run(line: str) -> tuple[str, ...]:
 
 
 def lab_exec_line(lab: str, place: str, text: str) -> str:
-    """The ``lab exec`` command line for a command; a sentence is returned unchanged."""
+    """The ``lab exec`` command line for a command; a sentence is returned unchanged.
+
+    So is a command without a place: it runs where the reader is.
+    """
     line = text.removeprefix(IN_POD)
-    if not is_command(line):
+    if not is_command(line) or not place:
         return line
     chain = _CHAIN.search(line) and not is_powershell(line)
     command = f"sh -c {shlex.quote(line)}" if chain else line

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lab._errors import InventoryError, UsageError
 from lab._log import say
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import parse_age, unknown_lab, up_command
+from lab.lifecycle.names import is_attached, parse_age, removal, unknown_lab, up_command
 from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen, real_machines
 from lab.providers.provider import CLUSTER, MACHINES, Pods, Provider
 from lab.state.directory import state_directory
@@ -245,14 +245,18 @@ def suspend(name: str, say: Say) -> SuspendResult:
     """
     begun = time.monotonic()
     opened = open_any(name)
+    opened.require_own(f"suspending lab '{name}'", f"'lab detach {name}' takes its pods away")
     machines = real_machines(opened.provider, f"suspending lab '{name}'")
     with terminable(), lab_lock(opened.handle.directory, f"lab suspend {name}", say=say):
         saved = machines.suspend(opened.handle, opened.intent)
     return SuspendResult(name, saved, time.monotonic() - begun)
 
 
-def take_down(name: str, say: Say) -> down.DownResult:
-    """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises."""
+def take_down(name: str, say: Say, *, attached: bool = False) -> down.DownResult:
+    """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises.
+
+    ``attached``: whether a lab on a cluster that exists is meant; UsageError if it is not.
+    """
     from lab.lifecycle import down  # noqa: PLC0415  only this operation needs it
 
     state = state_directory(os.environ)
@@ -261,6 +265,15 @@ def take_down(name: str, say: Say) -> down.DownResult:
     except FullError as error:
         raise down.down_unwritten(name, _make_providers(say), state, error, say) from error
     with store:
+        row = store.lab(name)
+        if row and row.status != "down" and is_attached(row) != attached:
+            raise UsageError(
+                f"taking lab '{name}' away",
+                "it is on a cluster that existed before it"
+                if is_attached(row)
+                else "its machines are its own",
+                removal(row),
+            )
         return down.down(name, _make_providers(say), store, say)
 
 
@@ -295,6 +308,13 @@ def is_known(name: str) -> bool:
     with opened_store() as store:
         row = store.lab(name)
     return row is not None and row.status != "down"
+
+
+def is_on_cluster_that_exists(name: str) -> bool:
+    """Whether a lab that is not down is on a cluster that existed before it."""
+    with opened_store() as store:
+        row = store.lab(name)
+    return row is not None and row.status != "down" and is_attached(row)
 
 
 def lab_status(name: str) -> status.LabStatus:

@@ -113,6 +113,7 @@ def stream_packets(
 
 
 def _require_capture(opened: OpenLab, action: str) -> None:
+    opened.require_own(action, f"'lab explain {opened.name} SRC DST' asks the cluster's API")
     if CAPTURE not in opened.provider.abilities:
         raise UsageError(
             action,

@@ -9,7 +9,7 @@ from pathlib import Path
 from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import MACHINES, LabHandle, Provider
+from lab.providers.provider import MACHINES, Decided, LabHandle, Provider
 from lab.scenario.families import (
     families_of,
     families_on_request,
@@ -151,8 +151,10 @@ def write_scenario(directory: Path, text: str) -> Path:
     return path
 
 
-def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled:
+def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled | Decided:
     """Compile a lab again from the journal's copy of its scenario, which gives the same plan.
+
+    A provider without scenarios decides by its own record.
 
     If the scenario file is missing from the lab's directory, it is restored, so that messages name
     a file that exists.
@@ -161,6 +163,8 @@ def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled:
     Raises StateError when the copy cannot be written.
     """
     path = write_scenario(store.lab_directory(row.name), row.scenario_text)
+    if decided := provider.decide(row.scenario_text):
+        return decided
     only, node_mtu = row.options.get("only"), row.options.get("node_mtu")
     return compile_scenario(
         path,

@@ -63,6 +63,9 @@ class Healed:
     """Faults put in before the lab was last rebuilt: they are gone already."""
 
 
+_INSTEAD = "'lab attach --write FILE' writes a scenario of the same shape; faults go into its lab"
+
+
 def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     """Put a fault into a running lab, using the real addresses of its pods.
 
@@ -71,6 +74,7 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     BrokenError when a command fails; the fault is then undone.
     """
     action = f"putting fault '{request.name}' into lab '{opened.name}'"
+    opened.require_own(action, _INSTEAD)
     _require_figures(opened, request, action)
     fault = registry.find(action, request.name)
     command = f"lab fault {opened.name} {request.name}"
@@ -266,6 +270,7 @@ def find_possible_faults(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultS
 
     Raises BrokenError when the pods of a running lab cannot be observed.
     """
+    opened.require_own(f"listing the faults of lab '{opened.name}'", _INSTEAD)
     if opened.provider.liveness(opened.handle, opened.intent).state != "running":
         say("note: the lab is not running; this list is made from its plan")
         return _list_possible(opened, opened.intent)

@@ -21,7 +21,7 @@ from lab._log import quantity
 from lab.lifecycle.compilation import FILE as SCENARIO
 from lab.lifecycle.down import remove_files, take_away
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import NIGHTLY, in_words, is_name
+from lab.lifecycle.names import NIGHTLY, TEMPORARY, in_words, is_name, user_lock
 from lab.lifecycle.night_report import FoundNight, night_in, read_stamp
 from lab.lifecycle.open_lab import stored_runs
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
@@ -60,6 +60,8 @@ class Collected:
     why: str
     owner: str = ""
     """The user that owns it; empty for the caller."""
+    abandoned: bool = False
+    """Whether the command that made it for itself was killed: its age does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +171,24 @@ def _look(
 
     marks = all_marks(providers, all_users=request.all_users)  # before the journal: see the module
     labs = store.labs()
-    items = collect(labs, marks, home_of, request.older_than, store.now())
+    items = (
+        *_collect_abandoned(labs, store),
+        *collect(labs, marks, home_of, request.older_than, store.now()),
+    )
     taken = {(item.token, item.owner) for item in items}
     known = {row.name for row in labs} | {mark.lab for _, mark in marks}
     return (*items, *_find_abandoned(store.directory / "labs", known)), [
         *_of_killed_nights(store, {row.name for row in labs} - {item.lab for item in items}),
         *_list_unseen(marks, taken, home_of),
     ]
+
+
+def _collect_abandoned(labs: Iterable[LabRow], store: Store) -> Iterator[Collected]:
+    """Labs that a command made for itself, and that it did not live to take away."""
+    for row in labs:
+        if row.options.get(TEMPORARY) and holder(user_lock(store.lab_directory(row.name))) is None:
+            why = "the command that made it for itself was killed"
+            yield Collected(row.name, row.provider, row.token, None, why, abandoned=True)
 
 
 def _of_killed_nights(store: Store, labs: Collection[str]) -> Iterator[str]:
@@ -233,9 +246,11 @@ def _remove(
             if live is None:
                 remove_files(directory)
             return removed
-        if live is None or live.token != item.token or request.older_than is None:
+        if live is None or live.token != item.token:
             return ()
-        if store.now() - live.updated <= request.older_than:  # it was used meanwhile
+        limit = request.older_than
+        too_old = limit is not None and store.now() - live.updated > limit
+        if not (item.abandoned or too_old):  # it was used meanwhile
             return ()
         return take_away(item.lab, [(item.provider, item.token)], providers, store)
 

@@ -14,6 +14,10 @@ LONGEST = 63
 """Characters of a lab's name, which is a DNS label (RFC 1123) and so is valid everywhere."""
 NIGHTLY = "nightly-"
 """Begins the name of each lab of ``lab nightly``."""
+ATTACHED = "attached"
+"""The option of a lab on a cluster that exists: the 'lab attach' that enters it again."""
+TEMPORARY = "temporary"
+"""The option of a lab that its command takes away at its end; see :func:`user_lock`."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -96,8 +100,25 @@ def up_command(
     return shlex.join(words)
 
 
+def user_lock(directory: Path) -> Path:
+    """Of a temporary lab's directory: what its command holds locked as long as it runs."""
+    return directory / "user"
+
+
+def is_attached(row: LabRow) -> bool:
+    """Whether a lab is on a cluster that existed before it."""
+    return ATTACHED in row.options
+
+
+def removal(row: LabRow) -> str:
+    """The command that takes this lab away."""
+    return f"lab {'detach' if is_attached(row) else 'down'} {row.name}"
+
+
 def again(row: LabRow) -> str:
     """The command that brings this lab up again."""
+    if is_attached(row):
+        return str(row.options[ATTACHED])
     from lab.scenario.loader import is_shipped  # noqa: PLC0415  reading scenarios is slow to import
 
     shipped = is_shipped(Path(row.scenario_path))

@@ -87,6 +87,15 @@ class OpenLab:
                 resumes if liveness.state == "suspended" else self.again,
             )
 
+    def require_own(self, action: str, instead: str) -> None:
+        """Raise if the lab is on a cluster that exists, of which commands change nothing.
+
+        Raises UsageError with ``instead``.
+        """
+        if self.intent.cni is not None:
+            happened = "it is on a cluster that exists: only the probe pods are the lab's"
+            raise UsageError(action, happened, instead)
+
     @contextmanager
     def reached(self) -> Iterator[None]:
         """If the block fails because the lab is suspended or gone, say so.

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from lab.providers.provider import RealMachines
 
 DEFAULT = "netns"
-_FOR_TESTS = "fake"
-"""Its labs end with the process that made them: not suggested to users."""
+_NOT_OFFERED = frozenset({"attached", "fake"})
+"""Not suggested to users: 'lab attach' chooses the first; labs of the second, which is for tests,
+end with the process that made them."""
 
 
 class Providers(Mapping[str, Provider]):
@@ -126,7 +127,7 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
 
 def list_offered(providers: Mapping[str, Provider]) -> list[str]:
     """The providers to suggest to users."""
-    return [name for name in providers if name != _FOR_TESTS]
+    return [name for name in providers if name not in _NOT_OFFERED]
 
 
 def real_machines(provider: Provider, action: str) -> RealMachines:

@@ -44,6 +44,7 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
     while others do. Raises LabError when the lab is not running, or the machine does not answer.
     """
     action = f"repairing '{place}' of lab '{opened.name}'"
+    opened.require_own(action, f"'lab explain {opened.name} SRC DST' says what is wrong")
     with opened.in_use(f"lab repair {opened.name} {place}", say, alone=True):
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:

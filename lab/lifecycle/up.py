@@ -11,7 +11,7 @@ from typing import Literal
 from lab._errors import BrokenError, Terminated, UsageError
 from lab.lifecycle.compilation import EvidenceSubject, write_scenario
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import check_name
+from lab.lifecycle.names import check_name, removal
 from lab.lifecycle.ownership import own_marks
 from lab.lifecycle.reconnect import reconnect_cut_off
 from lab.plan.canonical import digest
@@ -141,7 +141,7 @@ class _BringUp:
             by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
             self.store.set_status(name, "interrupted", f"stopped {by}")
             self.say(
-                f"stopped {by}: '{command}' continues, 'lab down {name}' removes what there is"
+                f"stopped {by}: '{command}' continues, '{removal(self.row)}' removes what there is"
             )
             raise
 
@@ -254,13 +254,13 @@ def _make_row(request: CompiledRequest, provider: str, known: LabRow | None, now
             action,
             f"lab '{known.name}' was made from scenario '{known.scenario}', and this is scenario "
             f"'{request.plan.scenario}'",
-            f"run 'lab down {known.name}' first, or give this lab another name with --name",
+            f"run '{removal(known)}' first, or give this lab another name with --name",
         )
     if known and known.provider != provider:
         raise UsageError(
             action,
             f"lab '{known.name}' is on provider '{known.provider}', not on '{provider}'",
-            f"run 'lab down {known.name}' first, or use '--provider {known.provider}'",
+            f"run '{removal(known)}' first, or use '--provider {known.provider}'",
         )
     return LabRow(
         name=request.name,

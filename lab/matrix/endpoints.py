@@ -6,15 +6,17 @@ Pods are taken from the Intent, which has their real addresses once it is bound 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import NamedTuple
+from typing import Protocol as Interface
 
 from lab.matrix.cell import Endpoint, Relation, Variant
 from lab.plan.plan import Plan, PlannedService
 from lab.providers.provider import PROBE_PORT
 from lab.scenario.terms import Os, Protocol
+from lab.topology import proxying
 from lab.topology.intent import (
     HeadlessService,
     Intent,
@@ -55,6 +57,31 @@ class _Addresses:
             if way is not None:
                 return (own and way.source) or way.device or self.every
         return self.every
+
+
+class SourceRules(Interface):
+    """The source addresses that a backend may see; an empty set allows any."""
+
+    def of_machine(self, name: str, backend: Endpoint) -> frozenset[str]:
+        """Those of a machine."""
+
+    def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
+        """Those of a pod, at another pod."""
+
+    def of_pod_to_service(self, pod: Endpoint) -> frozenset[str]:
+        """Those of a pod, behind a Service."""
+
+    def of_pod_to_itself(self, pod: Endpoint) -> frozenset[str]:
+        """Those of a pod, through a Service that it backs."""
+
+    def of_pod_to_address(self, pod: Endpoint, target: Endpoint) -> frozenset[str]:
+        """Those of a pod, at a node or an outside host."""
+
+    def of_node_port(self, entry: str, backend: Endpoint) -> frozenset[str]:
+        """Those behind a NodePort of the node ``entry`` (policy Cluster)."""
+
+    def at_entry(self, source: Endpoint, entry: Endpoint) -> frozenset[str]:
+        """Those that the entry node sees before any translation."""
 
 
 class Sources:
@@ -159,6 +186,61 @@ class Sources:
         return any(IPv4Address(address) in network for network in self._not_masqueraded[node])
 
 
+class ForeignSources:
+    """:class:`SourceRules` for a network that the lab has not made.
+
+    Its devices are not known, only the addresses that the API reports of nodes. Kubernetes
+    specifies the source between pods alone; elsewhere the pod's address and those of its node are
+    allowed. What a node sends may have the address of a device that only a recognised network has
+    told: of an unknown one, any is allowed.
+    """
+
+    def __init__(self, intent: Intent) -> None:
+        self._known = bool(intent.cni)
+        self._addresses = {
+            machine.name: _strip_prefixes(
+                tuple(a for card in machine.interfaces for a in card.held)
+            )
+            for machine in intent.machines
+        }
+
+    def of_machine(self, name: str, backend: Endpoint) -> frozenset[str]:
+        """The node's addresses."""
+        del backend
+        return self._of_node(name)
+
+    def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
+        """The pod's own address: Kubernetes specifies no translation between pods."""
+        return frozenset({pod.address})
+
+    def of_pod_to_service(self, pod: Endpoint) -> frozenset[str]:
+        """The pod's address, or its node's: kube-proxy may masquerade everything."""
+        return self._of_node(str(pod.node), pod.address)
+
+    def of_pod_to_itself(self, pod: Endpoint) -> frozenset[str]:
+        """The pod's address, or its node's."""
+        return self._of_node(str(pod.node), pod.address)
+
+    def of_pod_to_address(self, pod: Endpoint, target: Endpoint) -> frozenset[str]:
+        """The pod's address, or its node's."""
+        del target
+        return self._of_node(str(pod.node), pod.address)
+
+    def of_node_port(self, entry: str, backend: Endpoint) -> frozenset[str]:
+        """The entry node's addresses."""
+        del backend
+        return self._of_node(entry)
+
+    def at_entry(self, source: Endpoint, entry: Endpoint) -> frozenset[str]:
+        """Those of the source."""
+        if source.kind == "pod":
+            return self.of_pod_to_address(source, entry)
+        return self.of_machine(source.name, entry)
+
+    def _of_node(self, name: str, *others: str) -> frozenset[str]:
+        return self._addresses[name] | {*others} if self._known else frozenset()
+
+
 def _addresses(machine: MachineIntent) -> _Addresses:
     """The addresses of a machine; a masquerading device without an address may use any of them."""
     uplink = _strip_prefixes(tuple(a for card in machine.interfaces for a in card.addresses))
@@ -235,9 +317,19 @@ def _make_shared_target(service: PlannedService, backends: tuple[Endpoint, ...])
     return SharedTarget(_service(service, backends[0].os, None), backends)
 
 
-def _client(plan: Plan, intent: Intent) -> Endpoint:
-    machine = next(machine for machine in intent.machines if machine.kind == "client")
-    return Endpoint(machine.name, "client", machine.os, None, str(plan.client_address), PROBE_PORT)
+def _list_hosts(plan: Plan, nodes: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """The nodes that run a kubelet."""
+    pairs = zip(nodes, plan.nodes, strict=True)
+    return tuple(endpoint for endpoint, node in pairs if node.pod_cidr is not None)
+
+
+def _list_clients(plan: Plan, intent: Intent) -> tuple[Endpoint, ...]:
+    address = str(plan.client_address)
+    return tuple(
+        Endpoint(machine.name, "client", machine.os, None, address, PROBE_PORT)
+        for machine in intent.machines
+        if machine.kind == "client"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +343,10 @@ class LabEndpoints:
     pods: tuple[Endpoint, ...]
     nodes: tuple[Endpoint, ...]
     hosts: tuple[Endpoint, ...]
-    client: Endpoint
+    senders: tuple[Endpoint, ...]
+    """The hosts that can send probes."""
+    clients: tuple[Endpoint, ...]
+    """The client outside; none in a cluster that existed before the lab."""
     services: Mapping[str, Endpoint]
     """Pod name to the pod's own Service."""
     node_ports: Mapping[str, int]
@@ -262,7 +357,7 @@ class LabEndpoints:
     dns_pod: Endpoint | None
     outside_addresses: Mapping[str, str]
     """Node name to its address for outside hosts: on a network that a router is on."""
-    sources: Sources
+    sources: SourceRules
     variants: tuple[Variant, ...]
     small: tuple[Variant, ...]
     mtu: int
@@ -290,11 +385,13 @@ class LabEndpoints:
             for machine in intent.machines
         }
         every_pod = {pod.name: endpoint for pods in hosted.values() for pod, endpoint in pods}
+        services = _list_services(plan, intent)
         nodes = tuple(
             Endpoint(node.name, "node", node.os, node.name, str(node.address), PROBE_PORT)
             for node in plan.nodes
         )
-        singles = [service for service in plan.services if service.purpose == "single"]
+        hosts = _list_hosts(plan, nodes)
+        singles = [service for service in services if service.purpose == "single"]
         return cls(
             plan=plan,
             pods=tuple(
@@ -304,12 +401,9 @@ class LabEndpoints:
                 if pod.role == "probe"
             ),
             nodes=nodes,
-            hosts=tuple(
-                endpoint
-                for endpoint, node in zip(nodes, plan.nodes, strict=True)
-                if node.pod_cidr is not None
-            ),
-            client=_client(plan, intent),
+            hosts=hosts,
+            senders=hosts if intent.cni is None or "node-pod" in plan.families else (),
+            clients=_list_clients(plan, intent),
             services={
                 backend.name: _service(service, backend.os, backend.node)
                 for service in singles
@@ -323,7 +417,7 @@ class LabEndpoints:
             },
             shared=tuple(
                 _make_shared_target(service, tuple(every_pod[name] for name in service.backends))
-                for service in plan.services
+                for service in services
                 if service.purpose == "shared"
             ),
             pods_of={
@@ -342,7 +436,7 @@ class LabEndpoints:
                 None,
             ),
             outside_addresses={node.name: _choose_outside(intent, node) for node in nodes},
-            sources=Sources(intent),
+            sources=Sources(intent) if intent.cni is None else ForeignSources(intent),
             variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
             small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
             mtu=intent.pod_mtu,
@@ -387,6 +481,20 @@ class LabEndpoints:
         name = self.services_node.machine if self.services_node else ""
         asking = tuple(node for node in self.nodes if node.name != name)
         return asking, next((node for node in self.nodes if node.name == name), asking[0])
+
+
+def _list_services(plan: Plan, intent: Intent) -> tuple[PlannedService, ...]:
+    """The Services of the plan; with the addresses and node ports that the API server chose."""
+    if intent.cni is None:
+        return plan.services
+    made = {service.name: service for service in proxying.probed_services(intent)}
+    return tuple(
+        replace(
+            service, address=IPv4Address(made[service.name].address), ports=made[service.name].ports
+        )
+        for service in plan.services
+        if service.name in made
+    )
 
 
 def _namespace(intent: Intent) -> str:

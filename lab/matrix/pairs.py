@@ -49,7 +49,7 @@ class EveryEndpoint:
     def of(cls, plan: Plan, intent: Intent, families: Matrix) -> EveryEndpoint:
         """The endpoints of a lab, and all that its ``families`` have as targets."""
         lab = LabEndpoints.of(plan, intent)
-        direct = (*lab.pods, *lab.nodes, lab.client)
+        direct = (*lab.pods, *lab.nodes, *lab.clients)
         # a Service comes after the short name that is spelled the same
         targets = (*_targets(families), *direct, *lab.services.values())
         return cls(

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from lab.facts.difference import Difference
     from lab.facts.node import NodeFacts
+    from lab.plan.plan import Plan
     from lab.plan.step import Step
     from lab.providers.workloads import WorkloadResult
+    from lab.scenario.scenario import Limit
     from lab.topology.cost import Cost
     from lab.topology.intent import Intent
     from lab.topology.observed import NodeVersion
@@ -48,6 +50,15 @@ class Diagnosis:
     """A clause without a full stop."""
     hint: str = ""
     """The command or sentence that fixes it; empty for ``ok``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Everything that is decided of a lab that was not made from a scenario."""
+
+    plan: Plan
+    intent: Intent
+    limits: tuple[Limit, ...]
 
 
 PROBE_PORT = 8080
@@ -346,6 +357,13 @@ class Provider(ABC):
         Raises BrokenError when the lab's machines do not exist. Raises ProbesInterrupted, with the
         outcomes until then, on Ctrl-C and SIGTERM.
         """
+
+    def decide(self, text: str) -> Decided | None:  # noqa: ARG002  for those without scenarios
+        """Plan, Intent and limits from a lab's record; None if the record is a scenario.
+
+        Raises BrokenError when this version cannot read the record.
+        """
+        return None
 
     def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab
         """Why this provider can never run such a lab; empty if it can."""

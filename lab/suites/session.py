@@ -184,7 +184,7 @@ class MatrixSession:
                     self._unless_interrupted(results, self._check_workloads)
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
-        if red:
+        if red and self.intent.cni is None:
             begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
             results = self._unless_interrupted(results, partial(_add_places, view, begin))
         self.found = {result.cell.id: result for result in results}

@@ -477,6 +477,9 @@ class Intent:
     """
 
     services_node: ServicesNode | None = None
+    cni: str | None = field(default=None, metadata={"unless None": True})
+    """The network plug-in that was recognised in a cluster that existed before the lab; empty if
+    it is unknown. None where the lab makes the network: only then do machines have devices."""
 
     def everything(self) -> tuple[MachineIntent, ...]:
         """Hypervisors, then the machines on them."""
@@ -551,7 +554,9 @@ class Intent:
         )
 
     def control_plane(self) -> str:
-        """The first control plane; empty if there is no real cluster."""
+        """The first control plane; empty if there is no real cluster, or it is not the lab's."""
+        if self.cni is not None:
+            return ""
         planes = (
             machine.name
             for machine in self.machines

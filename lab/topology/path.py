@@ -108,6 +108,8 @@ class Path:
     """The pod that Service translation chose."""
     end: str = ""
     """Where and why the Intent leads no further; empty if the answer comes back."""
+    unobserved: bool = False
+    """Whether only its ends are known: what lies between them is not the lab's."""
 
     @property
     def hops(self) -> tuple[Hop, ...]:

@@ -209,6 +209,12 @@ def _files(folder: Path, below: str) -> list[Entry]:
     return entries
 
 
+def agnhost_with_curl(programs: Path, deadline: Deadline) -> Image:
+    """Return the test program's image with curl, as upstream's has it."""
+    curl = with_libraries({"/usr/bin/curl": Path("/usr/bin/curl")}, deadline)
+    return _agnhost({"agnhost": "curl"}, programs, (*shell(deadline), *curl))
+
+
 def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]) -> Image:
     """Return the image of upstream's test program; upstream's is based on Alpine."""
     agnhost = (

@@ -26,7 +26,7 @@ def test_what_the_intent_says_of_pairs_that_no_family_has_is_what_happens(bring_
     families = every_pair(plan, running.intent)
     ends = EveryEndpoint.of(plan, running.intent, families)
     cells: list[Cell] = []
-    sources = (*ends.lab.nodes, ends.lab.client)
+    sources = (*ends.lab.nodes, *ends.lab.clients)
     for source in sources:
         targets = (*sources, *ends.lab.pods[:1], *ends.lab.pods[-1:], ends.lab.shared[0].endpoint)
         for target in targets:

@@ -136,7 +136,7 @@ print(*(providers[name].name for name in providers))
 """
     said = run_program([sys.executable, "-c", program], check=False)
     made = said.stdout.split()
-    assert made == ["fake", "libvirt", "netns", "nspawn"], said.stderr
+    assert made == ["attached", "fake", "libvirt", "netns", "nspawn"], said.stderr
 
 
 IMPORTED = re.compile(r"^\s*(?:from|import) (lab(?:\.\w+)+)", re.MULTILINE)

@@ -73,7 +73,7 @@ def test_every_quoted_command_exists_and_has_its_options():
             command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
             assert command, (page, words)
         known = {name for param in command.params for name in (*param.opts, "--help")}
-        known |= OF_PYTEST if words[0] in {"test", "run"} else set()
+        known |= OF_PYTEST if words[0] in {"check", "run", "test"} else set()
         if words[0] in REST_IS_A_COMMAND:
             rest = rest[:2]
         unknown = {one.strip("[]") for one in rest if one.strip("[").startswith("-")} - known

@@ -418,12 +418,15 @@ class ExecProber:
         The cluster's API server.
     node
         The node's name. If the node is the source, its HostProcess pod sends.
+    namespace
+        The namespace of the pods.
 
     """
 
-    def __init__(self, api: Api, node: str) -> None:
+    def __init__(self, api: Api, node: str, namespace: str = NAMESPACE) -> None:
         self._api = api
         self._node = node
+        self._space = namespace
         self._prepared: set[str] = set()
 
     def probe(
@@ -492,5 +495,5 @@ class ExecProber:
     def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> str:
         """The command's output; its exit code is only the last transfer's and is ignored."""
         return self._api.execute(
-            NAMESPACE, pod, _CONTAINER, command, deadline, stdin.encode()
+            self._space, pod, _CONTAINER, command, deadline, stdin.encode()
         ).stdout

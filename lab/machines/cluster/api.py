@@ -89,12 +89,19 @@ class Api:
 
     ``kubeconfig``: the file; its current context is used. ``server``: another address to reach the
     server at (``https://127.0.0.1:40123``, a forwarded port). Its certificate must still be that of
-    the server in the file.
+    the server in the file. ``configuration``: instead of the file, for a cluster that existed
+    before the lab; its proxy is used.
     """
 
-    def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        server: str | None = None,
+        configuration: client.Configuration | None = None,
+    ) -> None:
         self._kubeconfig = kubeconfig
         self._server = server
+        self._configuration = configuration
         self._resources: dict[str, Object] = {}
 
     @property
@@ -113,9 +120,10 @@ class Api:
         """The client; its answers have a timeout."""
         from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
 
-        made = client.Configuration()
+        made = self._configuration or client.Configuration()
         try:
-            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
+            if self._configuration is None:
+                config.load_kube_config(str(self._kubeconfig), client_configuration=made)
         except config.ConfigException as error:
             raise BrokenError(
                 f"reading the kubeconfig '{self._kubeconfig}'", str(error), "run 'lab up' again"
@@ -124,7 +132,8 @@ class Api:
             made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
             made.host = self._server
         made.retries = False  # retries are this class's business
-        made.proxy = None  # the lab's own network needs none
+        if self._configuration is None:
+            made.proxy = None  # the lab's own network needs none
         connected = client.ApiClient(made)
         connected.rest_client.pool_manager.pool_classes_by_scheme = _timed_pools()
         return connected

@@ -52,8 +52,9 @@ class PodPatience:
 class PodCreation:
     """The pods of one namespace, from the first request until they run or cannot."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, namespace: str = NAMESPACE) -> None:
         self._api = api
+        self._space = namespace
         self._refused: dict[int, Obstacle] = {}
         """Why the API server refuses pods, by status: the same reason is one obstacle."""
         self._failing: Obstacle | None = None
@@ -82,7 +83,7 @@ class PodCreation:
                     return None
         except RefusedError as error:
             if error.code not in self._refused:
-                why = obstacles.make_refusal(error.happened, NAMESPACE)
+                why = obstacles.make_refusal(error.happened, self._space)
                 self._refused[error.code] = (resource == "pods" and self._quota()) or why
             return self._refused[error.code]
         return self._failing
@@ -98,7 +99,7 @@ class PodCreation:
 
     def _quota(self) -> Obstacle | None:
         return obstacles.refusing_quota(
-            self._listing(make_namespaced_path("resourcequotas", NAMESPACE)), NAMESPACE
+            self._listing(make_namespaced_path("resourcequotas", self._space)), self._space
         )
 
     def _webhook(self, resource: str, wanted: Object) -> Obstacle | None:
@@ -108,8 +109,8 @@ class PodCreation:
             for kind, path in _CONFIGURATIONS.items()
             for webhook in self._listing(path).values()
         )
-        space = self._listing("/api/v1/namespaces").get(NAMESPACE) or {"metadata": {}}
-        labels = {"kubernetes.io/metadata.name": NAMESPACE} | (
+        space = self._listing("/api/v1/namespaces").get(self._space) or {"metadata": {}}
+        labels = {"kubernetes.io/metadata.name": self._space} | (
             space["metadata"].get("labels") or {}
         )
         own = wanted["metadata"].get("labels") or {}
@@ -167,12 +168,12 @@ class PodCreation:
         events = self._events(pod) if pod else ()
         why = [*obstacles.reasons(pod, self._listing(NODES).get(node), events)]
         if why or patience is None:
-            return obstacles.make_waiting_pod(name, node, why, NAMESPACE)
+            return obstacles.make_waiting_pod(name, node, why, self._space)
         return None
 
     def _events(self, pod: Object) -> Iterable[Object]:
         query = {"fieldSelector": f"involvedObject.uid={pod['metadata']['uid']}"}
-        return self._listing(make_namespaced_path("events", NAMESPACE), query).values()
+        return self._listing(make_namespaced_path("events", self._space), query).values()
 
     def _listing(self, path: str, query: Mapping[str, str] | None = None) -> Mapping[str, Object]:
         """The objects of a path; none if the API server does not answer now."""

@@ -49,12 +49,15 @@ class Manifests:
     services: tuple[Object, ...]
 
 
-def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> Manifests:
+def manifests(
+    intent: Intent, owner: ObjectOwner, images: Mapping[Os, str], *, host_pods: bool = True
+) -> Manifests:
     """The objects that an Intent asks for.
 
     ``intent``: bound or not: the addresses of Services are used, those of pods are not. ``owner``:
     the lab, and the token that all its objects carry. ``images``: full name of the agnhost image
-    for each operating system that the Intent has pods of.
+    for each operating system that the Intent has pods of. ``host_pods``: whether Windows nodes get
+    pods that send and answer for them.
     """
     behind = backends(intent)
     twice = proxying.asked_on(proxying.probed_services(intent), SECOND_POD_PORT)
@@ -76,7 +79,7 @@ def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> M
     # HostProcess pods: Windows has no other way into the node's own network
     options = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
     for machine in intent.machines:
-        if machine.kubelet and machine.os == "windows":
+        if host_pods and machine.kubelet and machine.os == "windows":
             name = host_pod_name(machine.name)
             spec = {
                 "hostNetwork": True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from lab.machines.cluster.api import (
     wait_for,
 )
 from lab.machines.cluster.pod_creation import PodCreation, PodPatience
-from lab.machines.cluster.probe_manifests import ObjectOwner, backends, manifests
+from lab.machines.cluster.probe_manifests import Manifests, ObjectOwner, backends, manifests
 from lab.machines.cluster.workload_checks import (
     ENVIRONMENT,
     Values,
@@ -57,7 +57,6 @@ from lab.topology.observed import (
 )
 
 _NAMESPACES = "/api/v1/namespaces"
-_OWN = f"{_NAMESPACES}/{NAMESPACE}"
 _PODS = make_namespaced_path("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
 _FEW = 3
@@ -68,16 +67,30 @@ _CONTROLLERS = "check that kube-controller-manager runs"
 
 
 class ProbePods:
-    """What the matrix needs from a cluster besides the cluster itself."""
+    """What the matrix needs from a cluster besides the cluster itself.
 
-    def __init__(
-        self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
+    ``wanted``: its objects, all in one namespace; by default those of :func:`manifests`.
+    ``shared``: whether that namespace is somebody else's and stays.
+    """
+
+    def __init__(  # noqa: PLR0913  whose they are, and where
+        self,
+        api: Api,
+        intent: Intent,
+        owner: ObjectOwner,
+        images: Mapping[Os, str],
+        wanted: Manifests | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
         self._api = api
         self._intent = intent
         self._owner = owner
-        self._wanted = manifests(intent, owner, images)
-        self._creation = PodCreation(api)
+        self._wanted = wanted or manifests(intent, owner, images)
+        self._shared = shared
+        self._space = str(self._wanted.namespace["metadata"]["name"])
+        self._own = f"{_NAMESPACES}/{self._space}"
+        self._creation = PodCreation(api, self._space)
         self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
 
     def deploy(
@@ -99,22 +112,25 @@ class ProbePods:
         """
         wanted = self._wanted
         obstacles: dict[str, Obstacle] = {}
-        self._clear_leftovers(deadline, say)
-        self._make(_NAMESPACES, [wanted.namespace], deadline)
-        new = self._make(
-            make_namespaced_path("services", NAMESPACE), wanted.services, deadline, renew=renew
-        )
+        if not self._shared:
+            self._clear_leftovers(deadline, say)
+            self._make(_NAMESPACES, [wanted.namespace], deadline)
+        new = self._make(self._path("services"), wanted.services, deadline, renew=renew)
         self._wait(  # a pod is refused before its service account exists
             "serviceaccounts",
             lambda accounts: (
                 "" if "default" in accounts else "there is no service account 'default'"
             ),
-            f"waiting for namespace '{NAMESPACE}'",
+            f"waiting for namespace '{self._space}'",
             deadline,
             _CONTROLLERS,
         )
         new |= self._make(
-            _PODS, wanted.pods, deadline, renew=renew, refused=None if renew else obstacles
+            self._path("pods"),
+            wanted.pods,
+            deadline,
+            renew=renew,
+            refused=None if renew else obstacles,
         )
         if not renew and not new:
             deadline = Deadline(deadline.left() / _SOON)
@@ -124,7 +140,7 @@ class ProbePods:
             if renew:
                 raise
             say(f"{error.happened}; cells are judged anyway")
-            pods = self._list(_PODS, Deadline(_LOOK_SECONDS), None)
+            pods = self._list(self._path("pods"), Deadline(_LOOK_SECONDS), None)
             obstacles = {**self._obstacles(pods, None), **obstacles}
         for obstacle in dict.fromkeys(obstacles.values()):
             names = [name for name, other in obstacles.items() if other == obstacle]
@@ -153,7 +169,7 @@ class ProbePods:
             missing,
             f"waiting for the {len(names)} probe pods of lab '{lab}'",
             deadline,
-            f"kubectl -n {NAMESPACE} describe pods",
+            f"kubectl -n {self._space} describe pods",
         )
         expected = {name: ends - obstacles.keys() for name, ends in backends(self._intent).items()}
         self._wait(
@@ -180,9 +196,9 @@ class ProbePods:
         pods, dns, services, nodes = (
             self._list(path, deadline, query).values()
             for path, query in (
-                (_PODS, self._marked),
+                (self._path("pods"), self._marked),
                 (make_namespaced_path("pods", DNS_NAMESPACE), of_dns),
-                (make_namespaced_path("services", NAMESPACE), self._marked),
+                (self._path("services"), self._marked),
                 (NODES, None),
             )
         )
@@ -222,27 +238,49 @@ class ProbePods:
 
         Raises DeadlineError naming the finalizers that hold the namespace.
         """
+        if self._shared:
+            return tuple(self._remove_labelled(deadline))
         if self._namespace(deadline) is None:
             return ()
         self._remove_namespace(deadline)
-        return (f"namespace {NAMESPACE}",)
+        return (f"namespace {self._space}",)
+
+    def _remove_labelled(self, deadline: Deadline) -> Iterator[str]:
+        """Remove what is the lab's in a namespace that stays, and wait until it is gone."""
+        for kind in ("pods", "services"):
+            for name in self._list(self._path(kind), deadline, self._marked):
+                self._api.remove(f"{self._path(kind)}/{name}", deadline)
+                yield f"{kind.removesuffix('s')} {self._space}/{name}"
+            wait_for(
+                self._api,
+                self._path(kind),
+                lambda left: _list_few([f"'{name}' is left" for name in left]),
+                f"removing the {kind} of lab '{self._owner.lab}'",
+                deadline,
+                query=self._marked,
+            )
+
+    def _path(self, kind: str) -> str:
+        return make_namespaced_path(kind, self._space)
 
     def _namespace(self, deadline: Deadline) -> Object | None:
         """The namespace, or None.
 
         Raises BrokenError when it belongs to someone else.
         """
-        action = f"looking for namespace '{NAMESPACE}'"
-        namespace = self._api.patiently(action, lambda: self._api.find(_OWN, deadline), deadline)
+        action = f"looking for namespace '{self._space}'"
+        namespace = self._api.patiently(
+            action, lambda: self._api.find(self._own, deadline), deadline
+        )
         if namespace is None:
             return None
         lab = (namespace["metadata"].get("labels") or {}).get(LAB)
         if lab != self._owner.lab:
             whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
             raise BrokenError(
-                f"making namespace '{NAMESPACE}' for lab '{self._owner.lab}'",
+                f"making namespace '{self._space}' for lab '{self._owner.lab}'",
                 f"it already exists, and it {whose}",
-                f"kubectl delete namespace {NAMESPACE}, if it is not needed",
+                f"kubectl delete namespace {self._space}, if it is not needed",
             )
         return namespace
 
@@ -251,28 +289,36 @@ class ProbePods:
         if namespace is None:
             return
         if namespace["metadata"].get("deletionTimestamp"):
-            say(f"namespace '{NAMESPACE}' of an earlier run is being deleted; waiting for it")
+            say(f"namespace '{self._space}' of an earlier run is being deleted; waiting for it")
         elif namespace["metadata"]["labels"].get(TOKEN) == self._owner.token:
             return
         else:
-            say(f"removing namespace '{NAMESPACE}' of an earlier run")
+            say(f"removing namespace '{self._space}' of an earlier run")
         self._remove_namespace(deadline)
 
     def _remove_namespace(self, deadline: Deadline) -> None:
-        action = f"removing namespace '{NAMESPACE}'"
+        action = f"removing namespace '{self._space}'"
 
         def remove() -> None:
             try:
-                self._api.remove(_OWN, deadline)
+                self._api.remove(self._own, deadline)
             except RefusedError as error:
                 if error.code != 409:  # noqa: PLR2004  it is being deleted already
                     raise
 
         self._api.patiently(action, remove, deadline)
-        hint = f"kubectl get namespace {NAMESPACE} -o yaml shows what blocks it"
-        query = {"fieldSelector": f"metadata.name={NAMESPACE}"}
+        hint = f"kubectl get namespace {self._space} -o yaml shows what blocks it"
+        query = {"fieldSelector": f"metadata.name={self._space}"}
         try:
-            wait_for(self._api, _NAMESPACES, _what_holds, action, deadline, query=query, hint=hint)
+            wait_for(
+                self._api,
+                _NAMESPACES,
+                partial(_what_holds, self._space),
+                action,
+                deadline,
+                query=query,
+                hint=hint,
+            )
         except DeadlineError as error:
             raise DeadlineError(action, "; ".join((error.happened, *self._left())), hint) from None
 
@@ -284,9 +330,7 @@ class ProbePods:
         leftovers: list[tuple[bool, str]] = []
         for kind in ("pods", "services"):
             with suppress(BrokenError):  # only improves the message
-                listing = self._api.listing(
-                    make_namespaced_path(kind, NAMESPACE), Deadline(_LOOK_SECONDS)
-                )
+                listing = self._api.listing(self._path(kind), Deadline(_LOOK_SECONDS))
                 for name, item in listing.objects.items():
                     held = ", ".join(item["metadata"].get("finalizers") or ())
                     sentence = f"{item['kind']} '{name}' is left, with finalizers: {held or 'none'}"
@@ -332,9 +376,7 @@ class ProbePods:
     def _wait(
         self, kind: str, missing: Missing, action: str, deadline: Deadline, hint: str
     ) -> None:
-        wait_for(
-            self._api, make_namespaced_path(kind, NAMESPACE), missing, action, deadline, hint=hint
-        )
+        wait_for(self._api, self._path(kind), missing, action, deadline, hint=hint)
 
 
 def _is_same(wanted: Object, current: Object) -> bool:
@@ -364,11 +406,11 @@ def _holds(wanted: Mapping[str, object], actual: Mapping[str, object]) -> bool:
     return all(actual.get(key) == value for key, value in wanted.items())
 
 
-def _what_holds(namespaces: Objects) -> str:
+def _what_holds(name: str, namespaces: Objects) -> str:
     """Why a namespace is still there: its finalizers, and what its controller reports."""
-    if NAMESPACE not in namespaces:
+    if name not in namespaces:
         return ""
-    namespace = namespaces[NAMESPACE]
+    namespace = namespaces[name]
     names = [
         *(namespace.get("spec", {}).get("finalizers") or ()),
         *(namespace["metadata"].get("finalizers") or ()),

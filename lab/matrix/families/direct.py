@@ -49,9 +49,9 @@ def _pod_node(lab: LabEndpoints) -> Ends:
 
 def _pod_external(lab: LabEndpoints) -> Ends:
     """Every probe pod to the client outside."""
-    client = lab.client
-    target = GridTarget(client.name, False, partial(_to_address, lab, client))
-    return lab.pods, iter((target,))
+    return lab.pods, (
+        GridTarget(client.name, False, partial(_to_address, lab, client)) for client in lab.clients
+    )
 
 
 def _throughput(lab: LabEndpoints) -> Ends:

@@ -48,7 +48,7 @@ def _dns(lab: LabEndpoints) -> Ends:
 def _service_names(lab: LabEndpoints) -> Iterator[_Name]:
     service = next((s for s in lab.plan.services if s.purpose == "single"), None)
     if service is not None:
-        answer = str(service.address)
+        answer = lab.services[service.backends[0]].address
         short, partly = service.name, f"{service.name}.{lab.namespace}"
         yield "short", "", "short", short, answer
         yield "partial", "", "partial", partly, answer
@@ -106,7 +106,7 @@ def _api(lab: LabEndpoints) -> Ends:
         return (), iter(())
     target = Endpoint("api", "api", server.os, server.node, front.address, front.api_port)
     addresses = frozenset[str]() if front.tls else frozenset({front.address})
-    sources = (*lab.pods, *asking, lab.client)
+    sources = (*lab.pods, *asking, *lab.clients)
 
     def path(source: Endpoint) -> GridPath:
         return GridPath(source, target, find_relation(source, server), front.api_servers, addresses)

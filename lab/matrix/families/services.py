@@ -97,7 +97,7 @@ def _nodeport(lab: LabEndpoints) -> Ends:
     def path(entry: Endpoint, choose: Choose, source: Endpoint) -> GridPath:
         return _path_through(lab, source, entry, choose(source))
 
-    return (*lab.pods, *lab.hosts, lab.client), (
+    return (*lab.pods, *lab.senders, *lab.clients), (
         GridTarget(entry.name, True, partial(path, entry, choose), place)
         for entry in lab.hosts
         for place, choose in local_and_remote(lab, entry.name, lab.node_ports).items()
@@ -110,7 +110,7 @@ def _every_nodeport(lab: LabEndpoints) -> Ends:
     def path(entry: Endpoint, backend: Endpoint, source: Endpoint) -> GridPath:
         return _path_through(lab, source, entry, backend)
 
-    return (*lab.pods, *lab.hosts, lab.client), (
+    return (*lab.pods, *lab.senders, *lab.clients), (
         GridTarget(entry.name, True, partial(path, entry, pod), pod.name)
         for entry in lab.hosts
         for pod in lab.pods

@@ -64,7 +64,7 @@ class _PortTargets:
         """One target for other sources, and one for pods that are backends themselves."""
         ends = self.lab
         backends = frozenset(backend.pod for backend in self.service.backends)
-        others = _names((*ends.pods, *ends.hosts, ends.client)) - backends
+        others = _names((*ends.pods, *ends.hosts, *ends.clients)) - backends
         for kind, silent in (("other", backends), ("itself", others)):
             if kind == "other" or backends - excluded:
                 yield GridTarget(
@@ -174,7 +174,7 @@ def _choose_ports(
 
 
 def _client(lab: LabEndpoints) -> frozenset[str]:
-    return frozenset({lab.client.name})
+    return frozenset(client.name for client in lab.clients)
 
 
 def _affinity(lab: LabEndpoints, *, every: bool = False) -> Ends:
@@ -192,7 +192,7 @@ def _affinity(lab: LabEndpoints, *, every: bool = False) -> Ends:
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry, excluded=pods)
 
-    return (*lab.pods, *(lab.hosts if every else ()), lab.client), targets()
+    return (*lab.pods, *(lab.hosts if every else ()), *lab.clients), targets()
 
 
 def _nodeport_local(lab: LabEndpoints) -> Ends:
@@ -212,7 +212,7 @@ def _nodeport_local(lab: LabEndpoints) -> Ends:
                 excluded = _names(lab.pods_of[entry.name]) if mixed else frozenset[str]()
                 yield from _by_node(lab, service, port, entry, excluded=excluded)
 
-    return (*lab.pods, *lab.hosts, lab.client), targets()
+    return (*lab.pods, *lab.hosts, *lab.clients), targets()
 
 
 def _cluster_ip_local(lab: LabEndpoints) -> Ends:
@@ -252,7 +252,7 @@ def _ports(lab: LabEndpoints, *, every: bool = False) -> Ends:
                 for entry in lab.hosts:
                     yield from _by_node(lab, service, port, entry, excluded=pods)
 
-    return (*lab.pods, *(lab.hosts if every else ()), lab.client), targets()
+    return (*lab.pods, *(lab.hosts if every else ()), *lab.clients), targets()
 
 
 def _other_protocols(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
@@ -276,7 +276,7 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
             for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry)
 
-    return (*lab.pods, *lab.hosts, lab.client), targets()
+    return (*lab.pods, *lab.hosts, *lab.clients), targets()
 
 
 def _health_check(lab: LabEndpoints, *, every: bool = False) -> Ends:
@@ -295,7 +295,7 @@ def _health_check(lab: LabEndpoints, *, every: bool = False) -> Ends:
         to = partial(path, checked, len(proxying.local(service, node.name)))
         return GridTarget(node.name, True, to, service.name, only_small=True, protocol="tcp")
 
-    return (*((*lab.pods, *lab.hosts) if every else ()), lab.client), (
+    return (*((*lab.pods, *lab.hosts) if every else ()), *lab.clients), (
         target(service, node, service.health_port)
         for service in lab.special
         if service.health_port is not None and "tcp" in lab.plan.protocols

@@ -1,0 +1,1 @@
+"""Clusters that exist: read, entered with probe pods, and left as they were."""

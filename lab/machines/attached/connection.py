@@ -1,0 +1,229 @@
+"""Opens the API of a cluster that exists, with the user's own kubeconfig."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError, PreflightError, UsageError, did_you_mean
+from lab.machines.attached.recognise import READS, Reading
+from lab.machines.attached.record import ClusterAddress
+from lab.machines.cluster.api import Api, LostError, RefusedError
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+_PLUGIN_SECONDS = 30.0
+_API_SECONDS = 20.0
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
+_TEST_ADDRESS = "192.0.2.1"
+"""In no cluster's Service range (RFC 5737): the refusal names the range."""
+
+
+def choose_context(kubeconfig: str | None, context: str | None) -> ClusterAddress:
+    """The kubeconfig and the context of it that commands use, as kubectl chooses them.
+
+    Raises UsageError when there is no such file, when it is no kubeconfig, or has no such context.
+    """
+    from kubernetes import config  # noqa: PLC0415  slow, and an extra
+
+    paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    action = f"reading the kubeconfig '{paths}'"
+    hint = "--kubeconfig FILE, or the variable KUBECONFIG, names another one"
+    files = [str(Path(path).absolute()) for path in paths.split(os.pathsep) if path]
+    if not any(Path(file).is_file() for file in files):
+        raise UsageError(action, "there is no such file", hint)
+    whole = os.pathsep.join(files)
+    try:
+        contexts, current = config.list_kube_config_contexts(whole)
+    except Exception as error:
+        if context is None:
+            raise UsageError(action, _first_line(error), hint) from error
+        contexts, current = _contexts_alone(whole, action, hint), None
+    names = [str(each["name"]) for each in contexts]
+    chosen = context or (str(current["name"]) if current else "")
+    if chosen not in names:
+        listed = f"{did_you_mean(chosen, names)} its contexts are {', '.join(names) or 'none'}"
+        raise UsageError(action, f"it has no context '{chosen}'", listed.strip())
+    return ClusterAddress(whole, chosen)
+
+
+def _contexts_alone(paths: str, action: str, hint: str) -> list[dict[str, object]]:
+    """The contexts of a file whose current context does not exist."""
+    from kubernetes.config import kube_config  # noqa: PLC0415  slow, and an extra
+
+    try:
+        merged = kube_config.KubeConfigMerger(paths)
+        return [each.value for each in merged.config["contexts"]]
+    except Exception as error:
+        raise UsageError(action, _first_line(error), hint) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """What a ConfigException says; another error is that of a file of another shape."""
+    from kubernetes import config  # noqa: PLC0415  slow, and an extra
+
+    text = str(error).strip().splitlines()
+    own = text and isinstance(error, config.ConfigException)
+    return text[0] if own else "it is no kubeconfig"
+
+
+@contextmanager
+def opened_api(address: ClusterAddress) -> Iterator[Api]:
+    """The cluster's API for the block.
+
+    Raises UsageError when the kubeconfig is wrong; PreflightError when a credential plug-in fails
+    or does not end.
+    """
+    api = Api(Path(address.kubeconfig), configuration=_configure(address))
+    try:
+        yield api
+    finally:
+        api.close()
+
+
+def _configure(address: ClusterAddress) -> client.Configuration:
+    from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+
+    made = client.Configuration()
+    action = f"reading context '{address.context}' of '{address.kubeconfig}'"
+
+    def load() -> None:
+        config.load_kube_config(
+            address.kubeconfig,
+            context=address.context,
+            client_configuration=made,
+            persist_config=False,
+        )
+
+    try:
+        _within(load, _PLUGIN_SECONDS, action)
+    except LabError:
+        raise
+    except Exception as error:
+        if _has_plugin(address):
+            hint = "run the command of 'users' in the kubeconfig by hand, or log in again"
+            raise PreflightError(action, _first_line(error), hint) from error
+        raise UsageError(action, _first_line(error), "see 'kubectl config view'") from error
+    return made
+
+
+def _has_plugin(address: ClusterAddress) -> bool:
+    from kubernetes.config import kube_config  # noqa: PLC0415  slow, and an extra
+
+    with suppress(Exception):
+        merged = kube_config.KubeConfigMerger(address.kubeconfig).config
+        user = merged["contexts"].get_with_name(address.context)["context"]["user"]
+        return "exec" in merged["users"].get_with_name(user)["user"].value
+    return False
+
+
+def _within(work: Callable[[], None], seconds: float, action: str) -> None:
+    """Run ``work``, which may start a program that never ends; that is then killed.
+
+    Raises PreflightError when it has not ended in time; else what ``work`` raises.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  raised below
+            raised.append(error)
+
+    before = _children()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        for pid in _children() - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise PreflightError(
+            action,
+            f"the credential plug-in has not answered in {seconds:g} s",
+            "run the command of 'users' in the kubeconfig by hand",
+        )
+    if raised:
+        raise raised[0]
+
+
+def _children() -> set[int]:
+    """The processes that this one has started."""
+    children: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            children |= {int(pid) for pid in (task / "children").read_text().split()}
+    return children
+
+
+def read_cluster(api: Api) -> tuple[str, dict[str, Reading]]:
+    """The API server's version, and everything that says what kind of cluster it is.
+
+    Raises PreflightError when the API server does not answer, or refuses the user; and when the
+    nodes cannot be read.
+    """
+    deadline = Deadline(_API_SECONDS)
+    try:
+        version = str(api.ask("GET", "/version", deadline).get("gitVersion", ""))
+        readings = {name: _read(api, path, Deadline(_API_SECONDS)) for name, path in READS.items()}
+        if not readings["service-cidrs"].objects:
+            readings["dry-run"] = _dry_run(api)
+    except (LostError, RefusedError) as error:
+        raise refused(error) from error
+    if not readings["nodes"].objects:
+        why = readings["nodes"].refused or "it has no nodes"
+        raise PreflightError(
+            f"reading the nodes of the cluster at {api.server}",
+            why,
+            "'lab attach --rbac' prints the rights that are needed",
+        )
+    return version, readings
+
+
+def refused(error: LostError | RefusedError) -> PreflightError:
+    """The error of a cluster that cannot be entered."""
+    if isinstance(error, RefusedError) and error.code == _UNAUTHORIZED:
+        hint = "log in again: the token or certificate of the kubeconfig is not valid"
+    elif isinstance(error, RefusedError) and error.code == _FORBIDDEN:
+        hint = "'lab attach --rbac' prints the rights that are needed"
+    else:
+        hint = "check the server of the context, and with a VPN or proxy that it is on"
+    return PreflightError(error.doing, error.happened, hint)
+
+
+def _read(api: Api, path: str, deadline: Deadline) -> Reading:
+    """What there is under a path; raises when the server is lost, or does not know the user."""
+    try:
+        answer = api.ask("GET", path, deadline)
+    except RefusedError as error:
+        if error.code == _UNAUTHORIZED:
+            raise
+        return Reading((), "" if error.code == _NOT_FOUND else error.happened)
+    if "items" not in answer:
+        return Reading((answer,))
+    return Reading(tuple(answer.get("items") or ()))
+
+
+def _dry_run(api: Api) -> Reading:
+    """The refusal of a Service that is not made either way."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "hybridlab-range"},
+        "spec": {"clusterIP": _TEST_ADDRESS, "ports": [{"port": 80}]},
+    }
+    path = "/api/v1/namespaces/default/services"
+    try:
+        api.ask("POST", path, Deadline(_API_SECONDS), service, {"dryRun": "All"})
+    except RefusedError as error:
+        return Reading((), error.happened)
+    except BrokenError:
+        pass
+    return Reading()

@@ -1,0 +1,99 @@
+"""The objects that are made in a cluster that exists, on its owner's terms. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lab.machines.attached.record import AttachedRecord, NodeFound
+from lab.machines.cluster.probe_manifests import (
+    Manifests,
+    ObjectOwner,
+    manifests,
+)
+from lab.topology.intent import Intent
+
+Object = dict[str, Any]
+
+_USER = 65_534
+"""``nobody``: restricted Pod Security admits no root."""
+_PLANES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_OS_TAINTS = ("os", "node.kubernetes.io/os")
+"""Keys by which clusters keep pods off Windows nodes (Kubernetes documentation, Windows)."""
+
+
+def make_objects(record: AttachedRecord, intent: Intent, owner: ObjectOwner) -> Manifests:
+    """Namespace, pods and Services: those of a lab's cluster, as this cluster takes them."""
+    image = record.terms.pulled
+    usual = manifests(intent, owner, {"linux": image, "windows": image}, host_pods=False)
+    by_pod = {pod.name: machine.name for machine in intent.machines for pod in machine.pods}
+    nodes = {node.name: node for node in record.cluster.nodes}
+    pods = [_admit(record, nodes[by_pod[pod["metadata"]["name"]]], pod) for pod in usual.pods]
+    labels = {**owner.labels(), "pod-security.kubernetes.io/enforce": "restricted"}
+    own = {"apiVersion": "v1", "kind": "Namespace"}
+    return replace(
+        usual,
+        namespace={**own, "metadata": {"name": record.namespace, "labels": labels}},
+        pods=tuple(pods),
+        services=tuple(_open(record, service) for service in usual.services),
+    )
+
+
+def _admit(record: AttachedRecord, node: NodeFound, pod: Object) -> Object:
+    """A pod in the lab's namespace, with what the cluster's owner asks for."""
+    spec = {
+        **pod["spec"],
+        "nodeSelector": {"kubernetes.io/hostname": node.hostname, "kubernetes.io/os": node.os},
+        "tolerations": list(make_tolerations(record, node)),
+        **({"imagePullSecrets": [{"name": n} for n in record.terms.pull_secrets]}
+           if record.terms.pull_secrets else {}),
+    }  # fmt: skip
+    spec |= _restrict(node, spec)
+    metadata = {**pod["metadata"], "namespace": record.namespace}
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def make_tolerations(record: AttachedRecord, node: NodeFound) -> Iterator[Object]:
+    """The taints of control planes and of Windows nodes, and those that the user names."""
+    for key in (*_PLANES, *(_OS_TAINTS if node.os == "windows" else ())):
+        yield {"key": key, "operator": "Exists"}
+    for words in record.terms.tolerations:
+        key_value, _, effect = words.partition(":")
+        key, equals, value = key_value.partition("=")
+        toleration: Object = {"key": key, "operator": "Equal" if equals else "Exists"}
+        toleration |= {"value": value} if equals else {}
+        yield toleration | ({"effect": effect} if effect else {})
+
+
+def _restrict(node: NodeFound, spec: Object) -> Object:
+    """What the Pod Security standard "restricted" asks for."""
+    if node.os == "windows":
+        return {
+            "securityContext": {"runAsNonRoot": True},
+            "containers": [
+                {**each, "securityContext": {"runAsNonRoot": True}} for each in spec["containers"]
+            ],
+        }
+    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
+    within = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": _USER,
+    }
+    return {
+        "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, **profile},
+        "containers": [{**each, "securityContext": within} for each in spec["containers"]],
+    }
+
+
+def _open(record: AttachedRecord, service: Object) -> Object:
+    """A Service whose address and node ports the API server chooses."""
+    spec = {key: value for key, value in service["spec"].items() if key != "clusterIP"}
+    spec["ipFamilies"] = ["IPv4"]
+    spec["ports"] = [
+        {key: value for key, value in port.items() if key != "nodePort"} for port in spec["ports"]
+    ]
+    metadata = {**service["metadata"], "namespace": record.namespace}
+    return {**service, "metadata": metadata, "spec": spec}

@@ -1,0 +1,241 @@
+"""The lab on a cluster that exists: its matrix, its objects, rights, load, and what is wrong."""
+
+import pytest
+from attached_clusters import daemon, node, record
+
+from lab.lifecycle.compilation import compile_scenario
+from lab.machines.attached import design
+from lab.machines.attached.cluster import batches
+from lab.machines.attached.differences import ApiState, find_differences
+from lab.machines.attached.objects import make_objects
+from lab.machines.attached.recognise import Reading
+from lab.machines.attached.record import ProbeTerms
+from lab.machines.attached.rights import make_reviews, make_roles
+from lab.machines.attached.scenario import to_scenario
+from lab.machines.attached.words import summarise
+from lab.machines.cluster.probe_manifests import ObjectOwner
+from lab.matrix.cells import cells, counts, make_matrix
+from lab.providers.provider import Probe, ProbeSettings
+from lab.topology.intent import Obstacle
+from lab.topology.observed import ObservedPod
+from lab.topology.path import Flow
+from lab.topology.subject import ServiceSubject
+from lab.topology.walk import walk
+
+OWNER = ObjectOwner("prod", "0123")
+NAMES = ("plane-p1", "plane-p2", "worker-p1", "worker-p2")
+ADDRESSES = dict(zip(NAMES, ("10.244.0.5", "10.244.0.6", "10.244.1.5", "10.244.1.6"), strict=True))
+
+
+def bound(made=None, obstacles=None):
+    """The Intent of a record, with the addresses that a cluster gives."""
+    made = made or record()
+    pods = [
+        ObservedPod(name, name.split("-")[0], address, "Running", ready=True, trouble="")
+        for name, address in ADDRESSES.items()
+    ]
+    services = {
+        f"to-{name}": (f"10.96.1.{number}", {80: 30000 + number})
+        for number, name in enumerate(NAMES, start=1)
+    } | {"shared": ("10.96.1.9", {})}
+    return design.bind_pods(design.decide(made).intent, pods, services, obstacles or {}, 1450)
+
+
+def test_cells_have_the_addresses_and_ports_that_the_cluster_chose():
+    plan = design.decide(record()).plan
+    by_id = {cell.id: cell for cell in cells(plan, bound())}
+    service = by_id["pod-service/plane-p1/to-worker-p1/tcp-small"]
+    assert (service.target.address, service.target.port) == ("10.96.1.3", 80)
+    port = by_id["nodeport/plane-p1/worker:to-worker-p1/udp-small"]
+    assert (port.target.address, port.target.port) == ("10.9.0.11", 30003)
+    assert by_id["pod-pod/plane-p1/worker-p1/tcp-small"].sources == {"10.244.0.5"}
+    assert port.sources == {"10.9.0.11", "10.244.1.0", "10.244.1.1"}
+    name = next(cell for cell in by_id.values() if cell.name_form == "full")
+    assert name.target.name == "to-plane-p1.hybridlab-prod-abc.svc.cluster.local."
+    assert (name.answer, name.mtu) == ("10.96.1.1", 1450)
+
+
+def test_families_need_what_the_owner_allows_and_the_cluster_has():
+    every = counts(cells(design.decide(record()).plan, bound()))
+    assert set(every) == {"pod-pod", "pod-service", "hairpin", "nodeport", "dns"}
+    made = record(ProbeTerms(node_ports=False), services=Reading())
+    assert design.families(made) == ("pod-pod", "pod-service", "hairpin")
+    assert any("no DNS Service was found" in line for line in summarise(made))
+
+
+def test_of_an_unknown_network_any_source_of_a_node_is_allowed():
+    made = record(daemonsets=Reading((daemon("my-cni"),)))
+    intent, plan = bound(made), design.decide(made).plan
+    by_id = {cell.id: cell for cell in cells(plan, intent)}
+    assert by_id["nodeport/plane-p1/worker:to-worker-p1/udp-small"].sources == frozenset()
+    assert by_id["pod-pod/plane-p1/worker-p1/tcp-small"].sources == {"10.244.0.5"}
+
+
+def test_cells_are_named_the_same_before_the_pods_exist():
+    decided = design.decide(record())
+    before = [cell.id for cell in make_matrix(decided.plan, decided.intent).cells()]
+    assert before == [cell.id for cell in cells(decided.plan, bound())]
+
+
+def test_windows_nodes_bring_their_documented_limits():
+    nodes = (node("plane", 0), node("win", 1, labels={"kubernetes.io/os": "windows"}))
+    made = record(nodes=Reading(nodes))
+    assert "WIN-OVERLAY-NODE-POD" in {limit.id for limit in design.limits(made.cluster)}
+    assert design.limits(record().cluster) == ()
+
+
+def test_pods_are_admitted_by_restricted_pod_security():
+    made = make_objects(record(), design.decide(record()).intent, OWNER)
+    assert made.namespace["metadata"]["name"] == "hybridlab-prod-abc"
+    for pod in made.pods:
+        assert pod["metadata"]["namespace"] == "hybridlab-prod-abc"
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        for container in pod["spec"]["containers"]:
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert not container["securityContext"]["allowPrivilegeEscalation"]
+
+
+def test_services_leave_address_and_node_port_to_the_cluster():
+    made = make_objects(record(), design.decide(record()).intent, OWNER)
+    assert {item["metadata"]["name"] for item in made.services} >= {"to-plane-p1", "shared"}
+    for service in made.services:
+        assert "clusterIP" not in service["spec"]
+        assert not any("nodePort" in port for port in service["spec"]["ports"])
+
+
+def test_pods_have_the_tolerations_secrets_and_registry_of_the_terms():
+    terms = ProbeTerms(
+        prefix="registry.example/mirror/",
+        pull_secrets=("pull",),
+        tolerations=("gpu=yes:NoSchedule", "spot"),
+        namespace="probes",
+    )
+    made = make_objects(record(terms), design.decide(record(terms)).intent, OWNER)
+    spec = made.pods[0]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["containers"][0]["image"] == "registry.example/mirror/agnhost:2.63.0"
+    taint = {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
+    assert taint in spec["tolerations"]
+    assert {"key": "spot", "operator": "Exists"} in spec["tolerations"]
+
+
+@pytest.mark.parametrize("namespace", ["", "probes"])
+def test_the_roles_grant_every_right_that_is_asked_for(namespace):
+    terms = ProbeTerms(namespace=namespace)
+    roles = make_roles(terms)
+    assert [role["kind"] for role in roles] == ["ClusterRole", *(["Role"] if namespace else [])]
+    granted = {
+        (resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    for words, review in make_reviews(terms, namespace or "hybridlab-prod-abc"):
+        attributes = review["spec"]["resourceAttributes"]
+        part = f"/{attributes['subresource']}" if "subresource" in attributes else ""
+        assert (f"{attributes['resource']}{part}", attributes["verb"]) in granted, words
+
+
+def test_no_batch_has_more_connections_than_the_rate():
+    probes = [
+        Probe(key, source, "udp", "small", "10.244.1.5", 8080, 1450, dialect="netexec")
+        for key, source in enumerate(["a", "b"] * 30)
+    ]
+    made = list(batches(probes, ProbeSettings(2.0, 8), 20))
+    assert sorted(probe.key for batch in made for probe in batch) == list(range(60))
+    assert {len(batch) for batch in made} == {10}  # each asks for the name and for the source
+    assert all({probe.source for probe in batch} == {"a", "b"} for batch in made)
+
+
+def test_a_path_leads_over_the_service_to_its_backend():
+    (path,) = walk(bound(), Flow("plane-p1", "10.96.1.3", 80, "tcp"))
+    assert [hop.place for hop in path.hops] == ["plane-p1", "plane-p1", "worker-p1"]
+    assert path.hops[1].subject == ServiceSubject("to-worker-p1")
+
+
+def pod(name, address, **labels):
+    return {
+        "metadata": {"name": name, "namespace": "hybridlab-prod-abc", "labels": labels},
+        "status": {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def ends(service, **addresses):
+    return {
+        "metadata": {
+            "name": service,
+            "namespace": "hybridlab-prod-abc",
+            "labels": {"kubernetes.io/service-name": service},
+        },
+        "endpoints": [
+            {"addresses": [address], "targetRef": {"name": name}}
+            for name, address in addresses.items()
+        ],
+    }
+
+
+def state(selector, *slices):
+    """One Service and the pod behind it."""
+    service = {
+        "metadata": {"name": "to-worker-p1", "namespace": "hybridlab-prod-abc"},
+        "spec": {"selector": selector},
+    }
+    pods = [pod("worker-p1", "10.244.1.5", app="probe")]
+    return ApiState(pods=pods, services=[service], slices=slices)
+
+
+def of_service(api):
+    differences = find_differences(record(), bound(), api)
+    return [each for each in differences if each.subject.name == "to-worker-p1"]
+
+
+def test_a_service_is_right_when_selector_endpoints_and_pods_agree():
+    api = state({"app": "probe"}, ends("to-worker-p1", **{"worker-p1": "10.244.1.5"}))
+    assert of_service(api) == []
+
+
+def test_a_selector_that_selects_nothing_is_named():
+    (wrong,) = of_service(state({"app": "web"}))
+    assert wrong.observed == "its selector app=web selects no probe pod"
+    assert wrong.shows.startswith("kubectl --context=prod --namespace=hybridlab-prod-abc ")
+    assert wrong.concerns == (("", ServiceSubject("to-worker-p1")),)
+
+
+def test_an_endpoint_with_another_address_than_its_pod_is_named():
+    api = state({"app": "probe"}, ends("to-worker-p1", **{"worker-p1": "10.244.9.9"}))
+    (wrong,) = of_service(api)
+    assert (wrong.subject.kind, wrong.observed) == ("EndpointSlice", "it has 10.244.9.9")
+
+
+def test_nodes_daemons_and_policies_are_looked_at():
+    tired = node("worker", 1)
+    tired["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "reason": "Lost"}]
+    proxy = {
+        "metadata": {
+            "name": "kube-proxy-x",
+            "namespace": "kube-system",
+            "ownerReferences": [{"kind": "DaemonSet", "name": "kube-proxy"}],
+        },
+        "spec": {"nodeName": "worker"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]},
+    }
+    probe = pod("worker-p1", "10.244.1.5", **{"hybridlab.io/lab": "prod"})
+    policy = {"metadata": {"name": "deny"}, "spec": {"podSelector": {}, "policyTypes": ["Egress"]}}
+    api = ApiState(nodes=[tired], pods=[proxy, probe], policies=[policy])
+    kinds = {each.subject.kind for each in find_differences(record(), bound(), api)}
+    assert kinds >= {"Node", "Pod", "NetworkPolicy"}
+
+
+def test_a_pod_that_cannot_run_obstructs_its_cells_alone():
+    intent = bound(obstacles={"worker-p2": Obstacle("Node worker", "cordoned", "", "")})
+    assert set(intent.obstacles()) == {"worker-p2"}
+    assert len(intent.running().machines[1].pods) == 1
+
+
+def test_the_scenario_of_the_same_shape_is_one(tmp_path):
+    path = tmp_path / "prod.yaml"
+    path.write_text(to_scenario("prod", record().cluster))
+    compiled = compile_scenario(path)
+    assert [each.name for each in compiled.plan.nodes] == ["plane", "worker"]
+    assert str(compiled.plan.dns_address) == "10.96.0.10"
