@@ -14,7 +14,7 @@ from lab.facts.difference import OBJECT, Change, Concern, Difference
 from lab.facts.objects import READY
 from lab.machines.attached.recognise import is_network_daemon
 from lab.machines.attached.record import AttachedRecord
-from lab.machines.cluster.obstacles import condition
+from lab.machines.cluster.obstacles import condition, selects
 from lab.topology.intent import Intent
 from lab.topology.observed import LAB, POD, read_pod
 from lab.topology.proxying import probed_services
@@ -143,7 +143,9 @@ class _Finder:
         ]
         for policy in state.policies:
             name, spec = policy["metadata"]["name"], policy.get("spec") or {}
-            chosen = [pod for pod in own if _matches(spec.get("podSelector"), pod)]
+            chosen = [
+                pod for pod in own if selects(spec.get("podSelector"), pod["metadata"]["labels"])
+            ]
             if chosen:
                 kinds = ", ".join(spec.get("policyTypes") or ("Ingress",))
                 yield self._differ(
@@ -226,12 +228,6 @@ class _Finder:
 def _selects(selector: Mapping[str, str], pod: Object) -> bool:
     labels = pod["metadata"].get("labels") or {}
     return bool(selector) and selector.items() <= labels.items()
-
-
-def _matches(selector: Object | None, pod: Object) -> bool:
-    """Whether a policy's selector matches a pod; expressions are taken to match."""
-    wanted = (selector or {}).get("matchLabels") or {}
-    return wanted.items() <= (pod["metadata"].get("labels") or {}).items()
 
 
 def _words(selector: Mapping[str, str]) -> str:

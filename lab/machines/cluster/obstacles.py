@@ -184,8 +184,8 @@ def matching_webhooks(
             if (
                 webhook.get("failurePolicy", "Fail") == "Fail"
                 and any(_is_about(rule, resource) for rule in webhook.get("rules") or ())
-                and _selects(webhook.get("namespaceSelector"), namespace_labels)
-                and _selects(webhook.get("objectSelector"), labels)
+                and selects(webhook.get("namespaceSelector"), namespace_labels)
+                and selects(webhook.get("objectSelector"), labels)
             ):
                 yield kind, configuration["metadata"]["name"], webhook
 
@@ -198,7 +198,8 @@ def _is_about(rule: Object, resource: str) -> bool:
     )
 
 
-def _selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
+def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector selects an object with these labels; an empty one selects all."""
     wanted = (selector or {}).get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False

@@ -227,6 +227,22 @@ def test_nodes_daemons_and_policies_are_looked_at():
     assert kinds >= {"Node", "Pod", "NetworkPolicy"}
 
 
+@pytest.mark.parametrize(
+    ("operator", "values", "named"),
+    [("In", ["probe"], True), ("NotIn", ["probe"], False), ("DoesNotExist", [], False)],
+)
+def test_a_policy_is_named_only_if_it_selects_probe_pods(operator, values, named):
+    probe = pod("worker-p1", "10.244.1.5", **{"hybridlab.io/lab": "prod", "app": "probe"})
+    expression = {"key": "app", "operator": operator, "values": values}
+    policy = {
+        "metadata": {"name": "deny"},
+        "spec": {"podSelector": {"matchExpressions": [expression]}},
+    }
+    api = ApiState(pods=[probe], policies=[policy])
+    kinds = {each.subject.kind for each in find_differences(record(), bound(), api)}
+    assert ("NetworkPolicy" in kinds) == named
+
+
 def test_a_pod_that_cannot_run_obstructs_its_cells_alone():
     intent = bound(obstacles={"worker-p2": Obstacle("Node worker", "cordoned", "", "")})
     assert set(intent.obstacles()) == {"worker-p2"}
