@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,16 @@ _TEST_ADDRESS = "192.0.2.1"
 def choose_context(kubeconfig: str | None, context: str | None) -> ClusterAddress:
     """The kubeconfig and the context of it that commands use, as kubectl chooses them.
 
-    Raises UsageError when there is no such file, when it is no kubeconfig, or has no such context.
+    Raises UsageError when there is no such file, when it is no kubeconfig, or has no such context;
+    PreflightError when the package that reads it is not installed.
     """
-    from kubernetes import config  # noqa: PLC0415  slow, and an extra
-
     paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     action = f"reading the kubeconfig '{paths}'"
+    if find_spec("kubernetes") is None:
+        missing = "the Python package 'kubernetes' is not installed"
+        raise PreflightError(action, missing, "pip install 'hybridlab[kubernetes]'")
+    from kubernetes import config  # noqa: PLC0415  slow, and an extra
+
     hint = "--kubeconfig FILE, or the variable KUBECONFIG, names another one"
     files = [str(Path(path).absolute()) for path in paths.split(os.pathsep) if path]
     if not any(Path(file).is_file() for file in files):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -35,6 +36,8 @@ PROGRAMS = {
     "ip": "iproute2",
 }
 """Debian package by program."""
+_PACKAGES = ("kubernetes", "paramiko")
+"""Of the extra ``nspawn``; the keys of nodes need what paramiko depends on."""
 INOTIFY_CONTROL_PLANE, INOTIFY_NODE, INOTIFY_MACHINE = 27, 13, 3
 """Measured inotify instances of a machine: with API server and kubelet, with one of the two (the
 control planes of the hard way run no kubelet), with neither."""
@@ -155,7 +158,15 @@ def examine(directory: Path) -> tuple[Diagnosis, ...]:
     root = lacking_root()
     if root:
         return (root,)
-    checks = (_programs, _kernel, partial(_overlay, directory), _control_groups, _kmsg, _oom_scores)
+    checks = (
+        _programs,
+        _packages,
+        _kernel,
+        partial(_overlay, directory),
+        _control_groups,
+        _kmsg,
+        _oom_scores,
+    )
     return tuple(check() for check in (*checks, _inotify))
 
 
@@ -174,6 +185,14 @@ def _programs() -> Diagnosis:
     packages = " ".join(sorted(set(missing.values())))
     listed = ", ".join(f"'{name}'" for name in missing)
     return _fail("programs", f"{listed} not found", f"sudo apt-get install {packages}")
+
+
+def _packages() -> Diagnosis:
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if not missing:
+        return _ok("Python packages", ", ".join(_PACKAGES))
+    listed = ", ".join(f"'{name}'" for name in missing)
+    return _fail("Python packages", f"{listed} not installed", "pip install 'hybridlab[nspawn]'")
 
 
 def _kernel() -> Diagnosis:

@@ -195,6 +195,18 @@ def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(tmp_path, monk
     assert [diagnosis.check for diagnosis in preflight.examine(tmp_path)] == ["root"]
 
 
+def test_packages_of_the_extra_are_checked_before_a_lab_is_begun(monkeypatch, tmp_path):
+    monkeypatch.setattr(preflight, "lacking_root", lambda: None)
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "paramiko" else name)
+    (packages,) = (
+        diagnosis
+        for diagnosis in preflight.examine(tmp_path)
+        if diagnosis.check == "Python packages"
+    )
+    assert (packages.level, packages.seen) == ("fail", "'paramiko' not installed")
+    assert packages.hint == "pip install 'hybridlab[nspawn]'"
+
+
 def test_a_warning_of_the_oom_killer_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "can_lower_oom_score", lambda: False)
     diagnoses = [
