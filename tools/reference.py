@@ -51,6 +51,7 @@ NOT_RUN = {
     "lab graph overlay --format dot |": "needs another program",
     "lab kubeconfig ": "needs a cluster",
     "lab ssh": "needs real machines",
+    "lab test prod": "needs a cluster",
     "ssh ": "needs real machines",
 }
 """Why tests/e2e/test_quoted_commands.py does not run an example that begins like this."""
