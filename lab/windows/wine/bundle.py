@@ -25,16 +25,18 @@ from lab.machines.nspawn import prepared
 from lab.machines.nspawn.system import Bundle
 from lab.state.failure import guarded_files
 from lab.windows.nodes.join_checks import AGNHOST, NEEDED, PAUSE
-from lab.windows.wine import registry, standins
+from lab.windows.wine import pages, registry, standins
 from lab.windows.wine.image import write_image
-from lab.windows.wine.node import SANDBOX
+from lab.windows.wine.node import PAGES, SANDBOX
 from lab.windows.wine.template import TREE
 
-_FORM = "2"
+_FORM = "3"
 """Increment when a bundle is prepared differently from the same inputs."""
 _WAIT = 1800.0
 _SHORT = 16
 REPLACED = ("containerd.exe", "ctr.exe")
+RUNNING = ("flanneld.exe", "kube-log-runner.exe", "kube-proxy.exe", "kubelet.exe")
+"""Programs that run as long as the node is on."""
 SERVER = "agnhost.exe"
 _IN_LAYER = ("Files/agnhost.exe", "Files/agnhost")
 """Its path in a layer of the published image, whose files for drive C are below ``Files``."""
@@ -150,6 +152,8 @@ def _prepare(  # noqa: PLR0913, PLR0917  each is an input of it
             target = draft / prepared.BUNDLE / medium.program_path(program.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+            if program.name in RUNNING:
+                pages.write(target, draft / prepared.BUNDLE / PAGES)
     linux = prepared.prepared(cache, store, manifest, say) / prepared.BUNDLE
     pause, agnhost = manifest.image(PAUSE).name, manifest.image(AGNHOST).name
     archive = draft / "agnhost.tar"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lab.windows.wine import pages
 from lab.windows.wine.node import run_script
 from lab.windows.wine.runtime.places import RUN
 from lab.windows.wine.template import DRIVE, ENVIRONMENT
@@ -62,6 +63,10 @@ def write_image(archive: Path, name: str, root: Path, tree: Path, program: Path)
             member.type, member.mode = tarfile.DIRTYPE, 0o1777 if path.endswith("tmp") else 0o755
             tar.addfile(member)
         tar.add(program, f"{DRIVE}/{PROGRAM}", filter=_owned)
+        mapped = pages.write(program, archive.parent)
+        if mapped is not None:
+            tar.add(mapped, f"{DRIVE}/{pages.FOLDER}/{PROGRAM}{pages.ENDING}", filter=_owned)
+            mapped.unlink()
         script = run_script().encode()
         member = tarfile.TarInfo(RUN.lstrip("/"))
         member.size, member.mode = len(script), 0o755

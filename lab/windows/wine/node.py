@@ -14,6 +14,7 @@ from lab.machines.evidence import LOG_LINES
 from lab.machines.images.terms import RELEASES, Year
 from lab.providers.netns.namespaces import resolver_text
 from lab.topology.intent import MachineIntent
+from lab.windows.wine import pages
 from lab.windows.wine.runtime import powershell
 from lab.windows.wine.runtime.places import PREFIX, RUN, linux_path
 from lab.windows.wine.template import ENVIRONMENT
@@ -48,6 +49,8 @@ EVIDENCE: Mapping[str, str] = {
     "hns.txt": f"cat {HNS}/state.json",
 }
 """Files of a node's evidence that Linux has, and the command whose output each contains."""
+PAGES = "pages"
+"""Folder of drive D with the files of :mod:`lab.windows.wine.pages`."""
 SANDBOX = "sandbox-image"
 """File of drive D with the name of the image of pods' sandboxes."""
 
@@ -163,6 +166,7 @@ done
 mount --bind /var/lib/kubelet var/lib/kubelet
 mount --bind /var/log/pods var/log/pods
 ln -sfn {BUNDLE} /wine/dosdevices/d:
+ln -sfn {BUNDLE}/{PAGES} {pages.FOLDER}
 rm -f /wine/dosdevices/com*
 for program in containerd containerd-shim-runc-v2 ctr runc; do
     ln -sf {LINUX_BUNDLE}/bin/$program {_BIN}/$program

@@ -22,8 +22,18 @@ PACKAGED = Path(__file__).parent / "compiled"
 _DIGEST = "digest"
 """File beside packaged programs: :func:`digest` of what they were compiled from."""
 COMPILER, RESOURCES = "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-windres"
-_FLAGS = ("-O2", "-s", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type")
-_CONSOLE, _WIDE, _DLL = (), ("-municode",), ("-shared",)
+_FLAGS = (
+    "-O2",
+    "-s",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-cast-function-type",
+    "-Wl,--no-insert-timestamp",
+)
+_CONSOLE, _WIDE = (), ("-municode",)
+_DLL = ("-shared", "-Wl,--disable-auto-image-base")
+"""Else a DLL's address is made of the path that it is written to."""
 _SECONDS = 60.0
 _SHORT = 16
 LOADER = "bcryptprimitives.dll"
@@ -47,6 +57,7 @@ class Compiled:
 PROGRAMS = (
     Compiled(LOADER, ("loader.c",), _DLL, ("advapi32",)),
     Compiled("hybridlab-adapters.dll", ("adapters.c", "hooks.c"), _DLL),
+    Compiled("hybridlab-pages.dll", ("pages.c",), _DLL),
     Compiled("hybridlab-pipes.dll", ("pipes.c", "hooks.c"), _DLL),
     Compiled("hybridlab-sockets.dll", ("sockets.c", "hooks.c"), _DLL, ("ws2_32",)),
     Compiled("hybridlab-symlinks.dll", ("symlinks.c", "hooks.c"), _DLL),
@@ -100,6 +111,7 @@ STAND_INS: Mapping[str, StandIn] = {
         {"computenetwork.dll": SYSTEM32, "vmcompute.dll": SYSTEM32},
         ("computenetwork", "vmcompute"),
     ),
+    "pages": _injected("hybridlab-pages.dll"),
     "pipes": _injected("hybridlab-pipes.dll"),
     "powershell": StandIn({"powershell.exe": POWERSHELL}, ("powershell.exe",)),
     "sc-config": _SC,
@@ -109,6 +121,7 @@ STAND_INS: Mapping[str, StandIn] = {
     "service-exit": _injected("hybridlab-services.dll"),
     "shutdown": StandIn({"shutdown.exe": SYSTEM32}, ("shutdown.exe",)),
     "sockets": _injected("hybridlab-sockets.dll"),
+    "stacks": StandIn({}),  # Wine's own ntdll.dll with one change: pages.shorten_clearing
     "symlinks": _injected("hybridlab-symlinks.dll"),
     "udp": _injected("hybridlab-udp.dll"),
 }

@@ -26,7 +26,7 @@ from lab.machines.images.golden import PARTIAL, cache_lock
 from lab.machines.images.terms import Year
 from lab.shells import programs
 from lab.state.failure import guarded_files
-from lab.windows.wine import registry, standins
+from lab.windows.wine import pages, registry, standins
 
 FAILED = "probes-failed.json"
 """In the directory of templates: the last one whose probes did not hold, and why."""
@@ -37,7 +37,7 @@ DRIVE = f"{PREFIX}/drive_c"
 _PROGRAM = "Program Files/PowerShell/7"
 MODULES = Path(__file__).parent / "modules"
 """What stands in for Windows' PowerShell modules, one file each; found by PowerShell itself."""
-_FORM = "2"
+_FORM = "3"
 """Increment when a template is made differently from the same inputs."""
 _WAIT = 900.0
 _MAKE_SECONDS, _PROBE_SECONDS = 300.0, 240.0
@@ -170,6 +170,10 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
     say("looking at what this Wine lacks")
     lacking = probe(draft, root)
     install(drive, compiled, lacking)
+    pages.write(drive / "probe.exe", drive / pages.FOLDER)
+    if "stacks" in lacking:
+        (tree / pages.NTDLL).parent.mkdir(parents=True)
+        (tree / pages.NTDLL).write_bytes(pages.shorten_clearing((root / pages.NTDLL).read_bytes()))
     unpack(powershell, drive / _PROGRAM)
     for module in MODULES.glob("*.psm1"):
         folder = drive / _PROGRAM / "Modules" / module.stem
@@ -194,6 +198,7 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
         raise BrokenError("checking the stand-ins of Wine nodes", words)
     for name in ("probe.exe", "settings.reg"):
         (drive / name).unlink()
+    shutil.rmtree(drive / pages.FOLDER)
     for port in (tree / PREFIX / "dosdevices").glob("com*"):
         port.unlink()
     return lacking

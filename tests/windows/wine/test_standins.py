@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,26 @@ def test_output_of_probes_is_what_this_wine_lacks() -> None:
         "adapters": "GetAdaptersAddresses refuses it (13, 0xd)",
         "counters": "it ended with 5",
     }
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, (standins.COMPILER, standins.RESOURCES))), reason="needs mingw"
+)
+def test_the_same_sources_are_compiled_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {standins.LOADER, "elevated.exe", "ctr.exe"}  # a DLL, with a resource, and neither
+    some = tuple(program for program in standins.PROGRAMS if program.name in kinds)
+    monkeypatch.setattr(standins, "PROGRAMS", some)
+    made = []
+    for name in ("one", "a longer path"):
+        folder = tmp_path / name
+        folder.mkdir()
+        standins.compile_into(folder)
+        made.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    first, second = made
+    assert [name for name in first if first[name] != second[name]] == []
+    assert first.keys() == second.keys() == kinds
 
 
 HOOK = runpy.run_path(str(Path(__file__).parents[3] / "hatch_build.py"))["StandInsHook"]

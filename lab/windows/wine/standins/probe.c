@@ -111,6 +111,62 @@ static int symlinks(void)
     return code;
 }
 
+enum { LINUX_MINCORE = 27, LINUX_GETPID = 39 }; /* asm/unistd_64.h */
+
+static LONG_PTR linux_call(LONG_PTR number, void *first, LONG_PTR second, void *third)
+{
+    LONG_PTR result;
+
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(first), "S"(second), "d"(third)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+/* Whether the code of this program is mapped from a file: Linux' list of its memory names one there. */
+static int pages(void)
+{
+    unsigned long long start, end, file = 1;
+    char line[1024];
+    FILE *maps;
+
+    sprintf(line, "Z:\\proc\\%d\\maps", (int)linux_call(LINUX_GETPID, NULL, 0, NULL));
+    maps = fopen(line, "r");
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%llx-%llx %*s %*s %*s %llu", &start, &end, &file) == 3 &&
+            start <= (ULONG_PTR)pages && (ULONG_PTR)pages < end)
+            break;
+    if (maps)
+        fclose(maps);
+    return file ? 0 : lacks("a program's code is read into memory of its own", 0);
+}
+
+enum { PAGE = 4096, STACK_PAGES = 1024 * 1024 / PAGE, FEW_PAGES = 32 };
+
+/* How many pages of the last MiB of this thread's stack are in memory. */
+static DWORD WINAPI count_pages(void *unused)
+{
+    BYTE *start = (BYTE *)(((ULONG_PTR)&unused + PAGE - 1) & ~(ULONG_PTR)(PAGE - 1)) - STACK_PAGES * PAGE;
+    static BYTE there[STACK_PAGES];
+    DWORD number, count = 0;
+
+    for (number = 0; number < STACK_PAGES; number++) /* an error: nothing is mapped there */
+        count += !linux_call(LINUX_MINCORE, start + number * PAGE, PAGE, &there[number]) && there[number] & 1;
+    return count;
+}
+
+static int stacks(void)
+{
+    HANDLE thread = CreateThread(NULL, 0, count_pages, NULL, 0, NULL);
+    DWORD count = 0;
+
+    WaitForSingleObject(thread, INFINITE);
+    GetExitCodeThread(thread, &count);
+    CloseHandle(thread);
+    return count > FEW_PAGES ? lacks("a new thread has used pages of its stack", count) : 0;
+}
+
 static int pipes(void)
 {
     static const WCHAR name[] = L"\\\\.\\pipe\\hybridlab-probe";
@@ -344,6 +400,7 @@ static const struct {
     {"counters", counters},
     {"elevation", elevation},
     {"hns", hns},
+    {"pages", pages},
     {"pipes", pipes},
     {"powershell", powershell},
     {"sc-config", sc_config},
@@ -353,6 +410,7 @@ static const struct {
     {"service-exit", service_exit},
     {"shutdown", shutdown_program},
     {"sockets", unix_sockets},
+    {"stacks", stacks},
     {"symlinks", symlinks},
     {"udp", udp},
 };
