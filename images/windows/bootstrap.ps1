@@ -14,7 +14,6 @@ $shape = @{
     storage = 'string'
     surface = 'string'
     authorized_key = 'string'
-    virtio = 'bool'
     openssh = 'string?'
 }
 
@@ -47,22 +46,19 @@ $steps = [ordered]@{
     'account' = {
         Get-Administrator | Set-LocalUser -PasswordNeverExpires $true
     }
-    'guest-tools' = {
+    'drivers' = {
         param([Parameter(Mandatory)] [psobject]$Given)
-        if (-not $Given.virtio -or (Get-Service -Name 'QEMU-GA' -ErrorAction SilentlyContinue)) {
+        if ($Given.storage -ne 'virtio') {
             return
         }
-        $name = 'virtio-win-guest-tools.exe'
-        $installer = Find-OnDrives -Name $name
-        if (-not $installer) {
-            throw "no drive has $name in its root: the virtio-win medium is not attached, or is none"
+        $folder = Find-OnDrives -Name 'drivers' -Kind Container
+        if (-not $folder) {
+            throw 'no drive has a folder drivers in its root: the answer medium is not attached'
         }
-        # 3010 requests a reboot; that of the features follows later.
-        $null = Invoke-Native -Path $installer -Accept 0, 3010 -Arguments @(
-            '/install', '/norestart', '/quiet', '/log', 'C:\hybridlab\log\guest-tools.log')
-        if (-not (Get-Service -Name 'QEMU-GA' -ErrorAction SilentlyContinue)) {
-            throw 'the guest tools were installed, and there is no service QEMU-GA'
-        }
+        # 259 means that nothing was left to install, 3010 requests a reboot; that of the features
+        # follows later.
+        $null = Invoke-Native -Path 'pnputil.exe' -Accept 0, 259, 3010 -Arguments @(
+            '/add-driver', (Join-Path -Path $folder -ChildPath '*.inf'), '/subdirs', '/install')
     }
     'openssh' = {
         param([Parameter(Mandatory)] [psobject]$Given)

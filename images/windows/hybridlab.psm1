@@ -207,11 +207,15 @@ function Remove-IfThere {
 }
 
 function Find-OnDrives {
-    # The first file of that name in the root of any drive; $null if there is none.
-    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Name)
+    # The first file or folder of that name in the root of any drive; $null if there is none.
+    [CmdletBinding()] [OutputType([string])]
+    param(
+        [Parameter(Mandatory)] [string]$Name,
+        [ValidateSet('Leaf', 'Container')] [string]$Kind = 'Leaf'
+    )
     foreach ($drive in Get-PSDrive -PSProvider FileSystem) {
         $path = Join-Path -Path $drive.Root -ChildPath $Name -ErrorAction SilentlyContinue
-        if ($path -and (Test-Path -LiteralPath $path -PathType Leaf)) {
+        if ($path -and (Test-Path -LiteralPath $path -PathType $Kind)) {
             return $path
         }
     }

@@ -297,15 +297,24 @@ def openssh(target: Path) -> Path:
     return target
 
 
+_LABEL = slice(16 * 2048 + 40, 16 * 2048 + 72)
+"""The volume identifier in the primary volume descriptor (ECMA-119, 8.4)."""
+
+
 def virtio_win(
-    target: Path, drivers: Sequence[str] = DRIVERS, releases: Sequence[str] = RELEASES
+    target: Path,
+    drivers: Sequence[str] = DRIVERS,
+    releases: Sequence[str] = RELEASES,
+    label: str = "virtio-win-0.1",
 ) -> Path:
     """A medium with the layout of virtio-win's, with dummy drivers."""
-    files: dict[str, bytes] = {"virtio-win-guest-tools.exe": b"MZ stand-in of the guest tools"}
+    files: dict[str, bytes] = {}
     for driver in drivers:
         for release in releases:
             for ending in ("inf", "sys", "cat"):
                 path = f"{driver}/{release}/amd64/{driver.lower()}.{ending}"
                 files[path] = f"stand-in of {driver} for {release}\r\n".encode()
-    target.write_bytes(medium("virtio-win-0.1", files))
+    content = bytearray(medium("virtio-win", files))
+    content[_LABEL] = label.ljust(_LABEL.stop - _LABEL.start).encode()
+    target.write_bytes(content)
     return target

@@ -48,6 +48,24 @@ def test_a_medium_without_the_cards_driver_is_refused(tmp_path):
         medium.check_drivers(part, RELEASE)
 
 
+@pytest.mark.parametrize(
+    ("label", "year", "faulty"),
+    [
+        ("virtio-win-0.1.271", "2025", True),
+        ("VIRTIO-WIN-0.1.262", "2025", True),
+        ("virtio-win-0.1.261", "2025", False),
+        ("virtio-win-0.1.285", "2025", False),
+        ("virtio-win-0.1.271", "2022", False),
+        ("drivers", "2025", False),
+    ],
+)
+def test_versions_of_virtio_win_that_hang_a_release_are_named(label, year, faulty, tmp_path):
+    path = media_maker.virtio_win(tmp_path / "virtio-win.iso", label=label)
+    doubt = medium.driver_doubt(path, RELEASES[year])
+    assert bool(doubt) == faulty
+    assert not faulty or "use 0.1.285 or later" in str(doubt)
+
+
 def _zeros(folder: Path, size: int = 100_000) -> Path:
     (folder / "zeros").touch()
     os.truncate(folder / "zeros", size)

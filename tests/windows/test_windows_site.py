@@ -69,7 +69,6 @@ def asked(folder):
             site=folder,
             setup=VendorMedium(iso, sha256(iso.read_bytes()).hexdigest()),
             overlay=None,
-            virtio=None,
             answers=b"answers" * 999,
         )
 

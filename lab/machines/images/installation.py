@@ -37,7 +37,6 @@ class InstallationMachine:
     setup: VendorMedium
     overlay: Path | None
     """A small qcow2 overlay on ``setup``; None to use ``setup`` itself."""
-    virtio: VendorMedium | None
     answers: bytes
     """The answer medium: an ISO image. Secret."""
 

@@ -270,17 +270,13 @@ class WindowsInstaller:
     def _discs(
         self, pool: libvirt.virStoragePool, machine: InstallationMachine
     ) -> tuple[Disc, ...]:
-        """Setup first, then the answers and drivers: drive letters follow this order."""
+        """Setup first, then the answers with the drivers: drive letters follow this order."""
         placed = images.place_medium(self._host, machine.setup, "installation medium", say)
         if machine.overlay is not None:
             assert placed.path is not None, "a medium has a path"
             overlay = self._overlay(pool, machine.overlay, placed.path)
             placed = replace(placed, path=overlay, below=placed.path)
-        discs = [replace(placed, boots=True)]
-        discs.append(Disc(storage.write(pool, _ANSWERS, machine.answers)))
-        if machine.virtio is not None:
-            discs.append(images.place_medium(self._host, machine.virtio, "virtio-win medium", say))
-        return tuple(discs)
+        return (replace(placed, boots=True), Disc(storage.write(pool, _ANSWERS, machine.answers)))
 
     @staticmethod
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:

@@ -111,6 +111,14 @@ SPECIALIZE: tuple[AnswerCommand, ...] = (
     ),
 )
 """Run at the first start of an installation from its disk."""
+DESKTOP_SPECIALIZE: tuple[AnswerCommand, ...] = (
+    _force_success(
+        r"reg.exe add HKLM\SOFTWARE\Policies\Microsoft\EdgeUpdate"
+        " /v UpdateDefault /t REG_DWORD /d 0 /f",
+        "Keep Edge from updating itself for one user, at which sysprep fails",
+    ),
+)
+"""Run at the same time, with the graphical shell."""
 CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
     *SPECIALIZE,
     _force_success(
@@ -159,9 +167,10 @@ def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None
     """
     release = settings.wanted.release
     virtio = settings.storage == "virtio"
+    desktop = settings.wanted.surface == "desktop"
     values = {
         **_common_values(settings.computer_name, settings.administrator_password, settings.region),
-        "desktop": settings.wanted.surface == "desktop",
+        "desktop": desktop,
         "driver_paths": driver_paths(release) if virtio else (),
         "firmware": settings.firmware,
         "first_logon": first_logon("bootstrap.ps1"),
@@ -169,7 +178,7 @@ def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None
         "key": settings.key,
         "organization": settings.organization,
         "partition": PARTITION[settings.firmware],
-        "specialize": SPECIALIZE,
+        "specialize": SPECIALIZE + DESKTOP_SPECIALIZE if desktop else SPECIALIZE,
         "windows_pe": _windows_pe(release) if virtio else (),
     }
     return _render("autounattend.xml.j2", values, templates)

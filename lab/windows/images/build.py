@@ -36,7 +36,14 @@ from lab.windows.evidence import collect_facts
 from lab.windows.images import offline
 from lab.windows.images.answer import install_medium, make_settings, takes_own_key
 from lab.windows.images.image_steps import MODULE, ImageStep, Sysprep, golden_steps, settings
-from lab.windows.images.medium import Channel, choose, overlay, read, read_drivers
+from lab.windows.images.medium import (
+    Channel,
+    choose,
+    driver_doubt,
+    overlay,
+    read,
+    read_drivers,
+)
 from lab.windows.images.monitor import EMULATED, InstallMonitor, Progress
 from lab.windows.images.settings import MASK, check_key, mask, read_secret
 
@@ -172,8 +179,9 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
     """Read the media and write the answers; creates nothing on a hypervisor."""
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "recipes.check() has refused it"
-    setup = _disc(job, inputs.ISO)
-    assert setup is not None, "found() has checked"
+    path = job.inputs.find(inputs.ISO)
+    assert path is not None, "found() has checked"
+    setup = VendorMedium(path, job.inputs.digests()[inputs.ISO].rpartition(":")[2])
     medium = read(setup.path)
     image = choose(medium, parts.wanted)
     job.tell(f"{image.name} ('{image.display_name}'), {medium.channel} medium '{medium.label}'")
@@ -181,12 +189,14 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
         parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
     openssh = job.inputs.find(inputs.OPENSSH)
-    virtio = _disc(job, inputs.VIRTIO)
+    virtio = job.inputs.find(inputs.VIRTIO)
+    if virtio and (doubt := driver_doubt(virtio, parts.wanted.release)):
+        job.tell(f"warning: {doubt}")
     disc = install_medium(
         answered,
         public_key.strip(),
         recipe.files,
-        drivers=read_drivers(virtio.path, parts.wanted.release) if virtio else {},
+        drivers=read_drivers(virtio, parts.wanted.release) if virtio else {},
         openssh=openssh.read_bytes() if openssh else None,
     )
     layer = None
@@ -195,7 +205,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
         work.mkdir()
         layer = work / "setup.qcow2"
         overlay(setup.path, medium, layer)
-    return InstallationMachine(recipe, parts, job.scratch, setup, layer, virtio, disc)
+    return InstallationMachine(recipe, parts, job.scratch, setup, layer, disc)
 
 
 def _own_key(job: BuildJob, channel: Channel) -> str | None:
@@ -206,13 +216,6 @@ def _own_key(job: BuildJob, channel: Channel) -> str | None:
         return None
     job.tell(f"using the product key of [secrets.{name}]")
     return check_key(name, read_secret(name, secrets[name], job.action))
-
-
-def _disc(job: BuildJob, name: str) -> VendorMedium | None:
-    path = job.inputs.find(name)
-    if path is None:
-        return None
-    return VendorMedium(path, job.inputs.digests()[name].rpartition(":")[2])
 
 
 class RunningInstallation:

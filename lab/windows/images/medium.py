@@ -347,6 +347,11 @@ ARCHITECTURE = "x86_64"
 _SERVERS = "give the ISO of Windows Server 2019, 2022 or 2025"
 _STORAGE, _CARD = "viostor", "NetKVM"
 """Folders of the drivers that installation and network access need."""
+_DRIVERS_VERSION = re.compile(r"virtio-win-(\d+(?:\.\d+)+)", re.IGNORECASE)
+_FAULTY_2025 = (0, 1, 262), (0, 1, 285)
+"""virtio-win from the first version whose network driver hangs Windows Server 2025 to the first
+that does not.
+"""
 _DRIVERS_HINT = "give the whole virtio-win ISO, of a version that has this release"
 _DAEMON = "sshd.exe"
 _INCOMPLETE = "it is not a complete ZIP archive"
@@ -444,6 +449,25 @@ def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
                 if not name.lower().endswith(".pdb"):  # symbols, larger than everything else
                     drivers[f"{DRIVERS_FOLDER}/{folder}/{name}"] = medium.read(f"/{folder}/{name}")
     return drivers
+
+
+def driver_doubt(path: Path, release: Release) -> str | None:
+    """Why a virtio-win medium may not work with a release, from the version in its label.
+
+    None if nothing is known against it, or the label names no version. Raises PreflightError when
+    it cannot be read.
+    """
+    with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_HINT) as medium:
+        version = _DRIVERS_VERSION.fullmatch(medium.label)
+    if version is None or release.year != "2025":
+        return None
+    number = tuple(int(part) for part in version[1].split("."))
+    if not _FAULTY_2025[0] <= number < _FAULTY_2025[1]:
+        return None
+    return (
+        f"virtio-win {version[1]} can hang or crash {release.name} "
+        "(kvm-guest-drivers-windows 1312, 1342, 1360): use 0.1.285 or later"
+    )
 
 
 def check_openssh(path: Path) -> None:

@@ -98,7 +98,8 @@ LOOK_AT: Mapping[WindowsPhase, str] = {
         "the picture: a firmware menu or 'Press any key' means that it found no medium to boot "
         "('lab image inspect'); a dialog of Setup means that the answer file does not fit; 'No "
         "images are available' is a wrong image name or key, no disk in the list a missing storage "
-        "driver (virtio-win)"
+        "driver (virtio-win); a black picture and an idle disk: try the other firmware "
+        "('--firmware bios' or 'uefi')"
     ),
     "disk": "the picture: Setup shows what is wrong with the disk; 60 GiB are enough",
     "copy": "the picture, and whether the disk still grows; the ISO may be damaged: compare its "

@@ -3,7 +3,7 @@
 ``bootstrap.ps1`` reads ``settings.json`` at the end of an installation::
 
     {"authorized_key": "ssh-ed25519 AAAA... comment", "openssh": "openssh.zip",
-     "release": "2022", "storage": "virtio", "surface": "core", "virtio": true}
+     "release": "2022", "storage": "virtio", "surface": "core"}
 
 ``clone.ps1`` reads ``clone.json`` at the first start of a clone::
 
@@ -107,7 +107,6 @@ def settings_document(settings: Settings, authorized_key: str, *, has_openssh: b
         "release": settings.wanted.year,
         "storage": settings.storage,
         "surface": settings.wanted.surface,
-        "virtio": settings.storage == "virtio",  # its medium has guest tools, too
     }
     return _json(source)
 

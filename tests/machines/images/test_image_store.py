@@ -251,7 +251,7 @@ def test_root_makes_no_cache_where_another_user_may_move_it_away(tmp_path, actio
     folder = recipe(tmp_path) if action == "get" else None
     store = ImageStore(theirs / "cache", Inventory(images={"tiny": source}), None, folder)
     with pytest.raises(PreflightError, match=f"'{theirs}' belongs to"):
-        store.get("tiny", print) if folder else store.choose("windows-server-2022", "uefi")
+        store.get("tiny", print) if folder else store.choose("windows-server-2022", "bios")
     assert not list(theirs.iterdir())
 
 

@@ -122,11 +122,11 @@ def test_a_firmware_that_was_asked_for_once_is_the_images_until_another_is(tmp_p
     own = ImageStore(tmp_path, NOTHING)
     before = own.recipe(RECIPE.name)
     assert before == RECIPE
-    own.choose(RECIPE.name, "uefi")
-    assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE.replace(firmware="uefi")
-    other = own.recipe("windows-server-2019")
-    assert other.firmware == "bios"
     own.choose(RECIPE.name, "bios")
+    assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE.replace(firmware="bios")
+    other = own.recipe("windows-server-2019")
+    assert other.firmware == "uefi"
+    own.choose(RECIPE.name, "uefi")
     assert own.recipe(RECIPE.name) == RECIPE
     assert json.loads((tmp_path / image_store.FIRMWARE).read_text()) == {}
 
@@ -135,9 +135,9 @@ def test_a_firmware_is_part_of_what_an_image_is(tmp_path, media):
     own = ImageStore(tmp_path, NOTHING)
     own.remember(RECIPE.name, media)
     first = own.digest(RECIPE.name)
-    own.choose(RECIPE.name, "uefi")
-    assert own.digest(RECIPE.name) != first
     own.choose(RECIPE.name, "bios")
+    assert own.digest(RECIPE.name) != first
+    own.choose(RECIPE.name, "uefi")
     assert own.digest(RECIPE.name) == first
 
 

@@ -160,7 +160,7 @@ def resolve(drives: Drives, path: str) -> Path | None:
 
 
 def in_roots(drives: Drives, name: str) -> list[Path]:
-    """Files with this name in the drives' roots, by letter."""
+    """Files and folders with this name in the drives' roots, by letter."""
     drives_named = (named(drives[letter], name) for letter in sorted(drives))
     return [path for path in drives_named if path is not None]
 

@@ -173,9 +173,9 @@ def _steps(script: str, module: str) -> list[str]:
 
 def _why_not(name: str, state: State, told: dict[str, Any], medium: Path) -> str:
     """What a step would find missing; empty if nothing."""
-    if name == "guest-tools" and told["virtio"]:
-        tools = "virtio-win-guest-tools.exe"
-        return "" if machine.in_roots(machine.mounted(), tools) else f"no drive has {tools}"
+    if name == "drivers" and told["storage"] == "virtio":
+        drives = machine.mounted()
+        return "" if machine.in_roots(drives, "drivers") else "no drive has a folder drivers"
     if name == "openssh" and state.script == "bootstrap.ps1":
         if told["openssh"] is None:
             return "Windows Update cannot be reached"
