@@ -147,6 +147,8 @@ class Backend:
     pod: str
     address: str
     node: str
+    hairpin: bool = True
+    """Whether the pod reaches itself through the Service."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ function global:New-World {
         attached = @()
         asked = @()
         ran = @()
+        join_fails = 0
         attach_says = @()
         services = @('hns')
     }
@@ -107,6 +108,10 @@ function global:Get-Service {
     function script:Invoke-Native {
         param($Path, $Arguments, $Accept)
         $World.ran += "$Path $Arguments"
+        if ($World.join_fails -gt 0 -and $Arguments -contains 'join') {
+            $World.join_fails -= 1
+            throw "'$Path' ended with exit code 1"
+        }
         [pscustomobject]@{ Code = 0; Output = @(if ($Arguments -contains 'list') { 'pod' }) }
     }
     function script:Invoke-Hns {
@@ -322,6 +327,18 @@ Test-That -What 'a program runs on when a look at the adapters fails: no second 
     . ([scriptblock]::Create($function.Extent.Text))
     Invoke-Program -Given $given -Card ([pscustomobject]@{})
     $World.looks -eq 3 -and @($World.ran).Count -eq 1 -and $World.asked[0] -like '*ip ended with 1'
+}
+Test-That -What 'kubeadm is asked once more if it fails before it has written anything, and only once (X12)' -Body {
+    $files = Join-Path -Path $folder -ChildPath 'bootstrap.conf'
+    $join = { Invoke-Join -Program 'kubeadm' -Document 'join.json' -Written $files }
+    $World.join_fails = 1
+    $late = (& $join).Code -eq 0 -and @($World.ran).Count -eq 2
+    $World.join_fails = 9
+    $refused = (Test-Throws -Body $join -Like '*exit code 1') -and @($World.ran).Count -eq 4
+    $null = New-Item -Path $files -ItemType File
+    $begun = (Test-Throws -Body $join -Like '*exit code 1') -and @($World.ran).Count -eq 5
+    Remove-Item -Path $files
+    $late -and $refused -and $begun
 }
 
 Remove-Item -Path $folder -Recurse -Force

@@ -114,7 +114,7 @@ def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
         plan.flannel_files(join) if flannel else None,
         plan.flannel_task() if flannel else None,
         plan.source_vip(),
-        plan.plugin_files(),
+        plan.plugin_files(where),
         plan.proxy(where, vip),
         plan.routes(),
         plan.health(),

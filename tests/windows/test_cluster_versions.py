@@ -13,6 +13,7 @@ from tables import table
 
 from lab._errors import UsageError
 from lab.machines.cluster import rules
+from lab.windows.nodes import paths
 from lab.windows.nodes.join_checks import (
     WindowsObserved,
     images_for_build,
@@ -120,10 +121,39 @@ def test_everything_wrong_with_a_node_is_reported_at_once():
 def test_host_gateways_other_bridge_is_sdnbridge_with_the_second_address():
     plan = decided("host-gateway")
     plan = replace(plan, node=replace(plan.node, pod_cidr="10.10.187.0/26"))
-    written = plugin_config(plan.cluster, plan.network)
+    written = plugin_config(plan.cluster, plan.network, dsr=True)
     assert written is not None
     made = json.loads(written[1])["delegate"]
-    assert (made["type"], made["optionalFlags"]) == ("sdnbridge", {"forceBridgeGateway": True})
+    flags = {"forceBridgeGateway": True, "loopbackDSR": True}
+    assert (made["type"], made["optionalFlags"]) == ("sdnbridge", flags)
+
+
+@pytest.mark.parametrize("topology", ["overlay", "host-gateway", "hard-way", "upstream-tor"])
+@pytest.mark.parametrize("dsr", [True, False])
+def test_pods_get_their_way_to_themselves_only_with_direct_server_return(topology, dsr):
+    plan = decided(topology)
+    written = plugin_config(plan.cluster, plan.network, dsr=dsr)
+    assert written is not None
+    config = json.loads(written[1])
+    plugin = config.get("delegate", config)
+    assert plugin.get("optionalFlags", plugin)["loopbackDSR"] is dsr
+
+
+def test_a_kubelet_has_no_flag_that_its_configuration_replaces():
+    """X13: kubelet 1.36 calls them deprecated (AddKubeletConfigFlags)."""
+    plan = decided("overlay")
+    command = plan.kubelet(seen("2022"), start=True).command
+    fields = ("runtime-endpoint", "debugging", "cgroups", "allocatable", "resolv")
+    assert not [word for word in command.split() if any(field in word for field in fields)]
+    (patch,) = (o for o in plan.files(cluster_nodes.JOIN).files if o.path == paths.KUBELET_PATCH)
+    document = json.loads(plan.join(cluster_nodes.JOIN).document)
+    assert patch.path.startswith(document["patches"]["directory"])
+    assert json.loads(patch.text) == {
+        "cgroupsPerQOS": False,
+        "containerRuntimeEndpoint": "npipe:////./pipe/containerd-containerd",
+        "enforceNodeAllocatable": [],
+        "resolvConf": "",
+    }
 
 
 def test_host_gateways_routes_are_the_intents():

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import answers
 import pytest
-from cluster_nodes import JOIN, decided
+from cluster_nodes import JOIN, decided, seen
 from lxml import etree
 from powershell_syntax import load
 from stand_in.guest import habits
@@ -115,7 +115,7 @@ def test_no_network_is_made_before_flannel_s_overlay():
 def test_a_pod_gets_its_own_dns_suffixes_where_short_names_are_expected_to_resolve(topology):
     """W14: with the capability "dns" they take the place of the configuration's."""
     plan = decided(topology)
-    (file,) = plan.plugin_files().files
+    (file,) = plan.plugin_files(seen("2022")).files
     config = json.loads(file.text)
     fails = DNS_SHORT in topologies.topologies()[topology].limits
     assert ("dns" in config["capabilities"]) is not fails

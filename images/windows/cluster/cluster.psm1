@@ -522,6 +522,27 @@ function Get-StatePath {
     return Join-Path -Path $script:State -ChildPath $Name
 }
 
+function Invoke-Join {
+    # Runs kubeadm join; once more if it has failed before it wrote any of the files, which is in its
+    # preflight checks: they give the container runtime 2 s, which a slow machine misses now and then.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [string]$Program,
+        [Parameter(Mandatory)] [string]$Document,
+        [Parameter(Mandatory)] [string[]]$Written
+    )
+    $arguments = 'join', '--config', $Document
+    try {
+        return Invoke-Native -Path $Program -Arguments $arguments
+    } catch {
+        if (@($Written | Where-Object -FilterScript { Test-Path -LiteralPath $_ }).Count -gt 0) {
+            throw
+        }
+        Write-Log -Message "once more: $_"
+    }
+    return Invoke-Native -Path $Program -Arguments $arguments
+}
+
 function Get-Digest {
     # One digest of texts and of files' contents; a missing file counts as empty.
     [CmdletBinding()] [OutputType([string])]

@@ -38,7 +38,7 @@ exit (Invoke-Step -Name 'node-join' -Settings $Settings -Shape $shape -Body {
             $folder = Split-Path -Path $Given.kubeadm
             $env:Path = "$folder;$env:Path"
             $null = Add-ToPath -Folder $folder
-            $said = Invoke-Native -Path $Given.kubeadm -Arguments 'join', '--config', $file
+            $said = Invoke-Join -Program $Given.kubeadm -Document $file -Written $Given.stale
         } finally {
             $null = Remove-IfThere -Path $file
         }

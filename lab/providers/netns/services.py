@@ -250,7 +250,7 @@ def _add(rules: Rules, port: _Port, translation: Translation) -> None:
             port, service.affinity, node_only=inside_local and not has_node_port
         )
     for backend in port.local:
-        for protocol in port.protocols:
+        for protocol in port.protocols if backend.hairpin else ():
             end = f"{backend.address} . {protocol} . {port.port.target_port}"
             rules.hairpins[f"{backend.address} . {end}"] = None
     if has_node_port and port.anywhere:

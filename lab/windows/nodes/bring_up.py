@@ -373,7 +373,7 @@ class WindowsBringUp:
             self._wait_for_foreign(action)
         if plan.network.maker == "flannel" and plan.network.kind == "L2Bridge":
             self._reserve()
-        plugin = plan.plugin_files()
+        plugin = plan.plugin_files(self.observed)
         if plugin is not None:
             self.runner.run(plugin)
 

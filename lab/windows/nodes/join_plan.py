@@ -29,6 +29,7 @@ from lab.windows.nodes.join_checks import WindowsObserved, images_for_build, pau
 from lab.windows.nodes.kubelet import (
     KUBELET_PORT,
     KUBELET_SERVICE,
+    config_patch,
     join_document,
     kubelet_command,
     kubelet_config,
@@ -51,14 +52,20 @@ suffixes, in place of the configuration's: flannel's configuration for Windows h
 (sig-windows-tools), those of the static bridges' documents have not."""
 
 
-def plugin_config(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
-    """Path and text of the CNI plugin's configuration; None if the add-on writes it."""
+def plugin_config(
+    cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool
+) -> tuple[str, str] | None:
+    """Path and text of the CNI plugin's configuration; None if the add-on writes it.
+
+    ``dsr``: whether kube-proxy uses Direct Server Return, with which a pod reaches itself through a
+    Service only if its endpoint has a policy for that (``loopbackDSR``).
+    """
     if network.plugin is None:
         return None
     if network.plugin.startswith("flannel+"):
-        return f"{paths.CNI_CONF}\\10-flannel.conf", json_text(_flannel(cluster, network))
+        return f"{paths.CNI_CONF}\\10-flannel.conf", json_text(_flannel(cluster, network, dsr=dsr))
     made = _sdnbridge if network.plugin == "sdnbridge" else _win_bridge
-    return f"{paths.CNI_CONF}\\10-{network.name}.conf", json_text(made(cluster, network))
+    return f"{paths.CNI_CONF}\\10-{network.name}.conf", json_text(made(cluster, network, dsr=dsr))
 
 
 def json_text(document: Document) -> str:
@@ -66,20 +73,21 @@ def json_text(document: Document) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _flannel(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+def _flannel(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> Document:
     assert network.plugin is not None, "only called with a plugin"
     delegate = network.plugin.removeprefix("flannel+")
     delegated: Document = {"type": delegate}
     if delegate == "sdnoverlay":
         delegated["AdditionalArgs"] = list(_policies(network, "SDNROUTE", provider=True))
+        delegated["optionalFlags"] = {"loopbackDSR": dsr}
     elif delegate == "sdnbridge":
         delegated["AdditionalArgs"] = list(_policies(network, "SDNRoute"))
-        delegated["optionalFlags"] = {"forceBridgeGateway": True}
+        delegated["optionalFlags"] = {"forceBridgeGateway": True, "loopbackDSR": dsr}
     else:
         delegated["apiVersion"] = 2
         delegated["policies"] = list(_policies(network, "SDNRoute", lower=True))
         delegated["dns"] = _dns(cluster)
-        delegated["loopbackDSR"] = True
+        delegated["loopbackDSR"] = dsr
     return {
         "name": network.name,
         "cniVersion": "0.2.0",
@@ -89,7 +97,7 @@ def _flannel(cluster: Cluster, network: WindowsPodNetwork) -> Document:
     }
 
 
-def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+def _win_bridge(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> Document:
     document: Document = {
         "name": network.name,
         "cniVersion": "0.3.1",
@@ -98,7 +106,7 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         "capabilities": _CAPABILITIES,
         "dns": _dns(cluster),
         "policies": list(_policies(network, "SDNRoute", lower=True)),
-        "loopbackDSR": True,
+        "loopbackDSR": dsr,
     }
     if cluster.topology != "upstream-vrrp":
         # Without it HNS allocates the addresses, and its own gateway (network + 1) is the pods'.
@@ -108,7 +116,7 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
     return document
 
 
-def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> Document:
     return {
         "name": network.name,
         "cniVersion": "0.2.0",
@@ -121,6 +129,7 @@ def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         },
         "dns": {"Nameservers": [cluster.dns_address], "Search": [f"svc.{cluster.domain}"]},
         "AdditionalArgs": list(_policies(network, "SDNRoute")),
+        "optionalFlags": {"loopbackDSR": dsr},
     }
 
 
@@ -248,6 +257,7 @@ class JoinPlan:
                 paths.BOOTSTRAP_CONF,
                 paths.KUBELET_CONFIG,
                 paths.KUBEADM_FLAGS,
+                paths.PATCHES,
                 f"{paths.PKI}\\ca.crt",
                 f"{paths.KUBELET}\\pki",
                 paths.SOURCE_VIP,
@@ -301,6 +311,8 @@ class JoinPlan:
                 join_steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
                 join_steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
             ]
+        else:
+            files.append(join_steps.NodeFile(paths.KUBELET_PATCH, config_patch()))
         logs = [
             paths.log_file(task).rpartition("\\")[0]
             for task in (KUBELET_SERVICE, SERVICE, *self._tasks())
@@ -312,8 +324,9 @@ class JoinPlan:
         )
 
     def firewall(self) -> image_steps.Firewall:
-        """Open ports: kubelet, NodePorts, and the tunnel if there is one."""
+        """Open ports: kubelet, NodePorts, the tunnel if there is one; and answers to ping."""
         rules = [
+            FirewallRule("ping", "ICMPv4"),
             FirewallRule("kubelet", "TCP", (str(KUBELET_PORT),)),
             FirewallRule("nodeports-tcp", "TCP", ("30000-32767",)),
             FirewallRule("nodeports-udp", "UDP", ("30000-32767",)),
@@ -399,9 +412,9 @@ class JoinPlan:
             watched=(paths.NET_CONF, paths.FLANNEL_CONF),
         )
 
-    def plugin_files(self) -> join_steps.NodeFiles | None:
+    def plugin_files(self, observed: WindowsObserved) -> join_steps.NodeFiles | None:
         """The plugin's configuration, alone in its folder; written last: it makes nodes Ready."""
-        made = plugin_config(self.cluster, self.network)
+        made = plugin_config(self.cluster, self.network, dsr=observed.dsr)
         if made is None:
             return None
         return join_steps.NodeFiles((), (join_steps.NodeFile(*made),), alone=(paths.CNI_CONF,))

@@ -30,8 +30,7 @@ def kubelet_command(
 
     ``labels``: those that its Node registers with, beside Kubernetes' own.
 
-    ``cgroups-per-qos``, ``enforce-node-allocatable`` and ``resolv-conf`` override the Linux values
-    that kubeadm writes into the configuration of all nodes.
+    What the configuration has is not here: those flags are deprecated.
     """
     given = [
         "--windows-service",
@@ -42,11 +41,6 @@ def kubelet_command(
         f"--kubeconfig={paths.KUBELET_CONF}",
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
-        f"--container-runtime-endpoint={paths.PIPE}",
-        "--enable-debugging-handlers",
-        "--cgroups-per-qos=false",
-        "--enforce-node-allocatable=",
-        "--resolv-conf=",
     ]
     if labels:
         given.append("--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items()))
@@ -79,12 +73,27 @@ def join_document(node: ClusterNode, join: NodeCredentials) -> str:
             "taints": [],
             "imagePullPolicy": "IfNotPresent",
         },
+        "patches": {"directory": paths.PATCHES},
         "timeouts": {
             "kubeletHealthCheck": f"{HEALTH_SECONDS}s",
             "tlsBootstrap": f"{TLS_SECONDS}s",
         },
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+_WINDOWS: Mapping[str, object] = {
+    "cgroupsPerQOS": False,
+    "enforceNodeAllocatable": [],
+    "resolvConf": "",
+    "containerRuntimeEndpoint": paths.PIPE,
+}
+"""What the configuration of a Windows node has instead of a Linux node's values."""
+
+
+def config_patch() -> str:
+    """Kubeadm's patch of the configuration that all nodes of the cluster share."""
+    return json.dumps(_WINDOWS, indent=2) + "\n"
 
 
 def kubelet_config(cluster: Cluster) -> str:
@@ -100,10 +109,7 @@ def kubelet_config(cluster: Cluster) -> str:
         "authorization": {"mode": "Webhook"},
         "clusterDNS": [cluster.dns_address],
         "clusterDomain": cluster.domain,
-        "cgroupsPerQOS": False,
-        "enforceNodeAllocatable": [],
-        "resolvConf": "",
-        "containerRuntimeEndpoint": paths.PIPE,
         "rotateCertificates": True,
+        **_WINDOWS,
     }
     return json.dumps(document, indent=2) + "\n"

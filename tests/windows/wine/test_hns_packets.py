@@ -246,6 +246,22 @@ def test_pods_talk_over_the_overlay_and_through_services(tmp_path: Path) -> None
         assert linux.call("192.0.2.2", 30080).startswith("windows ")
 
 
+def test_a_pod_reaches_itself_through_a_service_only_by_its_loopback_policy(tmp_path: Path) -> None:
+    """X4: with Direct Server Return, as kube-proxy asks for it."""
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        windows.serve("windows", 8080, "cni-1")
+        windows.ask("create", "loadbalancers -", load_balancer([POD], [CLUSTER_IP], 80, 8080))
+        windows.ask("create", "loadbalancers -", load_balancer([POD], [], 30080, 8080))
+        assert linux.call("192.0.2.2", 30080).startswith("windows "), "the Service has its backend"
+        assert windows.call(CLUSTER_IP, 80, "cni-1") == ""
+        loopback = {"Type": "OutBoundNAT", "Settings": {"Destinations": ["10.244.1.2"]}}
+        change = {"ResourceType": "Policy", "Settings": {"Policies": [loopback]}}
+        windows.ask("modify", f"endpoints {POD}", {**change, "RequestType": "Add"})
+        assert windows.call(CLUSTER_IP, 80, "cni-1").startswith("windows ")
+
+
 def test_a_node_answers_its_pods_datagrams_from_the_address_that_they_asked(
     tmp_path: Path,
 ) -> None:

@@ -211,6 +211,8 @@ def policy_list(guid: str, document: Document) -> dict[str, Any]:
 
 REMOTE = 1
 """Flag of an endpoint that lies behind another node (hcn.EndpointFlagsRemoteEndpoint)."""
+DSR = 1
+"""Flag of a load balancer with Direct Server Return (hcn.LoadBalancerFlagsDSR)."""
 NON_PERSISTENT = 8
 """Flag of a network that a restart of the machine removes (hcn.EnableNonPersistent)."""
 

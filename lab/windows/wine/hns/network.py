@@ -12,7 +12,7 @@ devices, Service rules and Windows rules. What HNS cannot express otherwise:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
@@ -247,7 +247,7 @@ def _untranslated(state: HnsState, network: Document) -> tuple[str, ...]:
 
 
 def _services(state: HnsState, guid: str, balancer: Document) -> Iterator[ProxiedService]:
-    backends = tuple(_backends(state, balancer.get("HostComputeEndpoints") or ()))
+    backends = tuple(_backends(state, balancer))
     fronts = [str(address) for address in balancer.get("FrontendVIPs") or ()]
     for number, mapping in enumerate(balancer.get("PortMappings") or ()):
         protocol = _PROTOCOLS.get(int(mapping.get("Protocol", 6)))
@@ -266,12 +266,26 @@ def _services(state: HnsState, guid: str, balancer: Document) -> Iterator[Proxie
             )
 
 
-def _backends(state: HnsState, guids: Sequence[str]) -> Iterator[Backend]:
-    for guid in guids:
+def _backends(state: HnsState, balancer: Document) -> Iterator[Backend]:
+    """The load balancer's endpoints.
+
+    With Direct Server Return a pod reaches itself only if an OutBoundNAT policy of its endpoint has
+    its own address as a destination (``loopbackDSR``): Azure/AKS 2608, projectcalico/calico 5522,
+    sig-windows-tools 119.
+    """
+    direct = int(balancer.get("Flags") or 0) & documents.DSR
+    for guid in balancer.get("HostComputeEndpoints") or ():
         endpoint = state.of("endpoints").get(str(guid).lower())
-        if endpoint is not None:
-            remote = int(endpoint.get("Flags") or 0) & documents.REMOTE
-            yield Backend(guid[:8], documents.address(endpoint), "elsewhere" if remote else NODE)
+        if endpoint is None:
+            continue
+        address = documents.address(endpoint)
+        loops = any(
+            address in (_bare(str(prefix)) for prefix in settings.get("Destinations") or ())
+            for settings in documents.policies(endpoint, "OutBoundNAT")
+        )
+        remote = int(endpoint.get("Flags") or 0) & documents.REMOTE
+        where = "elsewhere" if remote else NODE
+        yield Backend(str(guid)[:8], address, where, hairpin=loops or not direct)
 
 
 def own_operations(machine: MachineIntent, indexes: Mapping[str, int]) -> NamespaceOperations:

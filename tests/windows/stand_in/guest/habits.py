@@ -76,7 +76,7 @@ def find_answer(
 
 def kubeadm_refuses(script: str) -> str:
     """kubeadm's error for a script that runs it before its folder is on PATH; else empty."""
-    before, runs, _ = script.partition("Invoke-Native -Path $Given.kubeadm")
+    before, runs, _ = script.partition("Invoke-Join -Program $Given.kubeadm")
     if runs and '$env:Path = "$folder;$env:Path"' in before:
         return ""
     return (
