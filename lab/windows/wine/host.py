@@ -116,7 +116,7 @@ def unused(cache: Path, bundles: Collection[Manifest], held: Collection[Path]) -
     of_wine = (
         path
         for path in entries(cache / FOLDER)
-        if path.name != template.FAILED and holder(template.lock(path)) is None
+        if path.name != template.FAILED and holder(standins.lock(path)) is None
     )
     yield from (path for path in (*of_bundles, *of_wine) if path not in wanted)
 

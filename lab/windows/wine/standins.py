@@ -15,6 +15,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab.shells import programs
 from lab.state.failure import guarded_files
+from lab.state.lock import lab_lock
 
 SOURCES = Path(__file__).parent / "standins"
 PACKAGED = Path(__file__).parent / "compiled"
@@ -34,7 +35,8 @@ _FLAGS = (
 _CONSOLE, _WIDE = (), ("-municode",)
 _DLL = ("-shared", "-Wl,--disable-auto-image-base")
 """Else a DLL's address is made of the path that it is written to."""
-_SECONDS = 60.0
+_SECONDS, _WAIT_SECONDS = 60.0, 300.0
+_PARTIAL = ".partial"
 _SHORT = 16
 LOADER = "bcryptprimitives.dll"
 LIST = "hybridlab-standins.txt"
@@ -163,16 +165,21 @@ def compiled(cache: Path) -> Path:
     final = place(cache)
     if final.is_dir():
         return final
-    draft = final.with_name(f".{final.name}.partial")
-    with guarded_files("compiling the stand-ins of Wine nodes"):
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        compile_into(draft)
-        try:
+    draft = final.with_name(f".{final.name}{_PARTIAL}")
+    action = "compiling the stand-ins of Wine nodes"
+    with guarded_files(action), lab_lock(lock(final), action, wait=_WAIT_SECONDS):
+        if not final.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            compile_into(draft)
             draft.rename(final)
-        except OSError:  # another command was faster
-            shutil.rmtree(draft)
     return final
+
+
+def lock(final: Path) -> Path:
+    """The directory of the lock under which something of Wine's, or its draft, is made."""
+    name = final.name.removeprefix(".").removesuffix(_PARTIAL)
+    return final.parents[1] / "locks" / name
 
 
 def is_packaged() -> bool:

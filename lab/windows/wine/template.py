@@ -109,16 +109,10 @@ def template(
     final = place(cache, root, year, powershell)
     if (final / TREE).is_dir():
         return final / TREE
-    with cache_lock(lock(final), "making the template of Wine nodes", wait=_WAIT, say=say):
+    with cache_lock(standins.lock(final), "making the template of Wine nodes", wait=_WAIT, say=say):
         if not final.is_dir():
             _make(cache, final, root, year, powershell, say)
     return final / TREE
-
-
-def lock(final: Path) -> Path:
-    """The directory of the lock under which a template, or its draft, is made."""
-    name = final.name.removeprefix(".").removesuffix(PARTIAL)
-    return final.parents[1] / "locks" / name
 
 
 def _make(  # noqa: PLR0913, PLR0917  each is a part of it

@@ -237,3 +237,19 @@ def test_an_endpoint_is_in_one_namespace_once() -> None:
     state = after(overlay_with_a_pod(), ("modify", f"namespaces {SPACE}", add_endpoint(POD)))
     resources = [{"Type": "Endpoint", "Data": {"ID": POD}}]
     assert state.of("namespaces")[SPACE]["Resources"] == resources
+
+
+@pytest.mark.parametrize(
+    ("operation", "named", "document"),
+    [
+        ("modify", f"namespaces {SPACE}", {"ResourceType": "Endpoint", "Settings": {}}),
+        ("modify", f"endpoints {POD}", ["a list"]),
+        ("create", f"networks {NETWORK}", "a text"),
+        ("bind", "namespaces", {}),
+    ],
+)
+def test_a_malformed_question_is_refused_and_changes_nothing(operation, named, document) -> None:
+    state = overlay_with_a_pod()
+    after_it, refusal = asked(state, operation, named, document)
+    assert refusal.code == 0x80070057
+    assert after_it is state

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,9 +150,16 @@ class WindowsNode(Node):
     daemon: subprocess.Popen[bytes]
 
     def power_on(self) -> None:
-        """Start the daemon and wait until it answers."""
+        """Start the daemon and wait until it answers. Its nft refuses while there is `refuse`."""
         words = ("-m", "lab.windows.wine.hns.daemon", str(self.directory), "20348", "cluster")
-        self.daemon = self.start(sys.executable, *words)
+        nft = self.directory / "bin" / "nft"
+        nft.parent.mkdir(parents=True, exist_ok=True)
+        nft.write_text(
+            f'#!/bin/sh\n[ -e {self.refuse} ] && exit 9\nexec {shutil.which("nft")} "$@"\n'
+        )
+        nft.chmod(0o755)
+        path = f"PATH={nft.parent}:{os.environ['PATH']}"
+        self.daemon = self.start("env", path, sys.executable, *words)
 
         def answers() -> bool:
             probe = (
@@ -164,13 +172,25 @@ class WindowsNode(Node):
 
         self.until("HNS' daemon", answers)
 
+    @property
+    def refuse(self) -> Path:
+        """While it exists, nft loads nothing."""
+        return self.directory / "refuse"
+
     def ask(self, operation: str, named: str, document: Mapping[str, Any] | None = None) -> str:
         """Ask HNS; its answer's document. It must succeed."""
+        code, answer = self.try_to_ask(operation, named, document)
+        assert code == "0", answer
+        return answer.partition("\n")[2]
+
+    def try_to_ask(
+        self, operation: str, named: str, document: Mapping[str, Any] | None
+    ) -> tuple[str, str]:
+        """Ask HNS; its answer's code, and the rest."""
         body = "" if document is None else json.dumps(document)
         answer = self.run(sys.executable, "-c", QUESTION, operation, named, text=body)
         code, _, rest = answer.partition("\n")
-        assert code == "0", answer
-        return rest.partition("\n")[2]
+        return code, rest
 
     def devices(self) -> set[str]:
         """The devices that HNS made."""
@@ -354,6 +374,33 @@ def test_an_access_control_list_blocks_what_it_names_until_it_is_removed(tmp_pat
         windows.power_on()
         windows.ask("modify", f"endpoints {POD}", {**change, "RequestType": "Remove"})
         assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
+
+
+def test_after_a_refusal_of_the_kernel_the_network_is_as_before_and_can_be_changed(
+    tmp_path: Path,
+) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        windows.serve("windows", 8080, "cni-1")
+        balancer = load_balancer([POD], [], 30080, 8080)
+        windows.refuse.touch()
+        code, answer = windows.try_to_ask("create", "loadbalancers -", balancer)
+        assert (code, "nftables" in answer) == ("80004005", True)
+        windows.refuse.unlink()
+        windows.ask("create", "loadbalancers -", balancer)
+        assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
+        assert linux.call("192.0.2.2", 30080).startswith("windows ")
+
+
+def test_a_pod_whose_endpoint_left_its_namespace_is_unplugged(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        windows.serve("windows", 8080, "cni-1")
+        assert linux.call("10.244.1.2", 8080)
+        windows.ask("modify", f"namespaces {SPACE}", {**add_endpoint(POD), "RequestType": "Remove"})
+        assert linux.call("10.244.1.2", 8080) == ""
 
 
 def test_a_killed_daemon_goes_on_and_what_is_deleted_is_gone(tmp_path: Path) -> None:

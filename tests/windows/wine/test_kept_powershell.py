@@ -75,3 +75,28 @@ def test_without_one_the_script_is_run_by_a_powershell_of_its_own(
 ) -> None:
     monkeypatch.setattr(powershell, "SOCKET", str(tmp_path / "none"))
     assert ask(Script("C:\\a.ps1")) is None
+
+
+def test_a_script_that_had_begun_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_at_the_question(channel: socket.socket) -> None:
+        channel.recv(1)
+        channel.close()
+
+    with kept(tmp_path, monkeypatch) as (channel, _):
+        ending = Thread(target=end_at_the_question, args=(channel,), daemon=True)
+        ending.start()
+        answer = ask(Script("C:\\a.ps1"))
+        ending.join(SECONDS)
+    assert answer is not None
+    assert (answer["code"], answer["output"]) == (1, "")
+    assert "not known how far it got" in str(answer["errors"])
+
+
+def test_a_powershell_that_ended_before_the_script_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kept(tmp_path, monkeypatch) as (channel, _):
+        channel.close()
+        assert ask(Script("C:\\a.ps1")) is None

@@ -4,7 +4,9 @@ import re
 import runpy
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -173,3 +175,24 @@ def test_the_registry_tells_the_release(year: Year) -> None:
     assert f'"UBR"=dword:{registry.REVISIONS[year]:08x}' in text
     assert '"pdh"="native,builtin"' in text
     assert text.startswith("REGEDIT4\r\n")
+
+
+def test_two_commands_at_once_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other; the second takes what the first has made."""
+    monkeypatch.setattr(standins, "is_packaged", lambda: False)
+    both, made = Barrier(2, timeout=30), []
+
+    def compile_into(folder: Path) -> None:
+        made.append(folder)
+        (folder / "program").write_text("compiled")
+
+    def compile_it() -> Path:
+        both.wait()
+        return standins.compiled(tmp_path)
+
+    monkeypatch.setattr(standins, "compile_into", compile_into)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (job.result(30) for job in [pool.submit(compile_it) for _ in range(2)])
+    assert first == second
+    assert (first / "program").read_text() == "compiled"
+    assert len(made) == 1

@@ -19,11 +19,12 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from lab._errors import BrokenError, LabError
+from lab._errors import BrokenError
 from lab.providers.netns import isolation
 from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.netns.netlink import Socket, apply_operations, list_addresses, list_links
@@ -40,6 +41,8 @@ _FAILED = 0x80004005
 """E_FAIL."""
 _OWN = "/proc/self/ns/net"
 _NFT_SECONDS = 20.0
+_CALLS_BYTES = 4 << 20
+"""Size from which the record of calls is begun anew; the one before is kept beside it."""
 _STATISTICS = "GET /endpointstats/"
 _DEVICES = Path("/sys/class/net")
 _COUNTERS = {
@@ -69,6 +72,8 @@ class Daemon:
         self._filters: dict[str, str] = {}
         """What was loaded into pods, by GUID of their endpoint."""
         self._done: NamespaceOperations | None = None
+        self._is_broken = False
+        """Whether a change has failed since the network was last what the state says."""
         self._take_over()
         self._settle(self._state)
         self._save()
@@ -81,21 +86,34 @@ class Daemon:
             after, given = answer(self._state, question, str(uuid.uuid4()))
             if after is not self._state:
                 try:
+                    if self._is_broken:
+                        self._make_anew()
                     self._settle(after)
-                except LabError as error:
+                except Exception as error:  # noqa: BLE001  whoever asks is told, and the next may ask
                     given = Answer(_FAILED, "", json.dumps({"Error": str(error)}))
+                    self._is_broken = True
+                    with suppress(Exception):
+                        self._make_anew()
                 else:
                     self._state = after
                     self._save()
             self._record(question, given)
             return given
 
+    def _make_anew(self) -> None:
+        """After a failure: make the network of the state again, from nothing."""
+        _remove([name for name in _indexes() if _is_made(name)])
+        self._pods.clear()
+        self._done = None
+        self._settle(self._state)
+        self._is_broken = False
+
     def _count(self, guid: str) -> Answer:
         """What an endpoint has sent and received (hcsshim, ``HNSEndpointStats``)."""
         pod = self._pods.get(guid)
         counts: dict[str, object] = {"EndpointID": guid, "InstanceID": guid}
-        if pod is not None:
-            folder = _DEVICES / pod.port / "statistics"
+        folder = _DEVICES / pod.port / "statistics" if pod else None
+        if folder and folder.exists():
             read = {name: (folder / file).read_text() for name, file in _COUNTERS.items()}
             counts |= {name: int(text) for name, text in read.items()}
         return Answer(0, "", json.dumps({"Success": True, "Output": counts}))
@@ -129,7 +147,10 @@ class Daemon:
         if reads or question.object.startswith("GET "):
             return
         line = {"question": asdict(question), "answer": asdict(given)}
-        with (self._directory / "calls.jsonl").open("a", encoding="utf-8") as calls:
+        path = self._directory / "calls.jsonl"
+        if path.exists() and path.stat().st_size > _CALLS_BYTES:
+            path.replace(path.with_suffix(".jsonl.1"))
+        with path.open("a", encoding="utf-8") as calls:
             calls.write(json.dumps(line) + "\n")
 
     def _take_over(self) -> None:
@@ -140,11 +161,11 @@ class Daemon:
         wanted = network.node_network(self._state)
         indexes = _indexes()
         ports = {pod.port: guid for guid, pod in wanted.pods.items()}
-        made = [network.BRIDGE, *(name for name in indexes if name.startswith("vxlan"))]
+        made = {name for name in indexes if _is_made(name) and not _is_port(name)}
         devices = {
             bridge.name for bridge in (wanted.machine.bridge, wanted.machine.tunnel) if bridge
         }
-        if devices <= set(indexes) and set(made) & set(indexes) <= devices:
+        if devices == made:
             self._pods = {
                 guid: wanted.pods[guid] for port, guid in ports.items() if port in indexes
             }
@@ -152,7 +173,7 @@ class Daemon:
                 self._done = self._own(wanted)
             left = [name for name in indexes if _is_port(name) and name not in ports]
         else:
-            left = [name for name in indexes if _is_port(name) or name in made]
+            left = [name for name in indexes if _is_made(name)]
         _remove(left)
 
     def _own(self, wanted: network.NodeNetwork) -> NamespaceOperations:
@@ -208,6 +229,11 @@ def _is_port(name: str) -> bool:
     return name.startswith("h") and len(digits) == 12 and not set(digits) - set("0123456789abcdef")  # noqa: PLR2004  network.py names them so
 
 
+def _is_made(name: str) -> bool:
+    """Whether a device is HNS' own."""
+    return name == network.BRIDGE or name.startswith("vxlan") or _is_port(name)
+
+
 def _machine_start() -> str:
     """Identifies this start of the machine: of its first process."""
     return Path("/proc/1/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()[19]
@@ -225,12 +251,12 @@ def _name_own_namespace() -> None:
 
 def _run(apply: Callable[[], None]) -> None:
     """Call on a thread of its own, which it leaves in another namespace."""
-    failures: list[LabError] = []
+    failures: list[Exception] = []
 
     def call() -> None:
         try:
             apply()
-        except LabError as error:
+        except Exception as error:  # noqa: BLE001  raised again by the caller's thread
             failures.append(error)
 
     thread = threading.Thread(target=call)

@@ -120,7 +120,7 @@ def answer(state: HnsState, question: Question, new_guid: str) -> tuple[HnsState
         return operation(state, question.object.split(), given, new_guid.lower())
     except RefusalError as error:
         return state, _refused(question.operation, error.code, str(error))
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         return state, _refused(question.operation, _INVALID, f"malformed document: {error!r}")
 
 
@@ -340,14 +340,16 @@ def _change_policies(
 
 
 def _change_namespace(state: HnsState, guid: str, request: str, settings: Document) -> HnsState:
-    key = next(name for name in settings if name.lower() in {"endpointid", "id"})
-    endpoint = str(settings[key]).lower()
+    named = [value for name, value in settings.items() if name.lower() in {"endpointid", "id"}]
+    endpoint = str(named[0]).lower()
     namespace = state.of("namespaces")[guid]
     resources = _without_endpoint(namespace, endpoint)
     if request == "Add":
         own = _find(state, "endpoints", endpoint)
         resources.append({"Type": "Endpoint", "Data": {"ID": endpoint}})
         state = state.with_object("endpoints", endpoint, {**own, "HostComputeNamespace": guid})
+    elif (left := state.of("endpoints").get(endpoint)) is not None:
+        state = state.with_object("endpoints", endpoint, {**left, "HostComputeNamespace": ""})
     return state.with_object("namespaces", guid, {**namespace, "Resources": resources})
 
 

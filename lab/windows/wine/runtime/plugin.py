@@ -15,6 +15,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,15 @@ def linux_result(result: Mapping[str, Any], netns: str) -> dict[str, Any]:
     }
 
 
-def _tell_hns(guid: str, netns: str) -> None:
-    """Name a network namespace to HNS; OSError when it does not answer."""
-    document = json.dumps({"Netns": Path(netns).name}).encode()
-    head = f"bind\nnamespaces {guid}\n{len(document)}\n".encode()
+def _tell_hns(operation: str, guid: str, document: Mapping[str, object]) -> None:
+    """Tell HNS of a sandbox's namespace; OSError when it refuses or does not answer."""
+    body = json.dumps(document).encode()
+    head = f"{operation}\nnamespaces {guid}\n{len(body)}\n".encode()
     with socket.create_connection(("127.0.0.1", HNS_PORT), _SECONDS) as channel:
-        channel.sendall(head + document)
-        channel.makefile().read()
+        channel.sendall(head + body)
+        answer = channel.makefile().read()
+    if answer.partition("\n")[0] != "0":
+        raise OSError(f"HNS: {operation} namespace {guid}: {answer or 'no answer'}")
 
 
 def main(name: str) -> int:
@@ -79,9 +82,24 @@ def main(name: str) -> int:
         return 0
     if command == "CHECK":
         return 0
+    try:
+        done = _call(name, command, netns, configuration)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _failed(str(error))
+    if done.returncode:
+        return _failed(done.stdout.strip() or done.stderr.strip()[-600:])
+    if command == "ADD":
+        print(json.dumps(linux_result(json.loads(done.stdout), netns)))
+    return 0
+
+
+def _call(
+    name: str, command: str, netns: str, configuration: str
+) -> subprocess.CompletedProcess[str]:
+    """Call the Windows plugin between HNS' learning of the namespace and its forgetting it."""
     guid = namespace_guid(os.environ["CNI_CONTAINERID"])
     if command == "ADD":
-        _tell_hns(guid, netns)
+        _tell_hns("bind", guid, {"Netns": Path(netns).name})
     done = subprocess.run(  # noqa: S603  the node's own
         (RUN, f"{PLUGINS}\\{name}.exe"),
         input=configuration,
@@ -91,14 +109,17 @@ def main(name: str) -> int:
         env={**os.environ, **environment(os.environ, guid)},
         check=False,
     )
-    if done.returncode:
-        words = done.stdout.strip() or done.stderr.strip()[-600:]
-        error = {"cniVersion": "0.3.1", "code": _PLUGIN_FAILED, "msg": words}
-        print(words if words.startswith("{") else json.dumps(error))
-        return 1
-    if command == "ADD":
-        print(json.dumps(linux_result(json.loads(done.stdout), netns)))
-    return 0
+    if command == "DEL" and done.returncode == 0:
+        with suppress(OSError):  # a namespace of an earlier start is gone already
+            _tell_hns("delete", guid, {})
+    return done
+
+
+def _failed(words: str) -> int:
+    """Print CNI's error: the plugin's own if it is one; returns the exit code."""
+    error = {"cniVersion": "0.3.1", "code": _PLUGIN_FAILED, "msg": words}
+    print(words if words.startswith("{") else json.dumps(error))
+    return 1
 
 
 if __name__ == "__main__":

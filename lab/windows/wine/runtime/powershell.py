@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,13 @@ _FOLDER = "C:\\hybridlab"
 _SYSTEMD_SOCKET = 3
 """The first socket that systemd hands over (sd_listen_fds)."""
 _START_SECONDS, _IDLE_SECONDS = 60.0, 20.0
+_NOT_BEGUN = b"null\n"
+"""The answer where PowerShell had ended before it got the script."""
+_ENDED: Mapping[str, object] = {
+    "code": 1,
+    "output": "",
+    "errors": "PowerShell has ended in the middle of the script; it is not known how far it got\n",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,11 @@ def script_of(command: Sequence[str]) -> Script | None:
     return None
 
 
-def ask(script: Script) -> dict[str, object] | None:
-    """Code, output and errors by the PowerShell that is kept; None if it does not answer."""
+def ask(script: Script) -> Mapping[str, object] | None:
+    """Code, output and errors by the PowerShell that is kept; None if it has not begun.
+
+    A script that may have begun is never run again: its end without an answer is an error.
+    """
     place = Path(linux_path(script.path))
     question = json.dumps({"path": script.path, "settings": script.settings})
     try:
@@ -68,15 +78,20 @@ def ask(script: Script) -> dict[str, object] | None:
         with socket.socket(socket.AF_UNIX) as channel:
             channel.connect(SOCKET)
             channel.sendall(question.encode() + b"\n")
-            with channel.makefile(encoding="utf-8") as answers:
-                line = answers.readline()
+            line = _read_answer(channel)
     except OSError:
         return None
     finally:
         if script.text:
             place.unlink(missing_ok=True)
-    answer: dict[str, object] | None = json.loads(line) if line else None
+    answer: Mapping[str, object] | None = json.loads(line) if line else _ENDED
     return answer
+
+
+def _read_answer(channel: socket.socket) -> str:
+    with suppress(OSError), channel.makefile(encoding="utf-8") as answers:
+        return answers.readline()
+    return ""
 
 
 def run(command: Sequence[str]) -> int:
@@ -115,7 +130,11 @@ def _serve(listening: socket.socket, channel: socket.socket) -> None:
         while select.select([listening], [], [], _IDLE_SECONDS)[0]:
             caller, _ = listening.accept()
             with caller, caller.makefile("rb") as questions:
-                channel.sendall(questions.readline())
+                question = questions.readline()
+                if select.select([channel], [], [], 0)[0]:  # it says nothing unasked: it has ended
+                    caller.sendall(_NOT_BEGUN)
+                    return
+                channel.sendall(question)
                 while True:
                     ready, _, _ = select.select([caller, channel], [], [])
                     if channel in ready:
