@@ -1,7 +1,8 @@
 """Clusters with Windows nodes on Wine: up, a further node, a Windows pod, memory, the matrix.
 
-A busy machine takes longer: its load is printed beside each figure. Needs root, the bundle that
-``make test-wine`` makes (its cache is used), and nothing else at work.
+Beside each is the same with a Linux node instead, in the same run. A busy machine takes longer: its
+load is printed beside each figure. Needs root, the bundle that ``make test-wine`` makes (its cache
+is used), and nothing else at work.
 
     python benchmarks/wine.py [--smallest]
 """
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -91,39 +93,74 @@ def pod_seconds(state: Path, node: str) -> float:
     return time.perf_counter() - began
 
 
-def figures(state: Path, *, smallest: bool) -> Iterator[tuple[str, str, str]]:
-    """What is measured, its figure, and a remark."""
-    first = up(state, 1, 1)
-    yield "1+1+1: lab up", f"{first.seconds:.1f} s", f"wanted: {WANTED['up']} s"
-    steps = re.search(r"took (.*)", first.output)
-    yield "  its steps", "", steps[1] if steps else ""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A cluster of one control plane, a Linux worker and another node, and what that node takes."""
+
+    up: Took
+    pod_seconds: float
+    cells: int
+    probing_seconds: float
+    memory_mib: int
+
+
+def measure(state: Path, windows: int, *, smallest: bool) -> Measured:
+    """Bring it up, measure it, and take it down. ``windows``: 1 for a Windows node, 0 for Linux."""
+    node = "win1" if windows else "lin2"
+    first = up(state, 2 - windows, windows)
     ready = time.monotonic()
-    seconds = pod_seconds(state, "win1")
-    yield "a Windows pod, applied until Ready", f"{seconds:.1f} s", f"wanted: {WANTED['pod']} s"
+    seconds = pod_seconds(state, node)
     lab(state, "exec", NAME, "cp", "--", *KUBECTL, "delete", "pod", POD)
-    matrix = lab(state, "test", NAME, "-k", "not workloads")
-    yield "1+1+1: matrix", f"{matrix.seconds:.1f} s", _cells(matrix)
+    cells, probing = _probed(lab(state, "test", NAME, "-k", "not workloads"))
     if not smallest:
         time.sleep(max(0.0, SETTLED_SECONDS - (time.monotonic() - ready)))
-    memory = proportional_mib(state, "win1")
-    yield "memory of a Windows node with two pods", f"{memory} MiB", f"wanted: {WANTED['memory']}"
+    memory = proportional_mib(state, node)
     lab(state, "down", NAME)
+    return Measured(first, seconds, cells, probing, memory)
+
+
+def figures(state: Path, *, smallest: bool) -> Iterator[tuple[str, str, str]]:
+    """What is measured, its figure, and a remark."""
+    made = measure(state, 1, smallest=smallest)
+    linux = measure(state, 0, smallest=smallest)
+    for subject, wanted, unit, own, others in (
+        ("1+1+1: lab up", WANTED["up"], "s", made.up.seconds, linux.up.seconds),
+        ("a pod, applied until Ready", WANTED["pod"], "s", made.pod_seconds, linux.pod_seconds),
+        (
+            "memory of a node with two pods",
+            WANTED["memory"],
+            "MiB",
+            made.memory_mib,
+            linux.memory_mib,
+        ),
+    ):
+        remark = (
+            f"wanted: {wanted} {unit}; with Linux instead: {others:.1f}, ratio {own / others:.1f}"
+        )
+        yield subject, f"{own:.1f} {unit}", remark
+    steps = re.search(r"took (.*)", made.up.output)
+    yield "1+1+1: its steps", "", steps[1] if steps else ""
+    own, others = (1000 * each.probing_seconds / each.cells for each in (made, linux))
+    remark = f"{made.cells} cells; with Linux instead: {others:.1f} ms, ratio {own / others:.1f}"
+    yield "1+1+1: matrix, for each cell", f"{own:.1f} ms", remark
     if smallest:
         return
-    more = up(state, 1, 2).seconds - first.seconds
+    more = up(state, 1, 2).seconds - made.up.seconds
     yield "each further Windows node", f"{more:.1f} s", f"wanted: {WANTED['node']} s"
     lab(state, "down", NAME)
     whole = up(state, 2, 2)
     yield "overlay, 1+2+2: lab up", f"{whole.seconds:.1f} s", ""
-    matrix = lab(state, "test", NAME, "-k", "not workloads")
-    remark = f"wanted: {WANTED['matrix']} s; {_cells(matrix)}"
-    yield "overlay, 1+2+2: matrix", f"{matrix.seconds:.1f} s", remark
+    cells, seconds = _probed(lab(state, "test", NAME, "-k", "not workloads"))
+    remark = f"wanted: {WANTED['matrix']} s; {cells:,} cells"
+    yield "overlay, 1+2+2: matrix", f"{seconds:.1f} s", remark
     lab(state, "down", NAME)
 
 
-def _cells(took: Took) -> str:
-    match = re.search(r"^[\d,]+ (?:of [\d,]+ )?cells: .*", took.output, re.MULTILINE)
-    return match[0] if match else ""
+def _probed(took: Took) -> tuple[int, float]:
+    """How many cells a run has probed, and in how many seconds."""
+    match = re.search(r"^([\d,]+) cells: .*; ([\d.]+) s$", took.output, re.MULTILINE)
+    assert match, took.output
+    return int(match[1].replace(",", "")), float(match[2])
 
 
 def main() -> None:

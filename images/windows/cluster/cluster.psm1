@@ -9,30 +9,6 @@ $ProgressPreference = 'SilentlyContinue'
 Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1')
 
 $script:State = 'C:\hybridlab\state'
-$script:HnsSource = @'
-using System.Runtime.InteropServices;
-
-namespace Hybridlab
-{
-    public static class Hns
-    {
-        [DllImport("vmcompute.dll", ExactSpelling = true)]
-        private static extern void HNSCall(
-            [MarshalAs(UnmanagedType.LPWStr)] string method,
-            [MarshalAs(UnmanagedType.LPWStr)] string path,
-            [MarshalAs(UnmanagedType.LPWStr)] string request,
-            [MarshalAs(UnmanagedType.LPWStr)] out string response);
-
-        public static string Call(string method, string path, string request)
-        {
-            string response;
-            HNSCall(method, path, request, out response);
-            return response;
-        }
-    }
-}
-'@
-
 # ---- the Host Networking Service
 
 function Invoke-Hns {
@@ -44,9 +20,10 @@ function Invoke-Hns {
         [Parameter(Mandatory)] [AllowEmptyString()] [string]$Request
     )
     if (-not ('Hybridlab.Hns' -as [type])) {
-        Add-Type -TypeDefinition $script:HnsSource
+        Add-HnsType
     }
-    $text = [Hybridlab.Hns]::Call($Method, $Path, $Request)
+    $text = ''
+    [Hybridlab.Hns]::HNSCall($Method, $Path, $Request, [ref]$text)
     if (-not $text) {
         throw "HNS said nothing to $Method $Path"
     }
@@ -55,6 +32,18 @@ function Invoke-Hns {
         throw "HNS refused $Method ${Path}: $(Get-Part -Value $answer -Name 'Error')"
     }
     return Get-Part -Value $answer -Name 'Output'
+}
+
+function Add-HnsType {
+    # Makes the class Hybridlab.Hns with vmcompute.dll's function. Without Add-Type: that starts a
+    # compiler, for seconds, and PowerShell 7 keeps it in memory.
+    [CmdletBinding()] param()
+    $name = New-Object -TypeName 'System.Reflection.AssemblyName' -ArgumentList 'Hybridlab.Hns'
+    $assembly = [System.Reflection.Emit.AssemblyBuilder]::DefineDynamicAssembly($name, 'Run')
+    $class = $assembly.DefineDynamicModule($name.Name).DefineType($name.Name, 'Public, Class')
+    $asked = [type[]]@([string], [string], [string], [string].MakeByRefType())
+    $null = $class.DefinePInvokeMethod('HNSCall', 'vmcompute.dll', 'Public, Static, PinvokeImpl', 'Standard', [void], $asked, 'Winapi', 'Unicode')
+    $null = $class.CreateType()
 }
 
 function Get-Part {

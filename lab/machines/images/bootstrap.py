@@ -198,6 +198,10 @@ def build_root(job: BuildJob) -> Built:
     return Built(packages=_packages(tree))
 
 
+_KERNELS = "linux-"
+"""How the names of packages with a kernel begin: linux-image-cloud-amd64, linux-virtual."""
+
+
 def build(job: BuildJob) -> Built:
     """Fill the scratch directory with disk, kernel and initramfs.
 
@@ -205,6 +209,12 @@ def build(job: BuildJob) -> Built:
     not fit. Raises BrokenError when a program fails, with its last output lines.
     """
     parts = _check_recipe(job, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
+    if not any(package.startswith(_KERNELS) for package in parts.packages):
+        raise PreflightError(
+            job.action,
+            "its packages include no kernel: it is for system containers, not for a disk",
+            "'lab up --provider nspawn' makes its root file system for the first lab that needs it",
+        )
     work = job.scratch / "work"
     work.mkdir()
     packed, tree = work / "root.tar", work / "root"

@@ -77,8 +77,6 @@ PROGRAMS = (
     Compiled("ctr.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("hybridlab-names.exe", ("names.c",), _WIDE, ("ws2_32",)),
     Compiled("hybridlab-processes.exe", ("processes.c",), _WIDE),
-    Compiled("hybridlab-ip.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
-    Compiled("hybridlab-nft.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("hybridlab-task.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("probe.exe", ("probe.c",), _CONSOLE, ("ws2_32", "iphlpapi")),
 )
@@ -131,9 +129,7 @@ STAND_INS: Mapping[str, StandIn] = {
 ALWAYS = (
     "elevated.exe",
     "keeper.exe",
-    "hybridlab-ip.exe",
     "hybridlab-names.exe",
-    "hybridlab-nft.exe",
     "hybridlab-processes.exe",
     "hybridlab-task.exe",
 )

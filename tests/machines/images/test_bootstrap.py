@@ -80,6 +80,16 @@ def test_missing_programs_are_named_all_at_once(job, monkeypatch):
         bootstrap.build(job)
 
 
+def test_a_recipe_without_a_kernel_makes_no_disk_and_says_who_makes_its_root(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "need", lambda *_: None)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    made_from = ImageInputs(recipes.load("debian-13-wine"), Inventory(), tmp_path)
+    with pytest.raises(PreflightError, match="for system containers, not for a disk") as refused:
+        bootstrap.build(BuildJob(made_from, tmp_path, None))
+    assert "lab up --provider nspawn" in refused.value.hint
+    assert not list(tmp_path.iterdir())
+
+
 def test_host_without_a_mirror_is_refused_with_what_to_write(job, monkeypatch):
     monkeypatch.setattr(bootstrap, "host_sources", lambda *_: [])
     parts = job.recipe.bootstrap

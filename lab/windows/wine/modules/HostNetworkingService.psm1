@@ -2,27 +2,24 @@
 
 Set-StrictMode -Version 3.0
 
-Add-Type -TypeDefinition @'
-using System;
-using System.Runtime.InteropServices;
-namespace HybridlabWine {
-    public static class Hns {
-        [DllImport("vmcompute.dll", CharSet = CharSet.Unicode)]
-        private static extern int HNSCall(string method, string path, string request, out string response);
-        public static string Call(string method, string path, string request) {
-            string response;
-            int code = HNSCall(method, path, request, out response);
-            if (code < 0) { throw new InvalidOperationException("HNSCall ended with 0x" + code.ToString("x8")); }
-            return response;
-        }
-    }
+if (-not ('HybridlabWine.Hns' -as [type])) {
+    # not Add-Type, whose compiler takes seconds
+    $name = New-Object -TypeName 'System.Reflection.AssemblyName' -ArgumentList 'HybridlabWine.Hns'
+    $assembly = [System.Reflection.Emit.AssemblyBuilder]::DefineDynamicAssembly($name, 'Run')
+    $class = $assembly.DefineDynamicModule($name.Name).DefineType($name.Name, 'Public, Class')
+    $asked = [type[]]@([string], [string], [string], [string].MakeByRefType())
+    $call = $class.DefinePInvokeMethod('HNSCall', 'vmcompute.dll', 'Public, Static, PinvokeImpl', 'Standard', [int], $asked, 'Winapi', 'Unicode')
+    $call.SetImplementationFlags('PreserveSig')
+    $null = $class.CreateType()
 }
-'@
 
 function Invoke-HnsRequest {
     [CmdletBinding()]
     param([Parameter(Mandatory)] [string]$Method, [Parameter(Mandatory)] [string]$Path, [string]$Data = '')
-    $answer = ConvertFrom-Json -InputObject ([HybridlabWine.Hns]::Call($Method, $Path, $Data))
+    $text = ''
+    $code = [HybridlabWine.Hns]::HNSCall($Method, $Path, $Data, [ref]$text)
+    if ($code -lt 0) { throw "HNSCall ended with 0x$($code.ToString('x8'))" }
+    $answer = ConvertFrom-Json -InputObject $text
     if (-not $answer.Success) { throw $answer.Error }
     $answer.Output
 }

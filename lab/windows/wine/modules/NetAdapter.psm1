@@ -51,10 +51,10 @@ function Disable-NetAdapter {
     process {
         if ($InputObject) { $Name = @($InputObject.Name) }
         foreach ($adapter in @(Get-NetAdapter -Name $Name | Where-Object -Property Status -NE -Value 'Disabled')) {
-            $routes = (NetTCPIP\Invoke-Ip -Words '-json', '-4', 'route', 'show', 'dev', $adapter.Name) -join ''
+            $routes = (Invoke-Linux -Program 'ip' -Words '-json', '-4', 'route', 'show', 'dev', $adapter.Name) -join ''
             $null = New-Item -Path $script:Disabled -Force
             $null = New-ItemProperty -LiteralPath $script:Disabled -Name $adapter.Name -PropertyType String -Value $routes -Force
-            $null = NetTCPIP\Invoke-Ip -Words 'link', 'set', $adapter.Name, 'down'
+            $null = Invoke-Linux -Program 'ip' -Words 'link', 'set', $adapter.Name, 'down'
         }
     }
 }
@@ -65,7 +65,7 @@ function Enable-NetAdapter {
     process {
         if ($InputObject) { $Name = @($InputObject.Name) }
         foreach ($adapter in @(Get-NetAdapter -Name $Name)) {
-            $null = NetTCPIP\Invoke-Ip -Words 'link', 'set', $adapter.Name, 'up'
+            $null = Invoke-Linux -Program 'ip' -Words 'link', 'set', $adapter.Name, 'up'
             $kept = Get-ItemProperty -LiteralPath $script:Disabled -Name $adapter.Name -ErrorAction SilentlyContinue
             if (-not $kept) { continue }
             foreach ($route in @(ConvertFrom-Json -InputObject ([string]$kept.($adapter.Name)))) {
@@ -74,7 +74,7 @@ function Enable-NetAdapter {
                 $words = @('route', 'replace', $route.dst)
                 if ($fields['gateway']) { $words += 'via', $route.gateway }
                 if (@($route.flags) -contains 'onlink') { $words += 'onlink' }
-                $null = NetTCPIP\Invoke-Ip -Words ($words + @('dev', $adapter.Name))
+                $null = Invoke-Linux -Program 'ip' -Words ($words + @('dev', $adapter.Name))
             }
             Remove-ItemProperty -LiteralPath $script:Disabled -Name $adapter.Name
         }

@@ -30,8 +30,7 @@ function Set-Block {
     }
     $table = 'table inet hybridlab-firewall'
     $chain = "chain input { type filter hook input priority 0; policy accept; iifname lo accept; $lines }"
-    $said = @(& "$env:SystemRoot\System32\hybridlab-nft.exe" "$table { }; delete $table; $table { $chain; }")
-    if ($LASTEXITCODE -ne 0) { throw "the firewall refuses its rules: $($said -join ' ')" }
+    $null = Invoke-Linux -Program 'nft' -Words "$table { }; delete $table; $table { $chain; }"
 }
 
 function New-NetFirewallRule {

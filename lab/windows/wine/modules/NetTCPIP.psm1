@@ -3,21 +3,11 @@
 
 Set-StrictMode -Version 3.0
 
-function Invoke-Ip {
-    # Runs Linux's ip on the node; returns its output's lines.
-    [CmdletBinding()] param([Parameter(Mandatory)] [string[]]$Words)
-    $said = @(& "$env:SystemRoot\System32\hybridlab-ip.exe" @Words)
-    if ($LASTEXITCODE -ne 0) {
-        throw "ip $($Words -join ' ') ended with ${LASTEXITCODE}: $($said -join ' ')"
-    }
-    return $said
-}
-
 function Read-Ip {
     # Linux's answer in JSON, as objects, without what HNS has made: on Windows the inside of a
     # virtual switch is seen at HNS alone. The node's own endpoint of a bridge is shown.
     [CmdletBinding()] param([Parameter(Mandatory)] [string[]]$Words)
-    $text = (Invoke-Ip -Words (@('-json', '-details') + $Words)) -join "`n"
+    $text = (Invoke-Linux -Program 'ip' -Words (@('-json', '-details') + $Words)) -join "`n"
     if ($text.Trim()) {
         $inside = '^(vxlan[0-9]+|h[0-9a-f]{12})$'
         if (Test-Overlay) {
@@ -101,9 +91,9 @@ function New-NetIPAddress {
         [string]$DefaultGateway
     )
     $name = Get-LinkName -Index $InterfaceIndex -Alias $InterfaceAlias
-    $null = Invoke-Ip -Words 'address', 'add', "$IPAddress/$PrefixLength", 'dev', $name
+    $null = Invoke-Linux -Program 'ip' -Words 'address', 'add', "$IPAddress/$PrefixLength", 'dev', $name
     if ($DefaultGateway) {
-        $null = Invoke-Ip -Words 'route', 'replace', 'default', 'via', $DefaultGateway, 'dev', $name
+        $null = Invoke-Linux -Program 'ip' -Words 'route', 'replace', 'default', 'via', $DefaultGateway, 'dev', $name
     }
     Get-NetIPAddress -IPAddress $IPAddress
 }
@@ -169,7 +159,7 @@ function New-NetRoute {
     )
     $name = Get-LinkName -Index $InterfaceIndex -Alias $InterfaceAlias
     $way = if ($NextHop -eq '0.0.0.0') { @('dev', $name) } else { @('via', $NextHop, 'dev', $name) }
-    $null = Invoke-Ip -Words (@('route', 'add', $DestinationPrefix) + $way)
+    $null = Invoke-Linux -Program 'ip' -Words (@('route', 'add', $DestinationPrefix) + $way)
     Get-NetRoute -DestinationPrefix $DestinationPrefix -InterfaceIndex $InterfaceIndex
 }
 
@@ -183,7 +173,7 @@ function Remove-NetRoute {
         if ($InputObject) { $DestinationPrefix = $InputObject.DestinationPrefix }
         $words = @('route', 'delete', $DestinationPrefix)
         if ($InputObject) { $words += @('dev', $InputObject.InterfaceAlias) }
-        $null = Invoke-Ip -Words $words
+        $null = Invoke-Linux -Program 'ip' -Words $words
     }
 }
 
@@ -224,7 +214,7 @@ function Set-NetIPInterface {
     )
     if ($NlMtuBytes) {
         $name = Get-LinkName -Index $InterfaceIndex -Alias $InterfaceAlias
-        $null = Invoke-Ip -Words 'link', 'set', $name, 'mtu', "$NlMtuBytes"
+        $null = Invoke-Linux -Program 'ip' -Words 'link', 'set', $name, 'mtu', "$NlMtuBytes"
     }
 }
 
@@ -259,4 +249,4 @@ function Get-NetUDPEndpoint {
 }
 
 Export-ModuleMember -Function Get-NetIPAddress, New-NetIPAddress, Get-NetRoute, New-NetRoute, Remove-NetRoute,
-    Get-NetIPInterface, Set-NetIPInterface, Get-NetNeighbor, Get-NetTCPConnection, Get-NetUDPEndpoint, Read-Ip, Invoke-Ip
+    Get-NetIPInterface, Set-NetIPInterface, Get-NetNeighbor, Get-NetTCPConnection, Get-NetUDPEndpoint, Read-Ip

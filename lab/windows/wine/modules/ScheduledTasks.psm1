@@ -28,16 +28,6 @@ function New-ScheduledTaskSettingsSet {
     [pscustomobject]@{ RestartCount = $RestartCount }
 }
 
-function Invoke-Task {
-    # Has the node's systemd do it; returns what it prints.
-    [CmdletBinding()] param([Parameter(Mandatory)] [string[]]$Words)
-    $said = @(& "$env:SystemRoot\System32\hybridlab-task.exe" @Words)
-    if ($LASTEXITCODE -ne 0) {
-        throw "the task could not be handled ($($Words -join ' ')): $($said -join ' ')"
-    }
-    return $said
-}
-
 function Register-ScheduledTask {
     [CmdletBinding()]
     param(
@@ -45,13 +35,13 @@ function Register-ScheduledTask {
         [psobject]$Trigger, [psobject]$Principal, [psobject]$Settings, [switch]$Force
     )
     $start = [string][int][bool]($Trigger -and $Trigger.AtStartup)
-    $null = Invoke-Task -Words 'register', $TaskName, $start, $Action.Execute, ([string]$Action.Arguments)
+    $null = Invoke-Linux -Program 'hybridlab-task' -Words 'register', $TaskName, $start, $Action.Execute, ([string]$Action.Arguments)
     Get-ScheduledTask -TaskName $TaskName
 }
 
 function Get-ScheduledTask {
     [CmdletBinding()] param([Parameter(Position = 0)] [string[]]$TaskName = '*')
-    $tasks = @(Invoke-Task -Words 'list' | Where-Object -FilterScript { $_ } | ForEach-Object -Process {
+    $tasks = @(Invoke-Linux -Program 'hybridlab-task' -Words 'list' | Where-Object -FilterScript { $_ } | ForEach-Object -Process {
             $name, $state = "$_".Trim() -split ' ', 2
             [pscustomobject]@{ TaskName = $name; TaskPath = '\'; State = $state }
         })
@@ -67,12 +57,12 @@ function Get-ScheduledTask {
 
 function Start-ScheduledTask {
     [CmdletBinding()] param([Parameter(Mandatory)] [string]$TaskName)
-    $null = Invoke-Task -Words 'start', $TaskName
+    $null = Invoke-Linux -Program 'hybridlab-task' -Words 'start', $TaskName
 }
 
 function Stop-ScheduledTask {
     [CmdletBinding()] param([Parameter(Mandatory)] [string]$TaskName)
-    $null = Invoke-Task -Words 'stop', $TaskName
+    $null = Invoke-Linux -Program 'hybridlab-task' -Words 'stop', $TaskName
 }
 
 function Unregister-ScheduledTask {
@@ -80,7 +70,7 @@ function Unregister-ScheduledTask {
     param([Parameter(ValueFromPipeline)] [psobject]$InputObject, [string]$TaskName)
     process {
         $name = if ($InputObject) { $InputObject.TaskName } else { $TaskName }
-        $null = Invoke-Task -Words 'remove', $name
+        $null = Invoke-Linux -Program 'hybridlab-task' -Words 'remove', $name
     }
 }
 

@@ -1,7 +1,8 @@
 """Serve the CRI to a node's Windows programs, and ``ctr``, ``ip`` and ``nft`` to the lab's steps.
 
 ``python3 -m lab.windows.wine.runtime.service SOCKET CTR`` runs on the node; it needs Debian's
-python3-grpcio. ``standins/containerd.c`` and ``ctr.c`` carry what Windows programs say to it.
+python3-grpcio. ``standins/containerd.c`` and ``linux.c``, and PowerShell's
+``modules/HybridlabLinux.psm1``, carry what Windows programs say to it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, cast
 from lab.windows.wine.runtime import places, translate
 
 CRI_PORT, COMMAND_PORT = 10010, 10011
-"""Also in ``standins/containerd.c`` and ``ctr.c``."""
+"""Also in ``standins/containerd.c``, ``linux.c`` and ``modules/HybridlabLinux.psm1``."""
 _LARGEST = 16 << 20
 """Bytes of a message, as containerd allows."""
 _CALLS = 64
@@ -137,8 +138,8 @@ def main(arguments: Sequence[str]) -> None:
     commands = _Commands(
         {
             "ctr": (ctr, "--address", socket),
-            "hybridlab-ip": ("ip",),
-            "hybridlab-nft": ("nft",),
+            "ip": ("ip",),
+            "nft": ("nft",),
             "hybridlab-task": _TASKS,
         }
     )

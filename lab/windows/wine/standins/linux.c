@@ -1,9 +1,9 @@
-/* ctr.exe, hybridlab-ip.exe, hybridlab-nft.exe, hybridlab-task.exe: a program of the node's Linux, by its name.
+/* ctr.exe, hybridlab-task.exe: a program of the node's Linux, by its name.
 
-   Windows: ctr.exe talks to containerd.exe at its pipe; cmdlets of NetTCPIP change the network.
-   Wine: see containerd.c; the PowerShell modules of Wine nodes (modules/) change Linux's network. A
-   Windows program cannot wait for a Linux program that it starts.
-   Probe: none; no Wine has containers, nor cmdlets.
+   Windows: ctr.exe talks to containerd.exe at its pipe; shutdown.exe restarts the machine.
+   Wine: see containerd.c and shutdown.c. A Windows program cannot wait for a Linux program that it
+   starts.
+   Probe: none; no Wine has containers.
 
    The words are carried to lab/windows/wine/runtime, which runs the program with them; a path on a
    drive is the file's path there. The words, this program's name first, each ended by a zero, and an
