@@ -246,7 +246,7 @@ function Restore-Card { if (@(Get-Content -Path '$calls') -contains 'start') { [
     $given = @{
         address = '10.138.0.5'; program = $program; environment = @(); pause_seconds = 0
         arguments = @('-NoProfile', '-File', (Join-Path -Path $place -ChildPath 'flanneld.ps1'))
-        stale = @('subnet.env'); network = 'flannel.4096'; vsid = 4096; runtime = 'ctr.exe'
+        stale = @('subnet.env'); ends = @('flanneld.exe'); network = 'flannel.4096'; vsid = 4096; runtime = 'ctr.exe'
     }
     $settings = Join-Path -Path $place -ChildPath 'given.json'
     Set-Content -Path $settings -Value (ConvertTo-Json -InputObject $given)
@@ -323,10 +323,44 @@ Test-That -What 'a program runs on when a look at the adapters fails: no second 
         return $process
     }
     function Write-Log { param($Message) $World.asked += $Message }
-    $given = [pscustomobject]@{ address = '10.138.0.5'; program = 'flanneld.exe'; arguments = @('-v') }
+    $given = [pscustomobject]@{
+        address = '10.138.0.5'
+        program = 'flanneld.exe'
+        arguments = @('-v')
+        stale = @()
+    }
     . ([scriptblock]::Create($function.Extent.Text))
     Invoke-Program -Given $given -Card ([pscustomobject]@{})
     $World.looks -eq 3 -and @($World.ran).Count -eq 1 -and $World.asked[0] -like '*ip ended with 1'
+}
+Test-That -What 'a program that has moved the address of the node is ended, once its files are there (X9)' -Body {
+    $tokens, $faults = $null, $null
+    $script = Join-Path -Path $images -ChildPath 'cluster/node-keep.ps1'
+    $tree = [System.Management.Automation.Language.Parser]::ParseFile($script, [ref]$tokens, [ref]$faults)
+    $function = $tree.Find({ param($node) $node -is [System.Management.Automation.Language.FunctionDefinitionAst] }, $true)
+    $file = Join-Path -Path $folder -ChildPath 'subnet.env'
+    $World.waits = 0
+    $World.ended = @()
+    function Get-AddressIndex { param($Address) if ($World.waits -ge 2) { 8 } else { 6 } }
+    function Restore-Card { param($Card) }
+    function Write-Log { param($Message) }
+    function Stop-Program { param($Name) $World.ended += "$Name at $($World.waits)" }
+    function Start-Process {
+        param($FilePath, $ArgumentList, [switch]$NoNewWindow, [switch]$PassThru)
+        $process = [pscustomobject]@{}
+        $process | Add-Member -MemberType ScriptMethod -Name WaitForExit -Value {
+            $World.waits += 1
+            if ($World.waits -eq 4) { $null = New-Item -Path $World.file -ItemType File }
+            return $World.waits -ge 7
+        }
+        return $process
+    }
+    $World.file = $file
+    $given = [pscustomobject]@{ address = '10.138.0.5'; program = 'flanneld.exe'; arguments = @('-v'); stale = @($file); ends = @('flanneld.exe') }
+    . ([scriptblock]::Create($function.Extent.Text))
+    Invoke-Program -Given $given -Card ([pscustomobject]@{})
+    Remove-Item -Path $file
+    "$($World.ended)" -eq 'flanneld.exe at 4'
 }
 Test-That -What 'kubeadm is asked once more if it fails before it has written anything, and only once (X12)' -Body {
     $files = Join-Path -Path $folder -ChildPath 'bootstrap.conf'

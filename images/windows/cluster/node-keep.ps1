@@ -19,6 +19,7 @@ $shape = @{
     environment = 'string[]'
     pause_seconds = 'int'
     stale = 'string[]'
+    ends = 'string[]'
     network = 'string?'
     vsid = 'int'
     runtime = 'string'
@@ -27,6 +28,9 @@ $shape = @{
 function Invoke-Program {
     # Runs the program to its end; when the node's address has moved, the new adapter gets the rest.
     # A look at the adapters that fails is no end of the program: a second one would be started.
+    # A program that has itself made the network which moved the address is ended once it has written
+    # its files, and started again: its connection to the API server was cut with the card, and may
+    # wait for an answer for ever (sig-windows-tools 37).
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
@@ -34,11 +38,19 @@ function Invoke-Program {
     )
     $at = Get-AddressIndex -Address $Given.address
     $process = Start-Process -FilePath $Given.program -ArgumentList $Given.arguments -NoNewWindow -PassThru
+    $moved = $false
     while (-not $process.WaitForExit(2000)) {
         try {
             if ((Get-AddressIndex -Address $Given.address) -ne $at) {
                 Restore-Card -Card $Card
                 $at = Get-AddressIndex -Address $Given.address
+                $moved = $true
+            }
+            $missing = @($Given.stale | Where-Object -FilterScript { -not (Test-Path -LiteralPath $_) })
+            if ($moved -and $missing.Count -eq 0) {
+                Write-Log -Message "ended, because the node's address has moved while it ran"
+                $null = Stop-Program -Name $Given.ends
+                $moved = $false
             }
         } catch {
             Write-Log -Message "again in 2 s: $_"

@@ -32,6 +32,7 @@ from lab.machines.cluster.linux.operations import Operations, Remove
 from lab.topology import bird
 from lab.topology.footprint import Footprint
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.routing import bare
 
 VXLAN, BGP = "calico-vxlan", "calico-bgp"
 TOPOLOGIES = frozenset({VXLAN, BGP})
@@ -251,6 +252,7 @@ def operator_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> Wave
         pools=node_pools(cluster),
         mtu=cluster.pod_mtu,
         service_cidr=cluster.service_cidr,
+        windows_card=_windows_card(cluster, intent),
     )
     settings = tuple(
         {
@@ -263,6 +265,22 @@ def operator_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> Wave
     )
     operator = (*administrator("tigera-operator", OPERATOR_NAMESPACE), *documents[:2])
     return (operator, documents[2:], settings)
+
+
+def _windows_card(cluster: Cluster, intent: Intent) -> str | None:
+    """Name of the card with the node's address, the same on all Windows nodes.
+
+    Without it Calico makes its VXLAN network on the first card, which is the management network's
+    (rancher/rke2 3533, projectcalico/calico 4577). None without VXLAN or Windows nodes.
+    """
+    cards = (
+        card.name
+        for node in cluster.nodes
+        if node.os == "windows" and cluster.topology == VXLAN
+        for card in intent.machine(node.name).interfaces
+        if node.address in map(bare, card.addresses)
+    )
+    return next(cards, None)
 
 
 class Calico(Addon):

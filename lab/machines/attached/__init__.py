@@ -1,1 +1,1 @@
-"""Existing clusters: read, entered with probe pods, and left as they were."""
+"""Clusters that exist: read, entered with probe pods, and left as they were."""

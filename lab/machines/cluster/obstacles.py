@@ -6,7 +6,7 @@ pass by themselves, and count only once a pod has waited for some time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,12 +25,8 @@ _OF_PODS = ("requests.", "limits.", "cpu", "memory")
 """Beginnings of the resources that every new pod must then ask for."""
 
 
-Kubectl = Callable[[str], str]
-"""Makes a command line of kubectl's arguments."""
-
-
-def on_control_plane(words: str) -> str:
-    """A command line for kubectl on a control plane of a lab's own cluster."""
+def kubectl(words: str) -> str:
+    """A command line for kubectl on a control plane."""
     return f"kubectl {words} --kubeconfig={ADMIN}"
 
 
@@ -51,9 +47,7 @@ def waits_for_scheduler(pod: Object) -> bool:
     return not (pod.get("spec") or {}).get("nodeName") and not condition(pod, "PodScheduled")
 
 
-def closed_node(
-    name: str, node: Object | None, tolerations: Iterable[Object], kubectl: Kubectl
-) -> Obstacle | None:
+def closed_node(name: str, node: Object | None, tolerations: Iterable[Object]) -> Obstacle | None:
     """What somebody has set on a node so that it takes no pods with these tolerations."""
     if node is None:
         return None
@@ -106,7 +100,7 @@ def remarks(nodes: Objects) -> Iterator[tuple[str, str]]:
                 yield name, f"taint {taint_words(taint)}"
 
 
-def stopped_scheduler(leases: Objects, kubectl: Kubectl) -> Obstacle | None:
+def stopped_scheduler(leases: Objects) -> Obstacle | None:
     """The scheduler, if its lease has run out by the time that other leases were renewed.
 
     ``leases``: those of ``kube-system``; API servers and the controller manager renew theirs every
@@ -123,10 +117,10 @@ def stopped_scheduler(leases: Objects, kubectl: Kubectl) -> Obstacle | None:
     silent = (newest - renewed).total_seconds()
     if silent <= float(lease.get("leaseDurationSeconds") or 0):
         return None
-    return no_scheduler(kubectl)
+    return no_scheduler()
 
 
-def no_scheduler(kubectl: Kubectl) -> Obstacle:
+def no_scheduler() -> Obstacle:
     """A scheduler that looks at no pods."""
     return Obstacle(
         _SCHEDULER,
@@ -144,7 +138,7 @@ def _time(text: object) -> datetime | None:
         return None
 
 
-def refusing_quota(quotas: Objects, namespace: str, kubectl: Kubectl) -> Obstacle | None:
+def refusing_quota(quotas: Objects, namespace: str) -> Obstacle | None:
     """The ResourceQuota of the namespace that lets no further pod in; a full one first."""
     partial = None
     for name, quota in sorted(quotas.items()):
@@ -229,9 +223,7 @@ def service_of(webhook: Object) -> tuple[str, str] | None:
 
 
 def failing_webhook(
-    matching: Iterable[tuple[str, str, Object]],
-    backends: Mapping[tuple[str, str], int],
-    kubectl: Kubectl,
+    matching: Iterable[tuple[str, str, Object]], backends: Mapping[tuple[str, str], int]
 ) -> Obstacle | None:
     """The webhook that lets nothing in; first one whose Service has no ready backend.
 
@@ -253,18 +245,7 @@ def failing_webhook(
     )
 
 
-def make_foreign(kind: str, name: str, namespace: str, kubectl: Kubectl) -> Obstacle:
-    """An object of the wanted name that the lab has not made."""
-    at = f"--namespace={namespace} " if kind != "Namespace" else ""
-    return Obstacle(
-        f"{kind} {name}",
-        "it exists and is not the lab's",
-        kubectl(f"{at}get {kind.lower()} {name} --show-labels"),
-        "give the lab another name, or use another namespace",
-    )
-
-
-def make_refusal(reason: str, namespace: str, kubectl: Kubectl) -> Obstacle:
+def make_refusal(reason: str, namespace: str) -> Obstacle:
     """An API server that refuses pods for another reason."""
     return Obstacle(
         f"Namespace {namespace}",
@@ -274,9 +255,7 @@ def make_refusal(reason: str, namespace: str, kubectl: Kubectl) -> Obstacle:
     )
 
 
-def make_waiting_pod(
-    pod: str, node: str, reasons: Iterable[str], namespace: str, kubectl: Kubectl
-) -> Obstacle:
+def make_waiting_pod(pod: str, node: str, reasons: Iterable[str], namespace: str) -> Obstacle:
     """A pod that does not start; ``reasons``: those of its conditions, containers and events."""
     why = ", ".join(dict.fromkeys(reasons)) or "no reason given"
     return Obstacle(

@@ -188,6 +188,7 @@ def flanneld_program(
         ],
         "pause_seconds": pause,
         "stale": [paths.SUBNET_ENV],
+        "ends": list(FLANNELD_PROGRAMS),
         "network": network.name if overlay else None,
         "vsid": network.vni if overlay else 0,
         "runtime": f"{paths.CONTAINERD}\\ctr.exe",

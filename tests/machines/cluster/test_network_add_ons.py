@@ -56,6 +56,16 @@ def test_every_node_has_a_pool_of_one_block_that_is_its_part_of_the_plan(scenari
     assert {(pool["blockSize"], pool["natOutgoing"]) for pool in pools} == {(26, True)}
 
 
+def test_calico_makes_its_network_on_the_card_of_the_windows_nodes_address():
+    """X2: without a name it takes the first, which is the management network's."""
+    made = case("calico-vxlan")
+    adapter = one(every(made), "Installation")["windowsNodes"]["vxlanAdapter"]
+    for node in made.cluster.nodes:
+        if node.os == "windows":
+            cards = {card.name: card for card in made.intent.machine(node.name).interfaces}
+            assert cards[adapter].addresses[0].startswith(f"{node.address}/")
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_both_ways_have_the_same_settings(scenario):
     made = linux_only(case(scenario))
