@@ -76,6 +76,8 @@ STOP_FLANNEL = (
 )
 START_FLANNEL = "Start-ScheduledTask -TaskName hybridlab-flanneld"
 RESTART_FLANNEL = f"{STOP_FLANNEL}; {START_FLANNEL}; Restart-Service -Name kube-proxy"
+REMOVE_POLICIES = "Get-HnsPolicyList | Where-Object -FilterScript { $_ } | Remove-HnsPolicyList"
+"""Without any, Get-HnsPolicyList gives one null."""
 RECREATE_NETWORK = (
     f"Stop-Service -Name kube-proxy; {STOP_FLANNEL}; Get-HnsNetwork | Where-Object -Property Name "
     f"-EQ -Value {{network}} | Remove-HnsNetwork; {START_FLANNEL}; Start-Service -Name kube-proxy"

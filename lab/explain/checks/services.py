@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lab.explain.check import (
     HNS_ENDPOINTS,
     NEW_LAB,
+    REMOVE_POLICIES,
     Check,
     Kind,
     Look,
@@ -54,8 +55,7 @@ _LEAVING_SHOWS = {
 }
 _HNS_POLICIES = OnWindows(
     "Get-HnsPolicyList",
-    "Stop-Service -Name kube-proxy; Get-HnsPolicyList | Remove-HnsPolicyList; "
-    "Start-Service -Name kube-proxy",
+    f"Stop-Service -Name kube-proxy; {REMOVE_POLICIES}; Start-Service -Name kube-proxy",
 )
 _Key = tuple[str, str | None, int]
 

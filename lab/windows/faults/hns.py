@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from lab.explain.check import RECREATE_NETWORK
+from lab.explain.check import RECREATE_NETWORK, REMOVE_POLICIES
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
@@ -29,6 +29,7 @@ _FUNCTIONS = (
         f"HcnModify{kind}(IntPtr handle, string request, out IntPtr error)"
         for kind in ("Network", "Endpoint")
     ),
+    *(f"HcnClose{kind}(IntPtr handle)" for kind in ("Network", "Endpoint")),
 )
 _LIBRARY = '[DllImport("computenetwork.dll", CharSet = CharSet.Unicode)]'
 _DECLARED = " ".join(f"{_LIBRARY} public static extern int {each};" for each in _FUNCTIONS)
@@ -46,14 +47,18 @@ def _modified(kind: str, chosen: str, request: str, policy: _Document) -> str:
     document = json.dumps(
         {"ResourceType": "Policy", "RequestType": request, "Settings": {"Policies": [policy]}}
     )
-    failed = f"throw ('HcnModify{kind}: 0x{{0:x8}}' -f $code)"
+
+    def checked(function: str, arguments: str) -> str:
+        failed = f"throw ('{function}: 0x{{0:x8}}' -f $code)"
+        return f"$code = [Hybridlab.Hcn]::{function}({arguments}); if ($code -lt 0) {{ {failed} }}"
+
+    opened = checked(f"HcnOpen{kind}", "[ref]$id, [ref]$handle, [ref]$problem")
+    changed = checked(f"HcnModify{kind}", f"$handle, '{document}', [ref]$problem")
     return (
         f"{_HCN}; Get-Hns{kind} | Where-Object -FilterScript {{ {chosen} }} | "
         "ForEach-Object -Process { "
-        "$id = [guid]$_.ID; "
-        f"$null = [Hybridlab.Hcn]::HcnOpen{kind}([ref]$id, [ref]$handle, [ref]$problem); "
-        f"$code = [Hybridlab.Hcn]::HcnModify{kind}($handle, '{document}', [ref]$problem); "
-        f"if ($code -lt 0) {{ {failed} }} }}"
+        f"$id = [guid]$_.ID; {opened}; "
+        f"try {{ {changed} }} finally {{ $null = [Hybridlab.Hcn]::HcnClose{kind}($handle) }} }}"
     )
 
 
@@ -116,7 +121,7 @@ SERVICE_RULES_MISSING = Fault(
     sites=ON_EACH,
     change=lambda _, node, __: on_node(
         node,
-        ["Stop-Service -Name kube-proxy; Get-HnsPolicyList | Remove-HnsPolicyList"],
+        [f"Stop-Service -Name kube-proxy; {REMOVE_POLICIES}"],
         ["Start-Service -Name kube-proxy"],
     ),
     windows=True,
@@ -156,20 +161,23 @@ DNS_UNREACHABLE = Fault(
 )
 
 
-def _deleted(intent: Intent, node: str, *pods: str) -> FaultCommand:
+def _deleted(intent: Intent, node: str, *names: str) -> FaultCommand:
     """The command that deletes probe pods, which the lab makes again, with new endpoints.
 
-    A pod that has its endpoint again is not deleted a second time: its address is another.
+    A pod that has its endpoint again is not deleted a second time: its address is another. The
+    command fails where the API does not answer.
     """
-    machine = intent.machine(node)
+    pods = [pod for pod in probes(intent.machine(node)) if not names or pod.name in names]
+    old = " || ".join(f'$1 == "{pod.name}" && $2 == "{bare(pod.address)}"' for pod in pods)
     ask = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
-    lines = [
-        f"[ \"$({ask} get pod {pod.name} -o 'jsonpath={{.status.podIP}}' 2>/dev/null)\" != "
-        f"{bare(pod.address)} ] || {ask} delete pod {pod.name} --wait --timeout=50s"
-        for pod in probes(machine)
-        if not pods or pod.name in pods
-    ]
-    return FaultCommand(intent.control_plane(), "; ".join(lines))
+    columns = "--no-headers -o custom-columns=NAME:.metadata.name,ADDRESS:.status.podIP"
+    named = " ".join(pod.name for pod in pods)
+    return FaultCommand(
+        intent.control_plane(),
+        f"rows=$({ask} get pods {named} --ignore-not-found {columns}) || exit; "
+        f"names=$(echo \"$rows\" | awk '{old} {{ print $1 }}'); "
+        f'[ -z "$names" ] || {ask} delete pods $names --wait --timeout=50s',
+    )
 
 
 def _without_endpoint(intent: Intent, node: str, peer: str) -> FaultChange:
@@ -203,9 +211,9 @@ def _without_network(intent: Intent, node: str, _: str) -> FaultChange:
     exists = f"@({named}).Count"
     again = RECREATE_NETWORK.replace("{network}", tunnel.name)
     waited = f"foreach ($second in 1..40) {{ if ({exists}) {{ break }}; Start-Sleep -Seconds 1 }}"
-    change = on_node(
-        node, [f"{named} | Remove-HnsNetwork"], [f"if (-not {exists}) {{ {again}; {waited} }}"]
-    )
+    missing = f"if (-not {exists}) {{ throw '{tunnel.name}: not made within 40 s' }}"
+    heal = f"if (-not {exists}) {{ {again}; {waited}; {missing} }}"
+    change = on_node(node, [f"{named} | Remove-HnsNetwork"], [heal])
     return FaultChange(change.do, (*change.undo, _deleted(intent, node)))
 
 
