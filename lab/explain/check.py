@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import ip_interface
 from typing import ClassVar, Literal, TypedDict, Unpack
@@ -51,6 +51,7 @@ from lab.topology.subject import (
     EntrySubject,
     FirewallSubject,
     NeighbourSubject,
+    PodSubject,
     ProxySubject,
     RouteSubject,
     SettingSubject,
@@ -98,6 +99,8 @@ class OnWindows:
     """PowerShell; empty if no command fixes it."""
     advice: str = ""
     """A sentence, where no command fixes it."""
+    fault: str = ""
+    """Name of the fault with the same symptoms, if there is one on Windows alone."""
 
 
 def _name(subject: Subject) -> str:
@@ -138,6 +141,11 @@ def on_machine(difference: Difference, hop: Hop, _: Path) -> bool:
 def concerned(difference: Difference, hop: Hop, _: Path) -> bool:
     """At the objects that depend on it."""
     return (hop.machine, hop.subject) in difference.concerns
+
+
+def at_object_or_concerned(difference: Difference, hop: Hop, path: Path) -> bool:
+    """At the object, and at those that depend on it."""
+    return at_object(difference, hop, path) or concerned(difference, hop, path)
 
 
 def at_services(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -275,6 +283,8 @@ class Wanted:
     """Text for the wanted value, if ``words`` does not fit it."""
     none: str = ""
     """Text for a missing value; empty for the default."""
+    windows: OnWindows | None = None
+    """What shows and fixes it on Windows; None for the kind's."""
 
 
 def wanted_up(kind: str, subject: Subject, device: str, lost: Iterable[str]) -> Wanted:
@@ -343,6 +353,8 @@ class More(TypedDict, total=False):
     barrier: Barrier
     others: tuple[tuple[str, Subject], ...]
     concerns: tuple[Concern, ...]
+    windows: OnWindows | None
+    """What shows and fixes it on Windows; None for the kind's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,18 +378,42 @@ class Look:
         **more: Unpack[More],
     ) -> Difference:
         """A difference of this machine."""
-        windows = kinds()[kind].windows if self.observed.os == "windows" else None
-        if windows is not None:
-            shows = in_powershell(self._named(windows.shows, subject))
-            mends = self._named(windows.mends, subject)
-            mends = in_powershell(mends) if mends else windows.advice
+        of_windows = more.pop("windows", None) or kinds()[kind].windows
         node = self.intended.name
-        return differs(kind, node, subject, intended, observed, shows, mends, **more)
+        if self.observed.os != "windows" or of_windows is None:
+            return differs(kind, node, subject, intended, observed, shows, mends, **more)
+        shows = in_powershell(self._named(of_windows.shows, subject))
+        mends = self._named(of_windows.mends, subject)
+        mends = in_powershell(mends) if mends else of_windows.advice
+        made = differs(kind, node, subject, intended, observed, shows, mends, **more)
+        return replace(made, fault=of_windows.fault or made.fault)
 
     def _named(self, script: str, subject: Subject) -> str:
         network = self.intended.tunnel or self.intended.bridge
         name = network.name if network else ""
         return script.replace("{network}", _word(name)).replace("{name}", _word(_name(subject)))
+
+    @property
+    def lacks_pod_network(self) -> bool:
+        """Whether HNS has lost the pods' network, and with it their endpoints and load balancers.
+
+        Only the network is then reported. A bridge is known by its prefix: its network has another
+        name, and its own gateway.
+        """
+        tunnel, bridge = self.intended.tunnel, self.intended.bridge
+        if self.observed.os != "windows" or not self.observed.knows("networks"):
+            return False
+        if tunnel is not None:
+            return self.observed.items.attribute(tunnel.name, KIND) != "vxlan"
+        wanted = {network_of(text) for text in bridge.addresses} if bridge else set()
+        networks = (link for link in self.observed.links if link.kind == "bridge")
+        return not wanted <= {network_of(text) for link in networks for text in link.addresses}
+
+    @property
+    def every_pod(self) -> tuple[Concern, ...]:
+        """The machine's pods, for a difference that concerns them all."""
+        node = self.intended.name
+        return tuple((node, PodSubject(pod.name)) for pod in self.intended.pods)
 
     def works(self, device: str) -> bool:
         """Whether a device exists, is up and has a carrier; otherwise only that is reported."""
@@ -438,6 +474,7 @@ class Look:
             attribute=attribute,
             change="changed" if actual else "gone",
             values=values or ((actual.words, actual.value) if actual else ()),
+            windows=wanted.windows,
         )
 
     def ranges(self) -> tuple[str, ...]:

@@ -152,7 +152,10 @@ class _BringUp:
         """
         name = self.lab.name
         if self.known and self.known.plan_digest == self.row.plan_digest:
-            self.say(f"lab '{name}' is already up: nothing has changed")
+            self.say(
+                f"lab '{name}' is already up: its scenario has not changed; "
+                f"'lab status {name} --deep' compares its machines with it"
+            )
         else:
             self.say(f"lab '{name}' is already up: only its scenario was recorded again")
         self._write_up()

@@ -148,7 +148,7 @@ def test_an_earlier_report_is_named_by_its_age_and_opens_in_a_browser(lab, tmp_p
 def test_second_up_changes_nothing_and_reports_it(overlay):
     before = processes_with(str(overlay.state))
     again = overlay.run("up", "overlay")
-    assert "nothing has changed" in again.stderr
+    assert "its scenario has not changed" in again.stderr
     assert processes_with(str(overlay.state)) == before
 
 

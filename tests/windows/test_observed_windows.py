@@ -14,6 +14,7 @@ import pytest
 from observed_nodes import Said, changed, windows, without
 from shipped import intent_of as intent
 
+from lab.explain.check import first_hop
 from lab.explain.explainer import compare_lab
 from lab.explain.explainer import compare_machine as differences
 from lab.explain.losses import find_losses
@@ -21,6 +22,7 @@ from lab.facts.difference import Difference
 from lab.facts.node import PACKETS, DeviceCounter, NodeFacts
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow
+from lab.topology.subject import PodSubject
 from lab.topology.walk import walk
 from lab.windows.facts import facts
 
@@ -144,11 +146,55 @@ def test_a_fault_of_an_overlay_is_the_first_finding(
     assert told(machine, harm(windows(machine, whole)))[:1] == [(kind, thing)]
 
 
+def test_a_network_that_hns_has_lost_is_named_alone_and_met_by_every_pod() -> None:
+    """Endpoints and load balancers go with it."""
+    machine, whole = windows_node("overlay")
+    answer = without(windows(machine, whole), "networks", "Overlay")
+    lost = facts({**answer, "endpoints": [], "policies": []})
+    every = differences(machine, lost, by="kubernetes")
+    assert {(each.kind, each.fault) for each in every} == {("tunnel-missing", NETWORK_REMOVED)}
+    first, second = (pod for pod in machine.pods if pod.role == "probe")
+    path = walk(whole, Flow(first.name, second.address.partition("/")[0], 8080, "tcp"))[0]
+    assert [first_hop(each, path) for each in every] == [0]
+
+
+NETWORK_REMOVED = "hns-network-removed"
+
+
+def test_an_endpoint_that_hns_has_lost_is_named_by_its_fault() -> None:
+    machine, whole = windows_node("overlay")
+    answer = without(windows(machine, whole), "endpoints", "A8556439-WIN1-P1")
+    difference = differences(machine, facts(answer), by="kubernetes")[0]
+    assert (difference.kind, difference.fault) == ("pod-missing", "hns-endpoint-removed")
+
+
+def test_a_default_route_is_put_back_by_itself_and_one_to_pods_by_flannel() -> None:
+    machine, whole = windows_node("overlay")
+    own = (
+        "New-NetRoute -DestinationPrefix 0.0.0.0/0 -InterfaceIndex "
+        "(Get-NetIPAddress -IPAddress 10.9.176.94).InterfaceIndex -NextHop 10.9.176.1"
+    )
+    flannels = "Start-ScheduledTask -TaskName hybridlab-flanneld; "
+    for prefix, fix in (("0.0.0.0/0", own), ("10.244.1.0/24", flannels)):
+        part = "routes" if prefix.startswith("0") else "networks"
+        answer = changed(windows(machine, whole), part, prefix, "10.250.1.0/24")
+        difference = differences(machine, facts(answer), by="kubernetes")[0]
+        assert (difference.kind, difference.fault) == ("route-missing", "route-missing")
+        assert fix in difference.mends
+
+
 def test_an_l2bridge_that_is_missing_or_has_another_prefix_is_reported() -> None:
     machine, whole = windows_node("host-gateway")
     said = windows(machine, whole)
     gone = without(said, "networks", "L2Bridge")
     assert told(machine, gone)[:1] == [("bridge-missing", "the pods' HNS network")]
+    lost = facts({**gone, "endpoints": [], "policies": []})
+    (difference,) = (
+        each
+        for each in differences(machine, lost, by="kubernetes")
+        if not each.kind.startswith(("route", "forwarding"))
+    )
+    assert (machine.name, PodSubject(machine.pods[0].name)) in difference.concerns
 
 
 def test_forwarding_matters_on_an_l2bridge_alone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_interface
 
 from lab.explain.check import (
     HNS_NETWORKS,
@@ -16,6 +15,7 @@ from lab.explain.check import (
     Wanted,
     asks_for,
     at_object,
+    at_object_or_concerned,
     wanted_address,
     wanted_up,
 )
@@ -32,6 +32,7 @@ from lab.facts.items import (
 from lab.topology.commands import tables
 from lab.topology.intent import Bridge, Switch, SwitchPort
 from lab.topology.path import Hop, Path
+from lab.topology.routing import network_of
 from lab.topology.subject import (
     DeviceSubject,
     OtherSubject,
@@ -58,12 +59,9 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
 
     An overlay has no network besides the tunnel.
     """
-    if look.intended.tunnel is not None or not look.observed.knows("networks"):
-        return
-    networks = [link for link in look.observed.links if link.kind == "bridge"]
-    wanted = {str(ip_interface(text).network) for text in bridge.addresses}
-    subnets = {str(ip_interface(text).network) for link in networks for text in link.addresses}
-    if not wanted <= subnets:
+    if look.intended.tunnel is None and look.lacks_pod_network:
+        networks = [link for link in look.observed.links if link.kind == "bridge"]
+        wanted = {network_of(text) for text in bridge.addresses}
         names = ", ".join(f"{link.name} {' '.join(link.addresses)}" for link in networks)
         yield look.differs(
             "bridge-missing",
@@ -72,6 +70,7 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
             f"L2Bridge networks there: {names or 'none'}",
             "Get-HnsNetwork",
             "create it again",
+            concerns=look.every_pod,
         )
 
 
@@ -126,7 +125,11 @@ class BridgeCheck(Check):
     order = 20
     question = "address"
     kinds = (
-        Kind("bridge-missing", windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind(
+            "bridge-missing",
+            windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK),
+            meets=at_object_or_concerned,
+        ),
         Kind("bridge-down"),
         Kind("bridge-address", windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK)),
         Kind("bridge-mtu", fault="mtu-black-hole"),

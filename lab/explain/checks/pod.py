@@ -207,7 +207,9 @@ class PodCheck(Check):
         Kind(
             "pod-missing",
             windows=OnWindows(
-                HNS_ENDPOINTS, advice="delete the pod, so that its endpoint is created again"
+                HNS_ENDPOINTS,
+                advice="delete the pod, so that its endpoint is created again",
+                fault="hns-endpoint-removed",
             ),
         ),
         Kind(
@@ -235,7 +237,7 @@ class PodCheck(Check):
                 yield from look.compare(_wanted_port(look, pod))
             if look.observed.pods is not None:
                 facts = _seen(look, pod)
-                if facts is None and _may_be_unread(look, pod):
+                if facts is None and (look.lacks_pod_network or _may_be_unread(look, pod)):
                     continue
                 if facts is None:
                     yield look.differs(

@@ -21,11 +21,12 @@ from lab.topology import bird
 from lab.topology.commands import format_route
 from lab.topology.intent import MachineIntent, Neighbour, Route
 from lab.topology.path import Hop, Path
-from lab.topology.routing import covers
+from lab.topology.routing import bare, covers
 from lab.topology.subject import FORWARDING, NeighbourSubject, RouteSubject
 
 _EVERYWHERE = "0.0.0.0/0"
 _NET_ROUTES = "Get-NetRoute -AddressFamily IPv4"
+_DEFAULT = "default"
 
 
 def _at_route(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -48,6 +49,24 @@ def _wanted_route(look: Look, route: Route) -> Wanted:
         "learned-route-missing" if learned else "route-missing",
         shows=shows,
         mends=mends,
+        windows=_own_route(look, route),
+    )
+
+
+def _own_route(look: Look, route: Route) -> OnWindows | None:
+    """The commands for the default route, which is not flannel's as all other routes are.
+
+    The interface is found by its address: a virtual switch gives it another name.
+    """
+    card = next((card for card in look.intended.interfaces if card.name == route.device), None)
+    if route.destination != _DEFAULT or card is None or not card.addresses or not route.via:
+        return None
+    named = f"-DestinationPrefix {_EVERYWHERE}"
+    index = f"(Get-NetIPAddress -IPAddress {bare(card.addresses[0])}).InterfaceIndex"
+    return OnWindows(
+        f"Get-NetRoute {named}",
+        f"Get-NetRoute {named} -ErrorAction SilentlyContinue | Remove-NetRoute -Confirm:$false; "
+        f"New-NetRoute {named} -InterfaceIndex {index} -NextHop {route.via}",
     )
 
 
@@ -93,7 +112,7 @@ def _connected(machine: MachineIntent) -> Iterator[tuple[str, str]]:
 
 
 def _prefix(destination: str) -> str:
-    if destination == "default":
+    if destination == _DEFAULT:
         return _EVERYWHERE
     return destination if "/" in destination else f"{destination}/32"
 

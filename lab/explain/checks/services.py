@@ -381,7 +381,7 @@ class ServicesCheck(Check):
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
         translation, translations = look.intended.translation, look.observed.translations
-        if translation is None or not _knows(look):
+        if translation is None or not _knows(look) or look.lacks_pod_network:
             return
         if look.intended.chassis:  # OVN implements the Services
             yield from _leaving(look, translation)

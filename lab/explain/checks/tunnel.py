@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lab.explain.check import (
     HNS_NETWORKS,
@@ -14,6 +15,7 @@ from lab.explain.check import (
     OnWindows,
     Wanted,
     at_object,
+    at_object_or_concerned,
     wanted_address,
     wanted_up,
 )
@@ -103,7 +105,11 @@ class TunnelCheck(Check):
     order = 50
     question = "address"
     kinds = (
-        Kind("tunnel-missing", windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind(
+            "tunnel-missing",
+            windows=OnWindows(HNS_NETWORKS, RECREATE_NETWORK, fault="hns-network-removed"),
+            meets=at_object_or_concerned,
+        ),
         Kind("tunnel-down"),
         Kind(
             "wrong-vni",
@@ -136,3 +142,8 @@ class TunnelCheck(Check):
 
     def wants(self, look: Look) -> Iterator[Wanted]:
         return _wanted_tunnel(look, look.intended.tunnel) if look.intended.tunnel else iter(())
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for difference in super().on_machine(look):
+            gone = difference.kind == "tunnel-missing" and look.lacks_pod_network
+            yield replace(difference, concerns=look.every_pod) if gone else difference

@@ -42,7 +42,7 @@ _UNITS = "/etc/systemd/system"
 _CTR = f"{_BIN}/ctr --namespace=k8s.io"
 EVIDENCE: Mapping[str, str] = {
     "containerd.log": (
-        f"journalctl --no-pager --lines={LOG_LINES} "
+        f"journalctl --no-pager --output=short-iso --lines={LOG_LINES} "
         "--unit=containerd --unit=hybridlab-runtime --unit=hybridlab-hns"
     ),
     "crictl.txt": f"{_CTR} containers list; {_CTR} tasks list; {_CTR} images list",
@@ -82,17 +82,41 @@ def _package() -> Iterator[tuple[str, bytes]]:
         yield f"{PACKAGE}/lab/{path.relative_to(root)}", path.read_bytes()
 
 
-_CURL = r"""case $program in curl | curl.exe)
+_OF_LINUX = r"""case $program in
+curl | curl.exe)
     # Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace. The names
-    # in its configuration are looked up by a Windows program: Windows' resolver is what is asked.
+    # in its configuration are looked up by a Windows program: Windows' resolver is what is asked,
+    # and its addresses are said as curl says them.
     case " $* " in *" --config - "*) ;; *) exec curl "$@" ;; esac
     configuration=$(cat)
     names=$(printf '%s\n' "$configuration" |
         sed -nE 's|^url = "http://([^/:"]*[A-Za-z][^/:"]*):.*|\1|p' | sort -u)
-    changes=$([ -z "$names" ] || wine hybridlab-names.exe $names | tr -d '\r' |
-        sed -E 's/(.*) -$/\1 \1.invalid/; s#(.*) (.*)#s|//\1:|//\2:|#')
+    found=$([ -z "$names" ] || wine hybridlab-names.exe $names | tr -d '\r')
+    changes=$(printf '%s\n' "$found" |
+        sed -nE 's/^(.*) -$/\1 \1.invalid/; s#^([^ ]+) ([^ ]+).*#s|//\1:|//\2:|#p')
+    case " $* " in *" --verbose "*)
+        printf '%s\n' "$found" | sed -nE 's/ -$//; / /{
+            s/^([^ ]+) (.*)/* Host \1:0 was resolved.\n* IPv4: \2/; s/([0-9]) ([0-9])/\1, \2/g; p
+        }' >&2
+        ;;
+    esac
     printf '%s\n' "$configuration" | sed "$changes" | exec curl "$@"
     exit
+    ;;
+tar | tar.exe)
+    # As curl; kubectl cp runs it. A path without a drive is on drive C.
+    cd @PREFIX@
+    for word in "$@"; do
+        case $word in
+        [Cc]:* | /* | \\*)
+            word=$(printf %s "$word" | sed -E 's|^[Cc]:||; s|\\|/|g; s|^/+||')
+            word=${word:-.}
+            ;;
+        esac
+        set -- "$@" "$word"
+        shift
+    done
+    exec tar "$@"
     ;;
 esac
 """
@@ -105,7 +129,7 @@ def run_script() -> str:
 # Runs a Windows program on Wine. A path without a drive is on drive C; .exe may be left out.
 {settings}program=$1
 shift
-{_CURL}case $program in
+{_OF_LINUX.replace("@PREFIX@", PREFIX)}case $program in
 %CONTAINER_SANDBOX_MOUNT_POINT%*) program="C:${{program#%CONTAINER_SANDBOX_MOUNT_POINT%}}" ;;
 /*) program="C:$program" ;;
 esac

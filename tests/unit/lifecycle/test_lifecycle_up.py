@@ -34,7 +34,10 @@ def test_a_second_up_does_nothing_but_list_the_labs_faults(desk):
     assert not desk.up().changed
     assert desk.verbs() == ["liveness"]
     assert desk.provider.world == world
-    assert desk.said[-1] == "lab 'overlay' is already up: nothing has changed"
+    assert desk.said[-1] == (
+        "lab 'overlay' is already up: its scenario has not changed; "
+        "'lab status overlay --deep' compares its machines with it"
+    )
     desk.store.intend_fault("overlay", desk.row().token, "wrong-vni", node="worker", peer="")
     desk.up()
     note = "note: fault 'wrong-vni' was put into 'worker'; 'lab heal overlay' removes it"

@@ -36,7 +36,7 @@ def test_up_after_a_kill_converges(lab, connected):
         lab.run(*lab.up_words())
         assert "is up" in lab.run("status", lab.name).stdout, f"killed at call {call}"
         if killed.returncode == KILLED:
-            assert "nothing has changed" in lab.run(*lab.up_words()).stderr
+            assert "its scenario has not changed" in lab.run(*lab.up_words()).stderr
         lab.run("down", lab.name)
 
 

@@ -58,7 +58,7 @@ def test_the_matrix_is_green_on_real_machines(lab):
 
 
 def test_up_again_does_nothing(lab):
-    assert "nothing has changed" in lab.up().stderr
+    assert "its scenario has not changed" in lab.up().stderr
 
 
 def test_every_machine_is_reached_by_its_name(lab):
