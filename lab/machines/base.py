@@ -478,7 +478,7 @@ class MachinesProvider(Provider):
     ) -> tuple[Taken, ...]:
         """Capture all packets at the taps while ``during`` runs, by the machines' agents."""
         with self._guests(lab) as guests:
-            return guests.fleet.capture(intent, taps, limit, during, deadline)
+            return guests.capturing(intent).capture(intent, taps, limit, during, deadline)
 
     def stream_packets(
         self,
@@ -490,7 +490,7 @@ class MachinesProvider(Provider):
     ) -> None:
         """Capture all packets at a tap, as they come, by the machine's agent."""
         with self._guests(lab) as guests:
-            guests.fleet.stream_packets(intent, tap, heard, deadline)
+            guests.capturing(intent).stream_packets(intent, tap, heard, deadline)
 
     def trace_kernel(  # noqa: PLR0913, PLR0917  the interface's signature
         self,

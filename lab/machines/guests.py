@@ -133,6 +133,10 @@ class Guests(ABC):
         """The agents on its Linux machines."""
         return Fleet(self._controls, cluster=bool(self._pods_token))
 
+    def capturing(self, intent: Intent) -> Fleet:  # noqa: ARG002  for those with other systems
+        """The agents on the machines whose packets can be captured."""
+        return self.fleet
+
     @property
     def site(self) -> ClusterSite:
         """The machines, for code that starts programs on them."""

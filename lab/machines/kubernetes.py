@@ -175,6 +175,8 @@ class ClusterPod:
     lab: str
     plane: str
     shell: Shell
+    program: str
+    """The shell that the pod has."""
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command; see :class:`lab.providers.provider.Machine`."""
@@ -184,17 +186,15 @@ class ClusterPod:
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or a shell if ``command`` is empty."""
-        return self.shell.attach(self._words("exec", command or ("sh",), "-it"))
+        return self.shell.attach(self._words("exec", command, "-it"))
 
     def command_line(self, command: Sequence[str]) -> str:
         """The equivalent shell command."""
-        return shlex.join(
-            ("lab", "ssh", self.lab, self.plane, "--", *self._words("exec", command or ("sh",)))
-        )
+        return shlex.join(("lab", "ssh", self.lab, self.plane, "--", *self._words("exec", command)))
 
     def _words(self, verb: str, command: Sequence[str], *flags: str) -> tuple[str, ...]:
         head = ("kubectl", f"--kubeconfig={ADMIN}", f"--namespace={NAMESPACE}", verb)
-        return (*head, *flags, self.name, "--", *command)
+        return (*head, *flags, self.name, "--", *(command or (self.program,)))
 
 
 _LAST_PODS = "pods.json"
@@ -408,10 +408,11 @@ class MachinesCluster:
 
     def machine(self, guests: Guests, name: str) -> Machine | None:
         """The probe pod of that name, to run commands in; None if there is none."""
-        if name not in {pod.name for machine in self.intent.machines for pod in machine.pods}:
+        machine, pod = self.intent.places().get(name, (None, None))
+        if machine is None or pod is None:
             return None
-        plane = self._plane()
-        return ClusterPod(name, self.lab.name, plane, guests.shell(plane))
+        plane, program = self._plane(), "cmd" if machine.os == "windows" else "sh"
+        return ClusterPod(name, self.lab.name, plane, guests.shell(plane), program)
 
     def observe(
         self,

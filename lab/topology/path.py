@@ -163,8 +163,11 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
                 passed.append(_make_station("endpoint", hop, "in" if place else "out"))
             case "port":
                 passed.append(_make_station("port", hop, "in" if before == "endpoint" else "out"))
-            case "bridge" if not before == after == "port":
-                passed.append(_make_station("bridge", hop, "in" if before == "port" else "out"))
+            case "bridge":
+                from_port = place > 0 and _is_port(shown[place - 1][1])
+                to_port = place + 1 < len(shown) and _is_port(shown[place + 1][1])
+                if not (from_port and to_port):
+                    passed.append(_make_station("bridge", hop, "in" if from_port else "out"))
             case "tunnel":
                 enters = [hop.kind for hop in hops[number + 1 : number + 2]] == ["entry"]
                 kind: StationKind = "port" if "switch" in {before, after} else "tunnel"
@@ -178,6 +181,11 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
             case _:
                 pass
     return tuple(passed)
+
+
+def _is_port(hop: Hop) -> bool:
+    """Whether it is a port of a bridge; so is a pod whose port on the node is not known."""
+    return hop.kind == "port" or (hop.kind == "endpoint" and hop.place != hop.machine)
 
 
 def _is_shown(hop: Hop) -> bool:

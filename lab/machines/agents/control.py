@@ -8,7 +8,7 @@ import math
 import shlex
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from signal import SIGALRM
@@ -170,12 +170,22 @@ class NodeControl:
         Command prefix that reaches the machine from a terminal:
         ``("lab", "ssh", "overlay", "worker1", "--")``. Without it, command lines are for the
         machine itself.
+    devices
+        The machine's own devices by the Intent's names, where these differ; they can be captured
+        at.
 
     """
 
     def __init__(
-        self, name: str, shell: Shell, by_hand: Sequence[str] = (), token: str = ""
+        self,
+        name: str,
+        shell: Shell,
+        by_hand: Sequence[str] = (),
+        token: str = "",
+        devices: Mapping[str, str] | None = None,
     ) -> None:
+        self._devices = dict(devices or {})
+        self._names = {own: name for name, own in self._devices.items()}
         self.name = name
         self.shell = shell
         self.by_hand = tuple(by_hand)
@@ -256,13 +266,30 @@ class NodeControl:
 
         ``ready`` gets the agent's process id once all taps are open. Raises as :meth:`probe`.
         """
-        order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
-        return join_taken(taps, self._send_order("listen", order, deadline, ready=ready).taken)
+        order = Order(_share(deadline), self._cluster, taps=self._own(taps), limit=limit)
+        taken = self._send_order("listen", order, deadline, ready=ready).taken
+        return join_taken(taps, [self._named(part) for part in taken])
 
     def stream_packets(self, tap: Tap, heard: Callable[[Taken], None], deadline: Deadline) -> None:
         """Capture packets as they come; see :class:`~lab.providers.capture.Capturing`."""
-        order = Order(_share(deadline), self._cluster, taps=(tap,))
-        self._send_order("stream", order, deadline, taken=heard)
+        order = Order(_share(deadline), self._cluster, taps=self._own([tap]))
+        self._send_order("stream", order, deadline, taken=lambda part: heard(self._named(part)))
+
+    def _own(self, taps: Sequence[Tap]) -> tuple[Tap, ...]:
+        """The taps with the machine's names of its devices."""
+        return tuple(
+            replace(tap, device=self._devices.get(tap.device, tap.device))
+            if tap.place == self.name
+            else tap
+            for tap in taps
+        )
+
+    def _named(self, taken: Taken) -> Taken:
+        """What was captured, with the Intent's names of the machine's devices."""
+        tap = taken.tap
+        if tap.place != self.name:
+            return taken
+        return replace(taken, tap=replace(tap, device=self._names.get(tap.device, tap.device)))
 
     def trace(
         self,

@@ -10,14 +10,17 @@ expected from a target is one curl transfer:
 - a large TCP probe is an echo of 64 KiB; only its length is checked;
 - netexec's dialler cannot set DF, waits 5 s for each answer, and reads 2,048 bytes;
 - the system resolves names and chooses between UDP and TCP; curl tells a name's address only once
-  it has connected there.
+  it has connected there, and with ``--verbose`` all of them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
@@ -39,6 +42,7 @@ from lab.topology.observed import NAMESPACE
 
 if TYPE_CHECKING:
     from lab.machines.cluster.api import Api  # imports the kubernetes client
+    from lab.machines.cluster.pod_exec import ExecResult
 
 Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]
 
@@ -147,11 +151,16 @@ def prepare_command() -> tuple[list[str], str]:
     return [*command, "--config", "-"], "\n".join(lines) + "\n"
 
 
-def ask_command(transfers: Sequence[Transfer], settings: ProbeSettings) -> tuple[list[str], str]:
-    """Command and standard input of the one curl that runs all transfers in parallel."""
+def ask_command(
+    transfers: Sequence[Transfer], settings: ProbeSettings, *, verbose: bool = False
+) -> tuple[list[str], str]:
+    """Command and standard input of the one curl that runs all transfers in parallel.
+
+    ``verbose``: whether it says all addresses of names.
+    """
     at_once = str(max(1, min(settings.in_flight, _PARALLEL_LIMIT)))
     command = ["curl", "--silent", "--parallel", "--parallel-immediate"]
-    command += ["--parallel-max", at_once, "--config", "-"]
+    command += ["--parallel-max", at_once, *(["--verbose"] if verbose else []), "--config", "-"]
     return command, "next\n".join(_section(transfer) for transfer in transfers)
 
 
@@ -198,8 +207,9 @@ def _quote(text: str) -> str:
 
 
 _OK = 200
+_NO_SUCH_NAME = 6
 _BY_EXIT: Mapping[int, ProbeStatus] = {
-    6: "no-such-name",
+    _NO_SUCH_NAME: "no-such-name",
     7: "refused",
     18: "wrong",
     28: "timeout",
@@ -273,14 +283,36 @@ def read_bodies(output: str) -> dict[str, str]:
     return bodies
 
 
+_RESOLVED = re.compile(
+    r"^\* Host (?P<name>\S+):\d+ was resolved\.\r?\n(?:\* IPv6:.*\n)?"
+    r"\* IPv4: (?P<addresses>.+?)\r?$",
+    re.MULTILINE,
+)
+"""What curl says of a name from 8.6 on."""
+
+
+def read_addresses(errors: str) -> dict[str, str]:
+    """All addresses of each name that a verbose curl resolved, sorted and separated by commas."""
+    addresses_by_name: dict[str, str] = {}
+    for resolved in _RESOLVED.finditer(errors):
+        with suppress(ValueError):  # "(none)"
+            addresses = sorted({*map(IPv4Address, resolved["addresses"].split(", "))})
+            addresses_by_name[resolved["name"].rstrip(".")] = ", ".join(map(str, addresses))
+    return addresses_by_name
+
+
 def read_outcome(
     probe: Probe,
     transfers: Sequence[Transfer],
     ended: Mapping[str, Ended],
     bodies: Mapping[str, str],
+    addresses: Mapping[str, str],
 ) -> Outcome:
-    """The outcome of one probe: the first transfer that failed decides."""
-    reader = _OutcomeReader(probe)
+    """The outcome of one probe: the first transfer that failed decides.
+
+    ``addresses``: all addresses of names, of :func:`read_addresses`.
+    """
+    reader = _OutcomeReader(probe, addresses)
     for transfer in transfers:
         end = ended.get(transfer.name)
         if end is None:
@@ -292,8 +324,9 @@ def read_outcome(
 
 
 class _OutcomeReader:
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probe, addresses: Mapping[str, str]) -> None:
         self._probe = probe
+        self._addresses = addresses
         self._names: dict[str, None] = {}
         self._clients: dict[str, None] = {}
         self._answer: str | None = None
@@ -301,6 +334,9 @@ class _OutcomeReader:
 
     def take(self, transfer: Transfer, end: Ended) -> tuple[ProbeStatus, str]:
         self._latency = self._latency or end.milliseconds
+        if self._probe.every and end.exit_code != _NO_SUCH_NAME:
+            self._answer = self._addresses.get(str(self._probe.name).rstrip("."))
+            return ("ok", "") if self._answer else ("error", ONE_ADDRESS)
         if transfer.part == "name" and end.remote:  # whatever it answered there
             self._answer = end.remote
             return "ok", ""
@@ -405,7 +441,8 @@ _CONTAINER = "netexec"
 _START_SECONDS = 20.0
 """Overhead of an exec; high for a HostProcess container."""
 ONE_ADDRESS = (
-    "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses"
+    "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses "
+    "before 8.6"
 )
 
 
@@ -460,14 +497,6 @@ class ExecProber:
     def _of_source(
         self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
     ) -> dict[int, Outcome]:
-        skipped = {
-            probe.key: Outcome.failed(probe.key, "error", ONE_ADDRESS)
-            for probe in probes
-            if probe.every
-        }
-        probes = [probe for probe in probes if not probe.every]
-        if not probes:
-            return skipped
         transfers = {probe.key: plan_transfers(probe, settings) for probe in probes}
         every = [transfer for own in transfers.values() for transfer in own]
         pod = host_pod_name(source) if source == self._node else source
@@ -476,24 +505,24 @@ class ExecProber:
                 self._prepare(pod, deadline)
             longest = 2 * sum(transfer.seconds for transfer in every) / max(1, settings.in_flight)
             within = Deadline(min(deadline.left(), _START_SECONDS + longest))
-            output = self._run(pod, *ask_command(every, settings), within)
-            bodies = self._run(pod, *collect_command(every), within)
+            verbose = any(probe.every for probe in probes)
+            done = self._run(pod, *ask_command(every, settings, verbose=verbose), within)
+            bodies = self._run(pod, *collect_command(every), within).stdout
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
-            return skipped | {key: Outcome.failed(key, "error", why) for key in transfers}
-        ended, texts = read_transfers(output), read_bodies(bodies)
-        outcomes = {
-            probe.key: read_outcome(probe, transfers[probe.key], ended, texts) for probe in probes
+            return {key: Outcome.failed(key, "error", why) for key in transfers}
+        ended, texts = read_transfers(done.stdout), read_bodies(bodies)
+        addresses = read_addresses(done.stderr)
+        return {
+            probe.key: read_outcome(probe, transfers[probe.key], ended, texts, addresses)
+            for probe in probes
         }
-        return skipped | outcomes
 
     def _prepare(self, pod: str, deadline: Deadline) -> None:
         if pod not in self._prepared:
             self._run(pod, *prepare_command(), Deadline(min(deadline.left(), _START_SECONDS)))
             self._prepared.add(pod)
 
-    def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> str:
-        """The command's output; its exit code is only the last transfer's and is ignored."""
-        return self._api.execute(
-            self._space, pod, _CONTAINER, command, deadline, stdin.encode()
-        ).stdout
+    def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> ExecResult:
+        """What the command prints; its exit code is only the last transfer's and is ignored."""
+        return self._api.execute(self._space, pod, _CONTAINER, command, deadline, stdin.encode())

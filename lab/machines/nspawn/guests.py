@@ -12,6 +12,8 @@ from threading import Lock
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.machines import keyring
+from lab.machines.agents.control import NodeControl
+from lab.machines.agents.fleet import Fleet
 from lab.machines.guests import EMULATION, Guests
 from lab.machines.nspawn import cgroups, preflight
 from lab.machines.nspawn import holder as holders
@@ -26,6 +28,7 @@ from lab.providers.netns.holders import HolderProcess
 from lab.providers.provider import LabHandle
 from lab.shells.local import LocalShell
 from lab.shells.shell import Reach, Shell
+from lab.topology.intent import Intent
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _JOIN = """while [ "$1" != -- ]; do
@@ -142,6 +145,15 @@ class ContainerGuests(Guests):
                 call=call_guarded,
             )
         return self._linux_shells[machine]
+
+    def capturing(self, intent: Intent) -> Fleet:
+        """The agents, those on the Linux below nodes of other systems among them."""
+        others = {}
+        for name, kind in self._layout.systems.items():
+            system = system_of(kind, ContainerSystem, f"capturing packets on '{name}'")
+            devices, shell = system.devices(intent.machine(name)), self.linux_shell(name)
+            others[name] = NodeControl(name, shell, (), self._pods_token, devices)
+        return Fleet({**self._controls, **others}, cluster=bool(self._pods_token))
 
     def boot_state(self, machine: str, deadline: Deadline) -> str:
         """State of the machine's systemd; once it is :data:`UP`, what its system still lacks.

@@ -81,6 +81,10 @@ class ContainerSystem(System):
     def files(self, machine: MachineIntent) -> Mapping[str, bytes]:
         """Files of a node's own disk, by path; those that begin with ``#!`` are executable."""
 
+    def devices(self, machine: MachineIntent) -> Mapping[str, str]:  # noqa: ARG002  for those with others
+        """The Linux devices of a node, by the Intent's names of what they carry, if others."""
+        return {}
+
     @abstractmethod
     def open_shell(self, name: str, linux: Shell) -> Shell:
         """A shell of the system on a machine. ``linux``: one on the Linux below."""

@@ -168,6 +168,14 @@ class WineSystem(ContainerSystem):
 
         return files(machine, _year(machine.hardware.image))
 
+    def devices(self, machine: MachineIntent) -> Mapping[str, str]:
+        """Those that HNS makes."""
+        from lab.windows.wine.hns.network import BRIDGE, tunnel_name  # noqa: PLC0415
+
+        bridge, tunnel = machine.bridge, machine.tunnel
+        bridged = {bridge.name: BRIDGE} if bridge else {}
+        return bridged | ({tunnel.name: tunnel_name(tunnel.vni)} if tunnel else {})
+
     def open_shell(self, name: str, linux: Shell) -> Shell:
         """PowerShell on Wine."""
         from lab.windows.wine.shell import WineShell  # noqa: PLC0415

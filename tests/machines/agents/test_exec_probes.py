@@ -16,6 +16,7 @@ from lab.machines.agents.exec_probes import (
     collect_command,
     plan_transfers,
     prepare_command,
+    read_addresses,
     read_bodies,
     read_outcome,
     read_transfers,
@@ -37,10 +38,11 @@ def ended(name: str, **facts: Any) -> str:
     return f"{name} {json.dumps(usual | {'remote_ip': '10.0.0.2', 'errormsg': None} | facts)}"
 
 
-def told(probe: Probe, lines: list[str], bodies: dict[str, str]) -> Outcome:
+def told(probe: Probe, lines: list[str], bodies: dict[str, str], errors: str = "") -> Outcome:
     printed = "".join(f"{body}\n{END_MARK}{name}\n" for name, body in bodies.items())
     read = read_transfers("noise\n" + "\n".join(lines))
-    return read_outcome(probe, plan_transfers(probe, SETTINGS), read, read_bodies(printed))
+    transfers, addresses = plan_transfers(probe, SETTINGS), read_addresses(errors)
+    return read_outcome(probe, transfers, read, read_bodies(printed), addresses)
 
 
 GOOD = {"7-hostname": "worker1-p1", "7-clientip": "10.244.3.4:4242"}
@@ -214,21 +216,52 @@ def test_damaged_output_is_passed_over(output):
     assert read_transfers(output) == {}
 
 
-def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked():
-    class Silent:
-        asked = 0
+RESOLVED = """\
+* Host by-name.probe.svc.lab.:80 was resolved.\r
+* IPv6: (none)\r
+* IPv4: 10.244.3.4, 10.244.1.10, 10.244.1.9\r
+*   Trying 10.244.3.4:80...\r
+* Host other:80 was resolved.
+* IPv4: (none)
+"""
 
+
+def test_all_addresses_of_a_name_are_those_that_a_verbose_curl_names():
+    every = probe(name="by-name.probe.svc.lab.", every=True)
+    refused = [ended("7-name", exitcode=7, http_code=0, remote_ip="")]
+    addresses = "10.244.1.9, 10.244.1.10, 10.244.3.4"
+    assert told(every, refused, {}, RESOLVED).answer == addresses
+    older = told(every, refused, {}, "*   Trying 10.244.3.4:80...\n")
+    assert (older.status, older.detail) == ("error", f"name: {ONE_ADDRESS}")
+    gone = [ended("7-name", exitcode=6, errormsg="Could not resolve host", remote_ip="")]
+    assert told(every, gone, {}).status == "no-such-name"
+
+
+def test_curl_is_verbose_where_all_addresses_of_a_name_are_asked_for():
+    class Pod:
+        def __init__(self) -> None:
+            self.commands: list[list[str]] = []
+
+        def execute(self, _: str, __: str, ___: str, command: list[str], *____: object):
+            self.commands.append(command)
+            return ExecResult(0, ended("7-name"), RESOLVED)
+
+    for every in (True, False):
+        pod = Pod()
+        asked = probe(name="by-name.probe.svc.lab.", every=every)
+        outcomes = ExecProber(pod, "win1").probe(  # type: ignore[arg-type]
+            [asked], SETTINGS, lambda _: None, Deadline(5)
+        )
+        assert ("--verbose" in pod.commands[0]) is every
+        assert outcomes[7].status == "ok"
+
+
+def test_a_pod_that_runs_no_command_answers_no_probe():
+    class Silent:
         def execute(self, *_: object) -> ExecResult:
-            self.asked += 1
             raise BrokenError("running curl", "the pod is gone")
 
-    api = Silent()
-    prober = ExecProber(api, "win1")  # type: ignore[arg-type]
-    every = probe(key=1, name="by-name", dialect="lab", every=True)
-    alone = prober.probe([every], SETTINGS, lambda _: None, Deadline(5))
-    assert (alone[1].status, alone[1].detail, api.asked) == ("error", ONE_ADDRESS, 0)
-    both = prober.probe([every, probe(key=2)], SETTINGS, lambda _: None, Deadline(5))
-    assert [both[key].detail for key in (1, 2)] == [
-        ONE_ADDRESS,
-        "cannot probe: running curl: the pod is gone",
-    ]
+    outcomes = ExecProber(Silent(), "win1").probe(  # type: ignore[arg-type]
+        [probe()], SETTINGS, lambda _: None, Deadline(5)
+    )
+    assert outcomes[7].detail == "cannot probe: running curl: the pod is gone"

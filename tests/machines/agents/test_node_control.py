@@ -71,6 +71,17 @@ ANYTHING = st.recursive(
 )
 
 
+def test_packets_are_captured_at_the_machines_own_devices_and_named_as_in_the_intent():
+    taps = (Tap("win1", "flannel.4096"), Tap("win1", "eth0"), Tap("win1-p1", "eth0"))
+    own = (Tap("win1", "vxlan4096"), *taps[1:])
+    lines = b"".join(line for tap in own for line in taken_lines(Taken(tap, (), 3)))
+    shell = PaperShell((0, lines + DONE[1], ""))
+    here = NodeControl("win1", shell, devices={"flannel.4096": "vxlan4096"})  # type: ignore[arg-type]
+    taken = here.listen(taps, 9, lambda _: None, Deadline(5))
+    assert decode(shell.told[0], Order).taps == own
+    assert [(each.tap, each.missed) for each in taken] == [(tap, 3) for tap in taps]
+
+
 def up(*answers: tuple[int, bytes, str]) -> PaperShell:
     here, shell = control(*answers)
     here.up(WORKER, INTENT, Deadline(5))

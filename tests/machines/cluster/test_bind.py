@@ -1,7 +1,9 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from ipaddress import ip_network
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -282,3 +284,20 @@ def test_annotation_that_is_not_flannels_has_no_mac():
     for said in ("", "null", "no json", "[]", '{"VtepMAC": 7}', '{"VNI": 1}'):
         annotations = {"flannel.alpha.coreos.com/backend-data": said}
         assert read_node({"metadata": {"name": "n", "annotations": annotations}}).tunnel_mac is None
+
+
+@pytest.mark.parametrize(("pod", "program"), [("win1-p1", "cmd"), ("worker1-p1", "sh")])
+def test_a_shell_in_a_pod_is_one_that_its_system_has(
+    tmp_path: Path, pod: str, program: str
+) -> None:
+    ran: list[Sequence[str]] = []
+    plane = SimpleNamespace(attach=lambda words: ran.append(words) or 0)
+    lab = LabHandle("overlay", tmp_path, "token")
+    bundled = SimpleNamespace(
+        cluster=SimpleNamespace(control_planes=lambda: [SimpleNamespace(name="master")])
+    )
+    cluster = MachinesCluster(lab, INTENT, bundled, nullcontext)  # type: ignore[arg-type]
+    machine = cluster.machine(SimpleNamespace(shell=lambda _: plane), pod)  # type: ignore[arg-type]
+    assert machine is not None
+    assert machine.attach(()) == 0
+    assert ran[0][-3:] == (pod, "--", program)

@@ -10,7 +10,7 @@ from lab.matrix.cell import Cell
 from lab.scenario.families import services_node_families
 from lab.scenario.loader import shipped
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.path import Flow, Path
+from lab.topology.path import Flow, Path, stations
 from lab.topology.walk import walk
 
 KINDS = tuple(sorted(shipped()))
@@ -170,6 +170,25 @@ def test_pods_of_one_node_meet_on_its_bridge_alone():
     (path,) = walk(intent, pods(intent, node.pods[0].name, node.pods[1].name))
     assert path.machines == (node.name,)
     assert not {hop.kind for hop in path.hops} & {"route", "forwarding", "way-out"}
+
+
+def test_a_pod_whose_port_is_not_known_enters_its_bridge_as_others_do() -> None:
+    """A cluster's Windows pods have none."""
+    intent = intent_of("overlay")
+    node = intent.machine("win1")
+    unknown = tuple(replace(pod, port="") for pod in node.pods)
+    intent = changed(intent, "win1", pods=unknown)
+    path = walk(intent, pods(intent, "win1-p1", "worker1-p1"))[0]
+
+    def at(name: str) -> list[str]:
+        ways = (stations(path.there), stations(path.back))
+        return [each.passing for way in ways for each in way if each.device == name]
+
+    assert node.bridge
+    assert node.bridge.name == "cni0"
+    assert at("cni0")[:1] + at("cni0")[-1:] == ["in", "out"]
+    beside = walk(intent, pods(intent, "win1-p1", "win1-p2"))[0]
+    assert [str(each) for each in stations(beside.there)] == ["win1-p1 eth0", "win1-p2 eth0"]
 
 
 def test_a_path_that_ends_in_the_intent_has_the_reason():

@@ -26,6 +26,19 @@ network:
 topology:
   kind: overlay
 pods_per_node: 2
+services:
+  special:
+    - name: by-name
+      backends: 4
+      headless: true
+    - name: sticky
+      backends: 3
+      affinity: 10800
+      node_port: true
+    - name: near-windows
+      pods: [win-p1]
+      node_port: true
+      external_traffic: local
 nodes:
   - name: cp
     os: linux

@@ -176,6 +176,58 @@ def test_a_users_pod_has_its_hook_variables_and_files_and_ends_when_asked(
     assert "condition met" in kubectl(lab, *wait, "--for=delete")
 
 
+def test_packets_are_captured_on_a_wine_node_in_both_directions(lab: ContainerLabs) -> None:
+    windows, linux_pod = f"{NODE}-p1", f"{CONTROL_PLANE}-p1"
+    for source, target in ((windows, linux_pod), (linux_pod, windows)):
+        captured = json.loads(lab.run("capture", LAB, source, target, "--json").stdout)
+        packets = {
+            (hop["place"], hop["device"]): hop["question"]["packets"] for hop in captured["hops"]
+        }
+        assert packets[NODE, "flannel.4096"] > 0
+        assert packets[NODE, "eth0"] > 0
+        assert captured["gaps"] == []
+
+
+def test_what_people_type_in_windows_pods_works(lab: ContainerLabs) -> None:
+    pod = f"{NODE}-p1"
+    name = "kubernetes.default.svc.cluster.local."
+    assert "10.96.0.1" in lab.run("exec", LAB, pod, "--", "nslookup", name).stdout.split()
+    linux(lab, CONTROL_PLANE, "sh", "-c", "echo word >/root/sent")
+    kubectl(lab, "cp", "/root/sent", f"{NAMESPACE}/{pod}:/sent")
+    kubectl(lab, "cp", f"{NAMESPACE}/{pod}:/sent", "/root/back")
+    assert linux(lab, CONTROL_PLANE, "cat", "/root/back") == "word"
+
+
+def test_scripts_of_the_node_run_as_on_windows_server(lab: ContainerLabs) -> None:
+    linux(lab, NODE, "sh", "-c", "echo 'Get-ExecutionPolicy; exit 3' >/wine/drive_c/x.ps1")
+    done = lab.run("exec", LAB, NODE, "--", "powershell", "-File", "C:\\x.ps1", code=3)
+    assert done.stdout.strip() == "RemoteSigned"
+
+
+@pytest.mark.parametrize("fault", ["hns-endpoint-removed", "hns-network-removed"])
+def test_what_hns_has_lost_is_named_by_its_fault(lab: ContainerLabs, fault: str) -> None:
+    lab.run("fault", LAB, fault, "--node", NODE)
+    explained = lab.run("explain", LAB, f"{NODE}-p1", f"{CONTROL_PLANE}-p1", code=1).stdout
+    assert f"fault:  {fault}\n" in explained
+    lab.run("heal", LAB)
+    lab.green(LAB, "-k", "pod-pod")
+
+
+def test_a_lost_default_route_is_put_back_by_repair(lab: ContainerLabs) -> None:
+    linux(lab, NODE, "ip", "route", "del", "default")
+    explained = lab.run("explain", LAB, f"{NODE}-p1", "client", code=1).stdout
+    assert f"on {NODE}, route to default: there is none" in explained
+    lab.run("repair", LAB, NODE, "route to default")
+    assert linux(lab, NODE, "ip", "route", "show", "default")
+
+
+def test_an_adapter_that_was_disabled_has_its_default_route_again(lab: ContainerLabs) -> None:
+    lab.run("fault", LAB, "node-link-down", "--node", NODE)
+    assert linux(lab, NODE, "ip", "route", "show", "default") == ""
+    lab.run("heal", LAB)
+    assert linux(lab, NODE, "ip", "route", "show", "default")
+
+
 def test_evidence_of_a_wine_node_is_whole(lab: ContainerLabs, tmp_path: Path) -> None:
     path = tmp_path / "evidence.tar.gz"
     assert "not in the archive" not in lab.run("gather", LAB, "--output", str(path)).stderr
