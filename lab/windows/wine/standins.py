@@ -76,6 +76,7 @@ PROGRAMS = (
     Compiled("containerd.exe", ("containerd.c",), _WIDE, ("ws2_32",)),
     Compiled("ctr.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("hybridlab-names.exe", ("names.c",), _WIDE, ("ws2_32",)),
+    Compiled("nslookup.exe", ("nslookup.c",), _CONSOLE, ("dnsapi", "iphlpapi", "ws2_32")),
     Compiled("hybridlab-processes.exe", ("processes.c",), _WIDE),
     Compiled("hybridlab-task.exe", ("linux.c",), _CONSOLE, ("ws2_32",)),
     Compiled("probe.exe", ("probe.c",), _CONSOLE, ("ws2_32", "iphlpapi")),
@@ -132,6 +133,7 @@ ALWAYS = (
     "hybridlab-names.exe",
     "hybridlab-processes.exe",
     "hybridlab-task.exe",
+    "nslookup.exe",
 )
 """Programs of every prefix, in system32."""
 

@@ -39,6 +39,8 @@ MODULES = Path(__file__).parent / "modules"
 """What stands in for Windows' PowerShell modules, one file each; found by PowerShell itself."""
 _FORM = "3"
 """Increment when a template is made differently from the same inputs."""
+_POLICY = '{"Microsoft.PowerShell:ExecutionPolicy":"RemoteSigned"}'
+"""What Windows Server has."""
 _WAIT = 900.0
 _MAKE_SECONDS, _PROBE_SECONDS = 300.0, 240.0
 _SHORT = 16
@@ -199,7 +201,7 @@ def _fill(  # noqa: PLR0913, PLR0917  each is a part of it
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack PowerShell's release archive into a new folder.
+    """Unpack PowerShell's release archive into a new folder; scripts run as on Windows Server.
 
     Raises PreflightError when it is no archive with ``pwsh.exe``.
     """
@@ -213,6 +215,7 @@ def unpack(archive: Path, folder: Path) -> None:
             f"it is no release archive of PowerShell ({error})",
             "make the bundle again: 'lab bundle create'",
         ) from error
+    (folder / "powershell.config.json").write_text(_POLICY, encoding="ascii")
     for path in folder.rglob("*"):
         path.chmod(0o755)  # Wine starts and loads only what may be executed
 

@@ -94,7 +94,7 @@ def add_endpoint(guid: str) -> dict[str, Any]:
 def load_balancer(
     endpoints: Sequence[str], fronts: Sequence[str], outer: int, inner: int, distribution: int = 0
 ) -> dict[str, Any]:
-    """kube-proxy's (pkg/proxy/winkernel, getLoadBalancer)."""
+    """kube-proxy's (pkg/proxy/winkernel, getLoadBalancer); a NodePort without a local policy."""
     mapping = {"Protocol": 6, "InternalPort": inner, "ExternalPort": outer}
     if distribution:
         mapping["DistributionType"] = distribution
@@ -103,9 +103,8 @@ def load_balancer(
         "SourceVIP": "10.244.1.250",
         "PortMappings": [mapping],
         "SchemaVersion": {"Major": 2, "Minor": 0},
-        "Flags": 1,
     }
-    return {**balancer, "FrontendVIPs": list(fronts)} if fronts else balancer
+    return {**balancer, "FrontendVIPs": list(fronts), "Flags": 1} if fronts else balancer
 
 
 def asked(

@@ -31,8 +31,8 @@ from lab.windows.wine.hns.service import HnsState
 INDEXES = {"mgmt": 2, "cluster": 3}
 
 
-def balanced(fronts: list[str], distribution: int = 0) -> HnsState:
-    balancer = load_balancer([POD, REMOTE], fronts, 30080, 8080, distribution)
+def balanced(fronts: list[str], distribution: int = 0, **more: int) -> HnsState:
+    balancer = load_balancer([POD, REMOTE], fronts, 30080, 8080, distribution) | more
     return after(
         overlay_with_a_pod(),
         ("create", f"endpoints {REMOTE} {NETWORK}", remote_endpoint("10.244.3.7", "192.0.2.3")),
@@ -117,6 +117,14 @@ def test_a_load_balancer_without_front_ends_is_a_node_port() -> None:
     assert translation is not None
     (service,) = translation.services
     assert (service.address, service.ports[0].node_port) == (NOWHERE, 30080)
+    assert service.outside == "cluster"
+
+
+def test_a_node_port_with_dsr_keeps_the_clients_address() -> None:
+    """kube-proxy asks for it where externalTrafficPolicy is Local, and names local pods alone."""
+    translation = node_network(balanced([], Flags=1)).machine.translation
+    assert translation is not None
+    assert [service.outside for service in translation.services] == ["local"]
 
 
 @pytest.mark.parametrize(("build", "sticky"), [(20348, 10_800), (17763, None)])

@@ -10,6 +10,7 @@ import pytest
 from shipped import intent_of
 
 from lab._deadline import Deadline
+from lab.machines.agents.exec_probes import read_addresses
 from lab.shells.shell import Completed, Shell
 from lab.windows.wine.node import files, run_script
 from lab.windows.wine.runtime.places import PREFIX
@@ -25,7 +26,7 @@ def windows_run(tmp_path: Path) -> Path:
     drive.mkdir()
     programs.mkdir()
     (drive / "agnhost.exe").touch()
-    for name in ("wine", "curl"):
+    for name in ("wine", "curl", "tar"):
         words = "printf ' %s' \"$@\""
         (programs / name).write_text(f"#!/bin/sh\nprintf {name}\n{words}\n")
         (programs / name).chmod(0o755)
@@ -43,6 +44,9 @@ def windows_run(tmp_path: Path) -> Path:
         (("%CONTAINER_SANDBOX_MOUNT_POINT%/agnhost", "pause"), "wine C:/agnhost.exe pause"),
         (("cmd", "/c", "ver"), "wine cmd /c ver"),
         (("curl", "--silent"), "curl --silent"),
+        (("tar", "-xmf", "-", "-C", "/"), "tar -xmf - -C ."),
+        (("tar", "cf", "-", "C:\\my files\\a.txt"), "tar cf - my files/a.txt"),
+        (("tar.exe", "cf", "-", "/conf/word"), "tar cf - conf/word"),
     ],
 )
 def test_a_program_is_found_as_windows_finds_it(
@@ -59,23 +63,39 @@ def test_names_in_curls_configuration_are_looked_up_by_a_windows_program(
 ) -> None:
     programs = windows_run.parent / "bin"
     (programs / "wine").write_text(
-        "#!/bin/sh\nprintf '%s\\r\\n' 'web.probe 10.96.0.20' 'web.none -'\necho \"$@\" >&2\n"
+        "#!/bin/sh\nprintf '%s\\r\\n' 'web.probe 10.96.0.20 10.96.0.21 10.96.0.22' 'web.none -'\n"
+        'echo "$@" >&2\n'
     )
     (programs / "curl").write_text("#!/bin/sh\ncat\n")
     asked = "".join(
         f'url = "http://{host}:80/hostname"\n' for host in ("web.probe", "web.none", "10.0.0.1")
     )
-    done = subprocess.run(
-        ("sh", str(windows_run), "curl", "--silent", "--config", "-"),
-        input=asked,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=True,
-    )
-    assert done.stderr.split() == ["hybridlab-names.exe", "web.none", "web.probe"]
-    hosts = [line.split("//")[1].split(":")[0] for line in done.stdout.splitlines()]
-    assert hosts == ["10.96.0.20", "web.none.invalid", "10.0.0.1"]
+    for verbose in ((), ("--verbose",)):
+        done = subprocess.run(
+            ("sh", str(windows_run), "curl", "--silent", *verbose, "--config", "-"),
+            input=asked,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+        looked_up, *addresses = done.stderr.splitlines()
+        assert looked_up.split() == ["hybridlab-names.exe", "web.none", "web.probe"]
+        every = "10.96.0.20, 10.96.0.21, 10.96.0.22"
+        assert read_addresses("\n".join(addresses)) == ({"web.probe": every} if verbose else {})
+        hosts = [line.split("//")[1].split(":")[0] for line in done.stdout.splitlines()]
+        assert hosts == ["10.96.0.20", "web.none.invalid", "10.0.0.1"]
+
+
+def test_packets_of_a_node_are_captured_at_the_devices_that_hns_makes() -> None:
+    (overlaid, *_) = (each for each in intent_of("overlay").machines if each.os == "windows")
+    (bridged, *_) = (each for each in intent_of("host-gateway").machines if each.os == "windows")
+    assert overlaid.tunnel
+    assert overlaid.bridge
+    devices = {overlaid.bridge.name: "hns", overlaid.tunnel.name: "vxlan4096"}
+    assert WINE.devices(overlaid) == devices
+    assert bridged.bridge
+    assert WINE.devices(bridged) == {bridged.bridge.name: "hns"}
 
 
 def test_a_node_asks_the_name_server_of_its_nodes() -> None:

@@ -115,6 +115,8 @@ def test_powershell_is_unpacked_so_that_wine_can_start_it(tmp_path: Path) -> Non
     unpack(packed, tmp_path / "7")
     assert (tmp_path / "7/pwsh.exe").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "7/Modules/a/a.psm1").read_text() == "Modules/a/a.psm1"
+    settings = json.loads((tmp_path / "7/powershell.config.json").read_text())
+    assert settings == {"Microsoft.PowerShell:ExecutionPolicy": "RemoteSigned"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "blob"]
 
 

@@ -82,6 +82,11 @@ class NodeNetwork:
     """nftables script of each pod that has access control lists, by GUID of its endpoint."""
 
 
+def tunnel_name(vni: int) -> str:
+    """Name of the Linux device of an overlay."""
+    return f"vxlan{vni}"
+
+
 def pod_network(state: HnsState) -> Document | None:
     """The network that has the pods: the newest."""
     return next(reversed([*state.of("networks").values()]), None)
@@ -164,7 +169,7 @@ def _with_tunnel(machine: MachineIntent, network: Document, card: Card, mtu: int
     if vni is None or not router:
         return machine
     subnet = IPv4Network(documents.subnet(network)["IpAddressPrefix"])
-    name = f"vxlan{vni}"
+    name = tunnel_name(vni)
     neighbours, forwarding, routes = [], [], []
     for remote in documents.policies(network, "RemoteSubnetRoute"):
         prefix = str(remote["DestinationPrefix"])
@@ -249,6 +254,8 @@ def _untranslated(state: HnsState, network: Document) -> tuple[str, ...]:
 def _services(state: HnsState, guid: str, balancer: Document) -> Iterator[ProxiedService]:
     backends = tuple(_backends(state, balancer))
     fronts = [str(address) for address in balancer.get("FrontendVIPs") or ()]
+    # kube-proxy asks for it on a NodePort if externalTrafficPolicy is Local
+    keeps_source = not fronts and int(balancer.get("Flags") or 0) & documents.DSR
     for number, mapping in enumerate(balancer.get("PortMappings") or ()):
         protocol = _PROTOCOLS.get(int(mapping.get("Protocol", 6)))
         if protocol is None:
@@ -263,6 +270,7 @@ def _services(state: HnsState, guid: str, balancer: Document) -> Iterator[Proxie
                 ports=(ServicePort("", (protocol,), outer, inner, node_port),),
                 backends=backends,
                 affinity=_AFFINITY_SECONDS if by_client else None,
+                outside="local" if keeps_source else "cluster",
             )
 
 
@@ -273,7 +281,8 @@ def _backends(state: HnsState, balancer: Document) -> Iterator[Backend]:
     its own address as a destination (``loopbackDSR``): Azure/AKS 2608, projectcalico/calico 5522,
     sig-windows-tools 119.
     """
-    direct = int(balancer.get("Flags") or 0) & documents.DSR
+    # no pod of a Windows node reaches a NodePort of its own node
+    direct = not balancer.get("FrontendVIPs") or int(balancer.get("Flags") or 0) & documents.DSR
     for guid in balancer.get("HostComputeEndpoints") or ():
         endpoint = state.of("endpoints").get(str(guid).lower())
         if endpoint is None:

@@ -4,7 +4,7 @@
    Wine 10.0: has no curl.exe; windows-run calls Linux's, which would ask Linux's resolver.
    Probe: none; no Wine has curl.exe.
 
-   A line for each name: the name and its first address, or "-". */
+   A line for each name: the name and its addresses, or "-". */
 #include <winsock2.h>
 #include <ws2tcpip.h>
 
@@ -12,7 +12,7 @@
 
 int wmain(int count, WCHAR **names)
 {
-    ADDRINFOW wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *first;
+    ADDRINFOW wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *first, *each;
     WSADATA winsock;
     WCHAR address[INET_ADDRSTRLEN];
     int at;
@@ -23,8 +23,12 @@ int wmain(int count, WCHAR **names)
             printf("%ls -\n", names[at]);
             continue;
         }
-        InetNtopW(AF_INET, &((struct sockaddr_in *)first->ai_addr)->sin_addr, address, INET_ADDRSTRLEN);
-        printf("%ls %ls\n", names[at], address);
+        printf("%ls", names[at]);
+        for (each = first; each; each = each->ai_next) {
+            InetNtopW(AF_INET, &((struct sockaddr_in *)each->ai_addr)->sin_addr, address, INET_ADDRSTRLEN);
+            printf(" %ls", address);
+        }
+        printf("\n");
         FreeAddrInfoW(first);
     }
     return 0;

@@ -4,10 +4,10 @@
    Wine 10.0: has an empty program there, which ends with 0.
    Probe: powershell.
 
-   Starts PowerShell 7 of C:\Program Files\PowerShell\7 with the same words and scripts allowed, which
-   on a Windows node the image's policy allows. Words that are no option are a command for Windows
-   PowerShell and a file for PowerShell 7: -Command is put before them. .NET does not load the DLL by which stand-ins come
-   (loader.c), so it is loaded into the new process first. */
+   Starts PowerShell 7 of C:\Program Files\PowerShell\7 with the same words. Words that are no option
+   are a command for Windows PowerShell and a file for PowerShell 7: -Command is put before them. .NET
+   does not load the DLL by which stand-ins come (loader.c), so it is loaded into the new process
+   first. */
 #include <windows.h>
 
 #include <stdio.h>
@@ -18,9 +18,10 @@
 /* Where the first word that is neither an option nor an option's value begins; the end, if none. */
 static const WCHAR *first_command_word(const WCHAR *words)
 {
-    static const WCHAR *valued[] = {L"ExecutionPolicy", L"InputFormat", L"OutputFormat",
-                                    L"Version",         L"WindowStyle", L"ConfigurationName",
-                                    L"PSConsoleFile",   L"WorkingDirectory"};
+    static const WCHAR *valued[] = {L"ExecutionPolicy", L"ex",                L"exec",
+                                    L"ep",              L"InputFormat",       L"OutputFormat",
+                                    L"Version",         L"WindowStyle",       L"w",
+                                    L"PSConsoleFile",   L"ConfigurationName", L"WorkingDirectory"};
     static const WCHAR *last[] = {L"Command", L"c", L"File", L"f", L"EncodedCommand", L"e", L"ec"};
     size_t length, number;
     BOOL value = FALSE;
@@ -71,7 +72,7 @@ int wmain(void)
         if (*words == L'"')
             quoted = !quoted;
     rest = first_command_word(words);
-    _snwprintf(command, ARRAYSIZE(command) - 1, L"\"" PROGRAM L"\" -ExecutionPolicy Bypass%.*ls%ls%ls",
+    _snwprintf(command, ARRAYSIZE(command) - 1, L"\"" PROGRAM L"\"%.*ls%ls%ls",
                (int)(rest - words), words, *rest ? L" -Command " : L"", rest);
     if (!CreateProcessW(PROGRAM, command, NULL, NULL, TRUE, CREATE_SUSPENDED, NULL, NULL, &start,
                         &process)) {
