@@ -87,7 +87,10 @@ def main(name: str) -> int:
     except (OSError, subprocess.TimeoutExpired) as error:
         return _failed(str(error))
     if done.returncode:
-        return _failed(done.stdout.strip() or done.stderr.strip()[-600:])
+        if not _is_document(done.stdout):  # it has ended without CNI's error
+            return _failed(done.stdout.strip() or done.stderr.strip()[-600:])
+        print(done.stdout)
+        return 1
     if command == "ADD":
         print(json.dumps(linux_result(json.loads(done.stdout), netns)))
     return 0
@@ -116,10 +119,16 @@ def _call(
 
 
 def _failed(words: str) -> int:
-    """Print CNI's error: the plugin's own if it is one; returns the exit code."""
-    error = {"cniVersion": "0.3.1", "code": _PLUGIN_FAILED, "msg": words}
-    print(words if words.startswith("{") else json.dumps(error))
+    """Print CNI's error; returns the exit code."""
+    print(json.dumps({"cniVersion": "0.3.1", "code": _PLUGIN_FAILED, "msg": words}))
     return 1
+
+
+def _is_document(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 if __name__ == "__main__":
