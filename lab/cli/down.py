@@ -36,7 +36,7 @@ def down_command(names: tuple[str, ...], all_labs: bool, as_json: bool) -> None:
     if all_labs == bool(names):
         raise click.UsageError("name the labs to take down, or use '--all'")
     chosen = names or tuple(
-        status.name for status in api.list_labs() if not api.is_on_cluster_that_exists(status.name)
+        status.name for status in api.list_labs() if not api.is_on_existing_cluster(status.name)
     )
     if not chosen:
         say("there are no labs")

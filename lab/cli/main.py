@@ -45,7 +45,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "gather": "Gather evidence of LAB, whatever its state, into one archive, and print "
         "its path.",
     },
-    "A cluster that exists": {
+    "An existing cluster": {
         "check": "Test the cluster of a kubeconfig, explain what is red, and leave it as it was.",
         "attach": "Put probe pods into the cluster of a kubeconfig, as lab NAME.",
         "detach": "Take the probe pods of LAB out of its cluster; only the reports of its runs "

@@ -18,7 +18,7 @@ _PATH = "PATH=$PATH:/usr/sbin:/sbin; export PATH; "
 _TOOLS = (
     ENTER_POD,
     *("birdc", "bridge", "cat", "chroot", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
-    *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
+    *("env", "journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
     *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf", "rm"),
     *("ss", "sysctl", "systemctl", "tc"),

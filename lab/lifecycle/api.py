@@ -20,6 +20,7 @@ from lab.providers.provider import CLUSTER, MACHINES, Pods, Provider
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.lock import lab_lock
+from lab.state.rows import LabRow
 from lab.state.store import Store
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def suspend(name: str, say: Say) -> SuspendResult:
 def take_down(name: str, say: Say, *, attached: bool = False) -> down.DownResult:
     """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises.
 
-    ``attached``: whether a lab on a cluster that exists is meant; UsageError if it is not.
+    ``attached``: whether a lab on an existing cluster is meant; UsageError if it is not.
     """
     from lab.lifecycle import down  # noqa: PLC0415  only this operation needs it
 
@@ -265,16 +266,31 @@ def take_down(name: str, say: Say, *, attached: bool = False) -> down.DownResult
     except FullError as error:
         raise down.down_unwritten(name, _make_providers(say), state, error, say) from error
     with store:
-        row = store.lab(name)
-        if row and row.status != "down" and is_attached(row) != attached:
-            raise UsageError(
-                f"taking lab '{name}' away",
-                "it is on a cluster that existed before it"
-                if is_attached(row)
-                else "its machines are its own",
-                removal(row),
-            )
+        _require_kind(store.lab(name), attached=attached)
         return down.down(name, _make_providers(say), store, say)
+
+
+def forget(name: str, say: Say) -> tuple[down.DownResult, LabRow | None]:
+    """Take a lab on an existing cluster out of the journal, without asking the cluster.
+
+    Returns the journal's entry, too. Raises as :func:`take_down` does.
+    """
+    from lab.lifecycle import down  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        row = store.lab(name)
+        _require_kind(row, attached=True)
+        return down.forget(name, store, say), row
+
+
+def _require_kind(row: LabRow | None, *, attached: bool) -> None:
+    """Raise UsageError if the lab is up, and is or is not on an existing cluster."""
+    if row and row.status != "down" and is_attached(row) != attached:
+        raise UsageError(
+            f"taking lab '{row.name}' away",
+            "it is on an existing cluster" if is_attached(row) else "its machines are its own",
+            removal(row),
+        )
 
 
 def runs(name: str) -> tuple[str, ...]:
@@ -310,8 +326,8 @@ def is_known(name: str) -> bool:
     return row is not None and row.status != "down"
 
 
-def is_on_cluster_that_exists(name: str) -> bool:
-    """Whether a lab that is not down is on a cluster that existed before it."""
+def is_on_existing_cluster(name: str) -> bool:
+    """Whether a lab that is not down is on an existing cluster."""
     with opened_store() as store:
         row = store.lab(name)
     return row is not None and row.status != "down" and is_attached(row)

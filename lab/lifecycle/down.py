@@ -13,7 +13,7 @@ from pathlib import Path
 from lab._errors import LabError, StateError, UsageError
 from lab._log import say
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import check_name, unknown_lab
+from lab.lifecycle.names import check_name, is_attached, removal, unknown_lab
 from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose
 from lab.providers.provider import LabHandle, Mark, Provider
@@ -72,9 +72,25 @@ def down(
         except UnwrittenError:
             raise
         except (LabError, KeyboardInterrupt):
-            say(f"lab '{name}' is only partly down: run 'lab down {name}' again for the rest")
+            command = removal(row) if row else f"lab down {name}"
+            say(f"lab '{name}' is only partly down: run '{command}' again for the rest")
             raise
     return DownResult(name, True, removed, time.monotonic() - begun)
+
+
+def forget(name: str, store: Store, say: Callable[[str], None]) -> DownResult:
+    """Remove the lab's files and its entry in the journal; its objects stay where they are.
+
+    Raises as :func:`down` does.
+    """
+    begun = time.monotonic()
+    check_name(name)
+    with terminable(), lab_lock(store.lab_directory(name), f"lab detach {name}", say=say):
+        row = store.lab(name)
+        if row is None:
+            raise unknown_lab(f"forgetting lab '{name}'", name, [row.name for row in store.labs()])
+        take_away(name, (), {}, store)
+    return DownResult(name, row.status != "down", (), time.monotonic() - begun)
 
 
 def down_unwritten(
@@ -163,6 +179,12 @@ def take_away(
     Raises UnwrittenError when everything is removed, but the journal could not be written.
     """
     directory = store.lab_directory(name)
+    row = store.lab(name)
+    if row is not None and is_attached(row):  # its provider needs the record
+        from lab.lifecycle.compilation import write_scenario  # noqa: PLC0415  slow to import
+
+        with suppress(FullError):
+            write_scenario(directory, row.scenario_text)
     with suppress(FullError), store.change(f"recording that lab '{name}' is being taken down"):
         store.set_status(name, "going", "it is being taken down")
         store.keep_steps(name, ())

@@ -15,7 +15,7 @@ LONGEST = 63
 NIGHTLY = "nightly-"
 """Begins the name of each lab of ``lab nightly``."""
 ATTACHED = "attached"
-"""The option of a lab on a cluster that exists: the 'lab attach' that enters it again."""
+"""The option of a lab on an existing cluster: the 'lab attach' that enters it again."""
 TEMPORARY = "temporary"
 """The option of a lab that its command takes away at its end; see :func:`user_lock`."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -106,7 +106,7 @@ def user_lock(directory: Path) -> Path:
 
 
 def is_attached(row: LabRow) -> bool:
-    """Whether a lab is on a cluster that existed before it."""
+    """Whether a lab is on an existing cluster."""
     return ATTACHED in row.options
 
 

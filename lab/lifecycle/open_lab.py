@@ -88,12 +88,12 @@ class OpenLab:
             )
 
     def require_own(self, action: str, instead: str) -> None:
-        """Raise if the lab is on a cluster that exists, of which commands change nothing.
+        """Raise if the lab is on an existing cluster, of which commands change nothing.
 
         Raises UsageError with ``instead``.
         """
         if self.intent.cni is not None:
-            happened = "it is on a cluster that exists: only the probe pods are the lab's"
+            happened = "it is on an existing cluster: only the probe pods are the lab's"
             raise UsageError(action, happened, instead)
 
     @contextmanager

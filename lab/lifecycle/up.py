@@ -244,8 +244,8 @@ class _BringUp:
         return BrokenError(
             action,
             f"{happened}\n  {keep_because(subject, f'{action}: {happened}')}",
-            f"'lab status {name}' shows how far it is, '{self.request.command}' continues, 'lab "
-            f"down {name}' takes it down",
+            f"'lab status {name}' shows how far it is, '{self.request.command}' continues, "
+            f"'{removal(self.row)}' takes it down",
         )
 
 

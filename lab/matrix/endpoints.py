@@ -346,7 +346,7 @@ class LabEndpoints:
     senders: tuple[Endpoint, ...]
     """The hosts that can send probes."""
     clients: tuple[Endpoint, ...]
-    """The client outside; none in a cluster that existed before the lab."""
+    """The client outside; none in an existing cluster."""
     services: Mapping[str, Endpoint]
     """Pod name to the pod's own Service."""
     node_ports: Mapping[str, int]

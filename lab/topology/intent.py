@@ -480,7 +480,7 @@ class Intent:
 
     services_node: ServicesNode | None = None
     cni: str | None = field(default=None, metadata={"unless None": True})
-    """The network plug-in that was recognised in a cluster that existed before the lab; empty if
+    """The network plug-in that was recognised in an existing cluster; empty if
     it is unknown. None where the lab makes the network: only then do machines have devices."""
 
     def everything(self) -> tuple[MachineIntent, ...]:

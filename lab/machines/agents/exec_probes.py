@@ -441,7 +441,7 @@ _CONTAINER = "netexec"
 _START_SECONDS = 20.0
 """Overhead of an exec; high for a HostProcess container."""
 ONE_ADDRESS = (
-    "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses "
+    "cannot probe: curl, the only tool in such a pod, reports only one of a name's addresses "
     "before 8.6"
 )
 

@@ -1,1 +1,1 @@
-"""Clusters that exist: read, entered with probe pods, and left as they were."""
+"""Existing clusters: read, entered with probe pods, and left as they were."""

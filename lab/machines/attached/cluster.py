@@ -1,4 +1,4 @@
-"""One lab on a cluster that exists: its probe pods, and the probes that they send."""
+"""One lab on an existing cluster: its probe pods, and the probes that they send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
-from lab.facts.questions import ADMIN
 from lab.machines.agents.exec_probes import ExecProber, plan_transfers
 from lab.machines.attached import design, rights
 from lab.machines.attached.connection import opened_api, refused
@@ -70,7 +69,7 @@ class ApiPod:
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command; see :class:`lab.providers.provider.Machine`."""
-        with opened_api(self.record.address) as api:
+        with opened_api(self.record.address, self.record.cluster.server) as api:
             done = api.execute(self.record.namespace, self.name, _CONTAINER, command, deadline)
         return Completed(done.code, done.stdout, done.stderr)
 
@@ -94,7 +93,7 @@ class ApiPod:
 
 @dataclass(frozen=True)
 class AttachedCluster:
-    """One lab's pods and Services in a cluster that exists."""
+    """One lab's pods and Services in an existing cluster."""
 
     lab: LabHandle
     intent: Intent
@@ -113,24 +112,24 @@ class AttachedCluster:
         record = self.record
         action = f"entering the cluster of context '{record.address.context}'"
         try:
-            with opened_api(record.address) as api:
+            with self._opened() as api:
                 deadline = Deadline(_API_SECONDS)
                 missing = [
-                    words
-                    for words, review in rights.make_reviews(record.terms, record.namespace)
-                    if not api.ask("POST", _REVIEWS, deadline, dict(review))
+                    review
+                    for review in rights.make_reviews(record.terms, record.namespace)
+                    if not api.ask("POST", _REVIEWS, deadline, dict(review.request))
                     .get("status", {})
                     .get("allowed")
                 ]
-                space = f"/api/v1/namespaces/{record.namespace}"
-                gone = record.terms.namespace and not missing and api.find(space, deadline) is None
+                gone = record.shared and not missing and self._is_gone(api, deadline)
         except (LostError, RefusedError) as error:
             raise refused(error) from error
         if missing:
             hint = "'lab attach --rbac' prints the roles that grant them"
-            if any("namespaces" in words for words in missing):
-                hint += "; '--namespace NAME' uses a namespace that exists"
-            raise PreflightError(action, f"you may not {'; '.join(missing)}", hint)
+            if any(review.right is rights.OWN_NAMESPACE for review in missing):
+                hint += "; '--namespace NAME' uses an existing namespace"
+            words = ", ".join(review.words for review in missing)
+            raise PreflightError(action, f"these rights are missing: {words}", hint)
         if gone:
             raise UsageError(
                 action,
@@ -138,19 +137,32 @@ class AttachedCluster:
                 "leave '--namespace' out for one of the lab's own",
             )
 
+    def _is_gone(self, api: Api, deadline: Deadline) -> bool:
+        """Whether the namespace does not exist; False if the user may not know."""
+        try:
+            return api.find(f"/api/v1/namespaces/{self.record.namespace}", deadline) is None
+        except RefusedError:
+            return False
+
+    @contextmanager
+    def _opened(self) -> Iterator[Api]:
+        """The API of the cluster in which the lab's objects are."""
+        with opened_api(self.record.address, self.record.cluster.server) as api:
+            yield api
+
     def deploy(self) -> None:
         """Create the probe pods and wait for those that can run.
 
         Raises LabError when the API server refuses an object, or does not answer.
         """
-        with opened_api(self.record.address) as api:
+        with self._opened() as api:
             obstacles = self._pods(api).deploy(Deadline(PODS_SECONDS), say, renew=False)
         if obstacles and len(obstacles) >= len([*self._names()]):
             first = next(iter(obstacles.values()))
             raise BrokenError(
                 f"making the probe pods of lab '{self.lab.name}'",
                 f"none of them can run: {first.sentence}",
-                self._from_here(first.mends),
+                first.mends,
             )
 
     def remove(self) -> tuple[str, ...]:
@@ -158,7 +170,7 @@ class AttachedCluster:
 
         Raises LabError when the API server does not answer, or something stays.
         """
-        with opened_api(self.record.address) as api:
+        with self._opened() as api:
             return self._pods(api).remove(Deadline(PODS_SECONDS))
 
     @contextmanager
@@ -167,7 +179,7 @@ class AttachedCluster:
 
         Raises LabError when they cannot run, or the API server does not answer.
         """
-        with opened_api(self.record.address) as api:
+        with self._opened() as api:
             deadline = Deadline(PODS_SECONDS)
             pods, obstacles = self._pods(api), dict[str, Obstacle]()
             observed = self._observe(api, Deadline(_LOOK_SECONDS) if not ready else deadline)
@@ -178,10 +190,18 @@ class AttachedCluster:
                 self.intent,
                 [pod for pod in observed if pod.name not in obstacles],
                 self._services(api, deadline),
-                {name: self._obstacle_here(each) for name, each in obstacles.items()},
+                obstacles,
                 self._read_mtu(api, [pod for pod in observed if pod.ready]),
             )
         yield bound
+
+    def list_pods(self, deadline: Deadline) -> tuple[ObservedPod, ...]:
+        """The lab's own pods that exist.
+
+        Raises LabError when the API server does not answer.
+        """
+        with self._opened() as api:
+            return self._observe(api, deadline)
 
     def _observe(self, api: Api, deadline: Deadline) -> tuple[ObservedPod, ...]:
         return tuple(map(read_pod, self._list(api, "pods", deadline)))
@@ -226,17 +246,6 @@ class AttachedCluster:
         for machine in self.intent.machines:
             yield from (pod.name for pod in machine.pods if pod.role == "probe")
 
-    def _obstacle_here(self, obstacle: Obstacle) -> Obstacle:
-        shows, mends = map(self._from_here, (obstacle.shows, obstacle.mends))
-        return replace(obstacle, shows=shows, mends=mends)
-
-    def _from_here(self, command: str) -> str:
-        """A command for a control plane, as the user runs it."""
-        if not command.startswith("kubectl "):
-            return command
-        words = command.removeprefix("kubectl ").replace(f" --kubeconfig={ADMIN}", "")
-        return self.record.address.kubectl(words)
-
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """None: they mount disks of nodes, and restricted pods may not."""
         return ()
@@ -248,7 +257,7 @@ class AttachedCluster:
         """
         raise UsageError(
             f"loading '{archive}' on the nodes of lab '{self.lab.name}'",
-            "the nodes of a cluster that exists are not the lab's",
+            "the nodes of an existing cluster are not the lab's",
             "push the image to a registry of the cluster",
         )
 
@@ -258,7 +267,7 @@ class AttachedCluster:
         Raises LabError when the API server does not answer.
         """
         own = {machine.name for machine in self.intent.machines}
-        with opened_api(self.record.address) as api:
+        with self._opened() as api:
             nodes = api.listing(NODES, Deadline(_LOOK_SECONDS)).objects
             return tuple(pair for pair in remarks(nodes) if pair[0] in own)
 
@@ -268,14 +277,14 @@ class AttachedCluster:
         Raises LabError when the API server does not answer.
         """
         own = {machine.name for machine in self.intent.machines}
-        with opened_api(self.record.address) as api:
+        with self._opened() as api:
             every = node_versions(api, Deadline(_API_SECONDS))
         return tuple(version for version in every if version.node in own)
 
     @contextmanager
     def client(self) -> Iterator[client.ApiClient]:
         """An API client with the user's own rights, for the ``with`` block."""
-        with opened_api(self.record.address) as api:
+        with self._opened() as api:
             yield api.client
 
     def probe(
@@ -295,7 +304,7 @@ class AttachedCluster:
         def of_node(node: str) -> None:
             own = by_node[node]
             try:
-                with opened_api(self.record.address) as api:
+                with self._opened() as api:
                     prober = ExecProber(api, node, self.record.namespace)
                     for batch in batches(own, settings, self.record.terms.rate):
                         pace = Deadline(_A_SECOND)
@@ -323,40 +332,44 @@ class AttachedCluster:
 
         Raises LabError when the API server does not answer.
         """
-        record, dns = self.record, self.record.cluster.dns
-        spaces = [record.namespace, *([dns.namespace] if dns else [])]
-        with opened_api(record.address) as api:
+        space, dns = self.record.namespace, self.record.cluster.dns
+        refusals: list[tuple[str, str]] = []
+        with self._opened() as api:
 
-            def read(path: str) -> tuple[Object, ...]:
+            def read(name: str, path: str) -> tuple[Object, ...] | None:
                 try:
                     return tuple(api.ask("GET", path, deadline).get("items") or ())
-                except RefusedError:
-                    return ()
+                except RefusedError as error:
+                    refusals.append((name, error.happened))
+                    return None
 
-            pods = read("/api/v1/pods") or read(make_namespaced_path("pods", record.namespace))
-            policies = f"/apis/networking.k8s.io/v1/namespaces/{record.namespace}/networkpolicies"
-            return ApiState(
-                nodes=read(NODES),
+            pods = read("pods of the whole cluster", "/api/v1/pods")
+            if pods is None:
+                pods = read(f"pods in {space}", make_namespaced_path("pods", space))
+            slices = "endpointslices"
+            state = ApiState(
+                nodes=read("nodes", NODES),
                 pods=pods,
-                services=tuple(
-                    item
-                    for space in spaces
-                    for item in read(make_namespaced_path("services", space))
+                services=read(f"Services in {space}", make_namespaced_path("services", space)),
+                slices=read(f"EndpointSlices in {space}", make_namespaced_path(slices, space)),
+                dns_slices=read(
+                    f"EndpointSlices in {dns.namespace}",
+                    make_namespaced_path(slices, dns.namespace),
+                )
+                if dns
+                else None,
+                policies=read(
+                    f"NetworkPolicies in {space}", make_namespaced_path("networkpolicies", space)
                 ),
-                slices=tuple(
-                    item
-                    for space in spaces
-                    for item in read(make_namespaced_path("endpointslices", space))
-                ),
-                policies=read(policies),
             )
+        return replace(state, refusals=tuple(refusals))
 
     def logs(self, nodes: Iterable[str], deadline: Deadline) -> Iterator[Evidence]:
         """The end of the logs of kube-proxy, CNI and DNS on nodes. Never raises."""
         wanted, dns = {*nodes}, self.record.cluster.dns
         servers = {name for name, *_ in dns.pods} if dns else set()
         try:
-            with opened_api(self.record.address) as api:
+            with self._opened() as api:
                 for pod in api.ask("GET", "/api/v1/pods", deadline).get("items") or ():
                     name, node = pod["metadata"]["name"], (pod.get("spec") or {}).get("nodeName")
                     owners = pod["metadata"].get("ownerReferences") or ()
@@ -372,7 +385,7 @@ class AttachedCluster:
         query = {"container": container, "tailLines": str(_LOG_LINES)}
         path = f"{make_namespaced_path('pods', space)}/{name}/log"
         try:
-            return str(api.ask("GET", path, deadline, query=query).get("message", "")).encode()
+            return api.text(path, deadline, query).encode()
         except (LostError, RefusedError, DeadlineError) as error:
             return f"{error}\n".encode()
 
@@ -381,8 +394,15 @@ class AttachedCluster:
         image = self.record.terms.pulled
         wanted = make_objects(self.record, self.intent, owner)
         images = {"linux": image, "windows": image}
-        shared = bool(self.record.terms.namespace)
-        return ProbePods(api, self.intent, owner, images, wanted, shared=shared)  # type: ignore[arg-type]
+        return ProbePods(
+            api,
+            self.intent,
+            owner,
+            images,  # type: ignore[arg-type]
+            wanted,
+            shared=self.record.shared,
+            kubectl=self.record.address.kubectl,
+        )
 
 
 def batches(

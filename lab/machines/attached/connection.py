@@ -1,18 +1,18 @@
-"""Opens the API of a cluster that exists, with the user's own kubeconfig."""
+"""Opens the API of an existing cluster, with the user's own kubeconfig."""
 
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError, UsageError, did_you_mean
+from lab._errors import BrokenError, LabError, PreflightError, UsageError, did_you_mean, os_failure
+from lab.machines.attached.credentials import SECONDS, CredentialPlugin, find_plugin
 from lab.machines.attached.recognise import READS, Reading
 from lab.machines.attached.record import ClusterAddress
 from lab.machines.cluster.api import Api, LostError, RefusedError
@@ -20,7 +20,8 @@ from lab.machines.cluster.api import Api, LostError, RefusedError
 if TYPE_CHECKING:
     from kubernetes import client
 
-_PLUGIN_SECONDS = 30.0
+_LOGIN_SECONDS = 2 * SECONDS
+"""A plug-in has its own limit, and several threads may wait for it."""
 _API_SECONDS = 20.0
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _TEST_ADDRESS = "192.0.2.1"
@@ -71,22 +72,33 @@ def _contexts_alone(paths: str, action: str, hint: str) -> list[dict[str, object
 
 
 def _first_line(error: BaseException) -> str:
-    """What a ConfigException says; another error is that of a file of another shape."""
+    """What a ConfigException or the system says; another error is of a file of another shape."""
     from kubernetes import config  # noqa: PLC0415  slow, and an extra
 
+    if isinstance(error, OSError):
+        return os_failure(error)
     text = str(error).strip().splitlines()
     own = text and isinstance(error, config.ConfigException)
     return text[0] if own else "it is no kubeconfig"
 
 
 @contextmanager
-def opened_api(address: ClusterAddress) -> Iterator[Api]:
+def opened_api(address: ClusterAddress, server: str = "") -> Iterator[Api]:
     """The cluster's API for the block.
 
-    Raises UsageError when the kubeconfig is wrong; PreflightError when a credential plug-in fails
-    or does not end.
+    ``server``: where it was when the lab was attached; empty for a new one.
+
+    Raises UsageError when the kubeconfig is wrong, or its context leads to another server;
+    PreflightError when a credential plug-in fails or does not end.
     """
-    api = Api(Path(address.kubeconfig), configuration=_configure(address))
+    configuration = _configure(address)
+    if server and configuration.host != server:
+        raise UsageError(
+            f"reading context '{address.context}' of '{address.kubeconfig}'",
+            f"it leads to {configuration.host}, and the lab is on {server}",
+            "restore the kubeconfig; 'lab detach NAME --forget' gives up a cluster that is gone",
+        )
+    api = Api(Path(address.kubeconfig), configuration=configuration)
     try:
         yield api
     finally:
@@ -94,43 +106,49 @@ def opened_api(address: ClusterAddress) -> Iterator[Api]:
 
 
 def _configure(address: ClusterAddress) -> client.Configuration:
-    from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+    from kubernetes import client  # noqa: PLC0415  slow, and an extra
 
-    made = client.Configuration()
     action = f"reading context '{address.context}' of '{address.kubeconfig}'"
-
-    def load() -> None:
-        config.load_kube_config(
-            address.kubeconfig,
-            context=address.context,
-            client_configuration=made,
-            persist_config=False,
-        )
-
+    made = client.Configuration()
     try:
-        _within(load, _PLUGIN_SECONDS, action)
+        _within(_LOGIN_SECONDS, action, lambda: _load(address, action, made))
     except LabError:
         raise
     except Exception as error:
-        if _has_plugin(address):
-            hint = "run the command of 'users' in the kubeconfig by hand, or log in again"
-            raise PreflightError(action, _first_line(error), hint) from error
         raise UsageError(action, _first_line(error), "see 'kubectl config view'") from error
     return made
 
 
-def _has_plugin(address: ClusterAddress) -> bool:
+def _load(address: ClusterAddress, action: str, made: client.Configuration) -> None:
+    """Read the context into ``made``; a credential plug-in is run, and asked again on expiry."""
     from kubernetes.config import kube_config  # noqa: PLC0415  slow, and an extra
 
-    with suppress(Exception):
-        merged = kube_config.KubeConfigMerger(address.kubeconfig).config
-        user = merged["contexts"].get_with_name(address.context)["context"]["user"]
-        return "exec" in merged["users"].get_with_name(user)["user"].value
-    return False
+    merged = kube_config.KubeConfigMerger(address.kubeconfig).config
+    context = merged["contexts"].get_with_name(address.context)["context"].value
+    cluster = merged["clusters"].get_with_name(context["cluster"])
+    server = str(cluster["cluster"].safe_get("server") or "")
+    if not server.startswith(("https://", "http://")):
+        happened = f"the server of cluster '{context['cluster']}' is no URL: '{server}'"
+        raise UsageError(action, happened, "see 'kubectl config view'")
+    user = merged["users"].get_with_name(context.get("user"), safe=True)
+    settings = user.value.get("user") if user else None
+    plugin: CredentialPlugin | None = None
+    if settings and "exec" in settings:
+        folder = Path(user.path).parent
+        plugin = find_plugin(action, settings.pop("exec"), folder, cluster["cluster"].value)
+        settings |= plugin.credentials().settings()
+    kube_config.KubeConfigLoader(merged, address.context, config_base_path=None).load_and_set(made)
+    if plugin:
+
+        def renew(configuration: client.Configuration) -> None:
+            if token := plugin.credentials().token:
+                configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+        made.refresh_api_key_hook = renew
 
 
-def _within(work: Callable[[], None], seconds: float, action: str) -> None:
-    """Run ``work``, which may start a program that never ends; that is then killed.
+def _within(seconds: float, action: str, work: Callable[[], None]) -> None:
+    """Run ``work``, which may ask a login server that never answers.
 
     Raises PreflightError when it has not ended in time; else what ``work`` raises.
     """
@@ -142,30 +160,13 @@ def _within(work: Callable[[], None], seconds: float, action: str) -> None:
         except BaseException as error:  # noqa: BLE001  raised below
             raised.append(error)
 
-    before = _children()
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        for pid in _children() - before:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        raise PreflightError(
-            action,
-            f"the credential plug-in has not answered in {seconds:g} s",
-            "run the command of 'users' in the kubeconfig by hand",
-        )
+        raise PreflightError(action, f"no login within {seconds:g} s", "try 'kubectl get nodes'")
     if raised:
         raise raised[0]
-
-
-def _children() -> set[int]:
-    """The processes that this one has started."""
-    children: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):
-            children |= {int(pid) for pid in (task / "children").read_text().split()}
-    return children
 
 
 def read_cluster(api: Api) -> tuple[str, dict[str, Reading]]:
@@ -177,6 +178,12 @@ def read_cluster(api: Api) -> tuple[str, dict[str, Reading]]:
     deadline = Deadline(_API_SECONDS)
     try:
         version = str(api.ask("GET", "/version", deadline).get("gitVersion", ""))
+        if not version:
+            raise PreflightError(
+                f"reading the cluster at {api.server}",
+                "what answers there is no API server of Kubernetes",
+                "check the server of the context, and with a proxy that it lets you in",
+            )
         readings = {name: _read(api, path, Deadline(_API_SECONDS)) for name, path in READS.items()}
         if not readings["service-cidrs"].objects:
             readings["dry-run"] = _dry_run(api)

@@ -1,4 +1,4 @@
-"""Plan, Intent and known limits of a cluster that exists, from what was found. Pure.
+"""Plan, Intent and known limits of an existing cluster, from what was found. Pure.
 
 Service addresses, node ports and pod addresses are the cluster's to choose: until they are
 observed, they are stand-ins, and :func:`bind_pods` replaces them.
@@ -45,6 +45,7 @@ _NDOTS = 5
 _SHARED = "shared"
 _SHARED_BACKENDS = 3
 _DNS_PORT = 53
+_MOVED = ("see its affinity", "look for a webhook that changes the affinity of pods")
 _LONGEST = 40
 """Characters of a pod's name before its number: the names of Services are DNS labels of 63."""
 
@@ -75,7 +76,7 @@ def families(record: AttachedRecord) -> tuple[Family, ...]:
 def make_plan(record: AttachedRecord) -> Plan:
     """The plan: which pods and Services there are, and the matrix."""
     cluster = record.cluster
-    nodes = tuple(_plan_nodes(cluster.nodes))
+    nodes = tuple(_plan_nodes(cluster.nodes, record.prefix))
     pods = [pod for node in nodes for pod in node.pods]
     return Plan(
         scenario=record.address.context,
@@ -95,7 +96,7 @@ def make_plan(record: AttachedRecord) -> Plan:
         outside_router_address=NONE,
         client_address=NONE,
         nodes=nodes,
-        services=tuple(_plan_services(pods, node_ports=record.terms.node_ports)),
+        services=tuple(_plan_services(record, pods)),
         families=families(record),
         protocols=PROTOCOLS,
         sizes=("small", "large"),
@@ -111,7 +112,7 @@ def _proxy_mode(cluster: ClusterFound) -> ProxyMode:
     return "nftables" if cluster.proxy_mode == "nftables" else "iptables"
 
 
-def _plan_nodes(nodes: Iterable[NodeFound]) -> Iterator[PlannedNode]:
+def _plan_nodes(nodes: Iterable[NodeFound], prefix: str) -> Iterator[PlannedNode]:
     taken: set[str] = set()
     for node in nodes:
         base = _pod_base(node.name, taken)
@@ -124,7 +125,7 @@ def _plan_nodes(nodes: Iterable[NodeFound]) -> Iterator[PlannedNode]:
             mac="",
             pod_cidr=IPv4Network(node.pod_cidr) if node.pod_cidr else _NOWHERE,
             pods=tuple(
-                PlannedPod(f"{base}-p{number}", node.name, "probe", NONE, "")
+                PlannedPod(f"{prefix}{base}-p{number}", node.name, "probe", NONE, "")
                 for number in range(1, PODS + 1)
             ),
             version=node.version,
@@ -149,14 +150,16 @@ def _pod_base(node: str, taken: set[str]) -> str:
     return name
 
 
-def _plan_services(pods: list[PlannedPod], *, node_ports: bool) -> Iterator[PlannedService]:
-    port = ServicePort("", PROTOCOLS, SERVICE_PORT, POD_PORT, 1 if node_ports else None)
+def _plan_services(record: AttachedRecord, pods: list[PlannedPod]) -> Iterator[PlannedService]:
+    node_port = 1 if record.terms.node_ports else None
+    port = ServicePort("", PROTOCOLS, SERVICE_PORT, POD_PORT, node_port)
     for pod in pods:
         yield PlannedService(f"to-{pod.name}", "single", NONE, (port,), (pod.name,))
     firsts = [pod.name for pod in pods if pod.name.endswith("-p1")]
     if len(firsts) > 1:
         inside = replace(port, node_port=None)
-        yield PlannedService(_SHARED, "shared", NONE, (inside,), tuple(firsts[:_SHARED_BACKENDS]))
+        backends = tuple(firsts[:_SHARED_BACKENDS])
+        yield PlannedService(f"{record.prefix}{_SHARED}", "shared", NONE, (inside,), backends)
 
 
 def _make_intent(record: AttachedRecord, plan: Plan) -> Intent:
@@ -248,10 +251,23 @@ def bind_pods(
 ) -> Intent:
     """The Intent with the addresses that the cluster has chosen.
 
-    ``pods``: the probe pods that have an address. ``services``: address and node ports by port, of
-    each Service that exists. ``obstacles``: why other pods do not run. ``mtu``: bytes, of pods.
+    ``pods``: the probe pods that have an address; one on another node than its own cannot be used.
+    ``services``: address and node ports by port, of each Service that exists. ``obstacles``: why
+    other pods do not run. ``mtu``: bytes, of pods.
     """
-    addresses = {pod.name: pod.address for pod in pods if pod.address}
+    homes = {pod.name: machine.name for machine in intent.machines for pod in machine.pods}
+    running = [pod for pod in pods if pod.address]
+    obstacles = {
+        **{
+            pod.name: Obstacle(
+                f"Pod {pod.name}", f"runs on {pod.node}, not on {homes[pod.name]}", *_MOVED
+            )
+            for pod in running
+            if pod.name in homes and pod.node != homes[pod.name]
+        },
+        **obstacles,
+    }
+    addresses = {pod.name: pod.address for pod in running}
 
     def bound(pod: Pod) -> Pod:
         if pod.name in obstacles:

@@ -1,4 +1,4 @@
-"""What is wrong in a cluster that exists, as the API alone shows it. Pure.
+"""What is wrong in an existing cluster, as the API alone shows it. Pure.
 
 Compared are objects with each other: Services with EndpointSlices with pods, nodes with their
 conditions, DaemonSets and the DNS with their pods; and policies that select the probe pods.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.facts.difference import OBJECT, Change, Concern, Difference
+from lab.facts.difference import OBJECT, Change, Concern, Difference, make_unread
 from lab.facts.objects import READY
 from lab.machines.attached.recognise import is_network_daemon
 from lab.machines.attached.record import AttachedRecord
@@ -22,20 +22,30 @@ from lab.topology.subject import ApiSubject, MachineSubject, PodSubject, Service
 
 Object = Mapping[str, Any]
 
+_TROUBLES = frozenset({
+    *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
+    *("KernelDeadlock", "ReadonlyFilesystem", "FrequentKubeletRestart"),
+    *("FrequentContainerdRestart", "FrequentUnregisterNetDevice"),
+})  # fmt: skip
+"""Conditions of nodes that mean trouble when they are True: the kubelet's and those of the Node
+Problem Detector. Others may mean that all is well, such as ``EtcdIsVoter``."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiState:
-    """The objects that are compared; empty where the user may not read them."""
+    """The objects that are compared; None where the user may not read them."""
 
-    nodes: Sequence[Object] = ()
-    pods: Sequence[Object] = ()
-    """Those of every namespace."""
-    services: Sequence[Object] = ()
-    """Those of the lab's namespace and of the DNS."""
-    slices: Sequence[Object] = ()
-    """Those of the same."""
-    policies: Sequence[Object] = ()
-    """Those of the lab's namespace."""
+    nodes: Sequence[Object] | None = None
+    pods: Sequence[Object] | None = None
+    """Those of every namespace, or else of the lab's own."""
+    services: Sequence[Object] | None = None
+    """Those of the lab's namespace, as the next ones."""
+    slices: Sequence[Object] | None = None
+    dns_slices: Sequence[Object] | None = None
+    """Those of the namespace of the DNS."""
+    policies: Sequence[Object] | None = None
+    refusals: tuple[tuple[str, str], ...] = ()
+    """What may not be read, and what the API server says."""
 
 
 def find_differences(
@@ -49,6 +59,7 @@ def find_differences(
         *finder.of_policies(state),
         *finder.of_daemons(state),
         *finder.of_nodes(intent, state),
+        *(make_unread(*refusal) for refusal in state.refusals),
     )
 
 
@@ -58,15 +69,13 @@ class _Finder:
 
     def of_services(self, intent: Intent, state: ApiState) -> Iterator[Difference]:
         """The lab's Services: those that are missing, select otherwise, or have no backends."""
+        if state.services is None:
+            return
         space = self.record.namespace
-        services = {
-            item["metadata"]["name"]: item
-            for item in state.services
-            if item["metadata"].get("namespace") == space
-        }
+        services = {item["metadata"]["name"]: item for item in state.services}
         pods = {
             item["metadata"]["name"]: item
-            for item in state.pods
+            for item in state.pods or ()
             if item["metadata"].get("namespace") == space
         }
         for service in probed_services(intent):
@@ -94,7 +103,9 @@ class _Finder:
                     concerns,
                 )
                 continue
-            ready = dict(_ready_ends(state.slices, space, service.name))
+            if state.slices is None:
+                continue
+            ready = _find_ready(state.slices, service.name, pods)
             for name in sorted(wanted & pods.keys()):
                 address = read_pod(pods[name]).address
                 if name in ready and address and ready[name] != address:
@@ -120,13 +131,13 @@ class _Finder:
     def of_dns(self, state: ApiState) -> Iterator[Difference]:
         """A DNS Service without ready backends."""
         dns = self.record.cluster.dns
-        if dns is None or not state.slices:
+        if dns is None or state.dns_slices is None:
             return
-        if not dict(_ready_ends(state.slices, dns.namespace, dns.service)):
+        if not any(_ready_ends(state.dns_slices, dns.service)):
             yield self._differ(
                 ApiSubject("Service", dns.namespace, dns.service),
                 "a ready backend",
-                "it has no ready backend: no name is answered",
+                "it has no ready backend, so DNS queries get no answer",
                 f"--namespace={dns.namespace} get pods,endpointslices -o wide",
                 (ServiceSubject(dns.service),),
                 attribute=READY,
@@ -137,11 +148,11 @@ class _Finder:
         space = self.record.namespace
         own = [
             item
-            for item in state.pods
+            for item in state.pods or ()
             if item["metadata"].get("namespace") == space
             and LAB in (item["metadata"].get("labels") or {})
         ]
-        for policy in state.policies:
+        for policy in state.policies or ():
             name, spec = policy["metadata"]["name"], policy.get("spec") or {}
             chosen = [
                 pod for pod in own if selects(spec.get("podSelector"), pod["metadata"]["labels"])
@@ -159,7 +170,7 @@ class _Finder:
 
     def of_daemons(self, state: ApiState) -> Iterator[Difference]:
         """Pods of kube-proxy and of the network plug-in that are not ready."""
-        for pod in state.pods:
+        for pod in state.pods or ():
             owners = pod["metadata"].get("ownerReferences") or ()
             daemon = next((o["name"] for o in owners if o.get("kind") == "DaemonSet"), "")
             node = (pod.get("spec") or {}).get("nodeName")
@@ -178,15 +189,15 @@ class _Finder:
                 )
 
     def of_nodes(self, intent: Intent, state: ApiState) -> Iterator[Difference]:
-        """Nodes that are not Ready, and other conditions that say so."""
+        """Nodes that are not Ready, and those with a condition that is known to mean trouble."""
         probed = {machine.name for machine in intent.machines}
-        for node in state.nodes:
+        for node in state.nodes or ():
             name = node["metadata"]["name"]
             ready = condition(node, "Ready")
             troubles = [
                 f"{each['type']}: {each.get('reason') or each.get('message', '')}"
                 for each in (node.get("status") or {}).get("conditions") or ()
-                if each["type"] != "Ready" and each.get("status") == "True"
+                if each["type"] in _TROUBLES and each.get("status") == "True"
             ]
             if ready.get("status") != "True":
                 troubles.insert(
@@ -195,7 +206,7 @@ class _Finder:
             if troubles and name in probed:
                 yield self._differ(
                     ApiSubject("Node", "", name),
-                    "Ready, and no other condition",
+                    "Ready, without trouble",
                     "; ".join(trouble.strip() for trouble in troubles),
                     f"describe node {name}",
                     (MachineSubject(name),),
@@ -239,16 +250,28 @@ def _pod_state(pod: Object) -> str:
     return state.trouble or (state.phase if not state.ready else "Ready")
 
 
-def _ready_ends(slices: Iterable[Object], space: str, service: str) -> Iterator[tuple[str, str]]:
-    """Pod and address of each ready endpoint of a Service."""
+def _find_ready(
+    slices: Iterable[Object], service: str, pods: Mapping[str, Object]
+) -> dict[str, str]:
+    """Pod and address of each ready endpoint of a Service.
+
+    Of an endpoint that names no pod, it is the one with its address.
+    """
+    names = {read_pod(pod).address: name for name, pod in pods.items()}
+    return {
+        name: address
+        for target, address in _ready_ends(slices, service)
+        if (name := target or names.get(address, ""))
+    }
+
+
+def _ready_ends(slices: Iterable[Object], service: str) -> Iterator[tuple[str, str]]:
+    """Pod, or nothing if it names none, and address of each ready endpoint of a Service."""
     for item in slices:
         labels = item["metadata"].get("labels") or {}
-        if (item["metadata"].get("namespace"), labels.get("kubernetes.io/service-name")) != (
-            space,
-            service,
-        ):
+        if labels.get("kubernetes.io/service-name") != service:
             continue
         for end in item.get("endpoints") or ():
-            target = (end.get("targetRef") or {}).get("name")
-            if target and (end.get("conditions") or {}).get("ready") is not False:
+            if (end.get("conditions") or {}).get("ready") is not False:
+                target = (end.get("targetRef") or {}).get("name", "")
                 yield target, next(iter(end.get("addresses") or ()), "")

@@ -1,4 +1,4 @@
-"""Find labs on clusters that exist, which have no marks on this machine."""
+"""Find labs on existing clusters, which have no marks on this machine."""
 
 from __future__ import annotations
 

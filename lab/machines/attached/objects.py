@@ -1,4 +1,4 @@
-"""The objects that are made in a cluster that exists, on its owner's terms. Pure."""
+"""The objects that are made in an existing cluster, on its owner's terms. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lab.machines.cluster.probe_manifests import (
     Manifests,
     ObjectOwner,
     manifests,
+    pin_by_name,
 )
 from lab.topology.intent import Intent
 
@@ -44,7 +45,8 @@ def _admit(record: AttachedRecord, node: NodeFound, pod: Object) -> Object:
     """A pod in the lab's namespace, with what the cluster's owner asks for."""
     spec = {
         **pod["spec"],
-        "nodeSelector": {"kubernetes.io/hostname": node.hostname, "kubernetes.io/os": node.os},
+        "nodeSelector": {"kubernetes.io/os": node.os},
+        **pin_by_name(node.name),
         "tolerations": list(make_tolerations(record, node)),
         **({"imagePullSecrets": [{"name": n} for n in record.terms.pull_secrets]}
            if record.terms.pull_secrets else {}),

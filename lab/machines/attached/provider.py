@@ -1,4 +1,4 @@
-"""The provider of labs on clusters that exist: it makes probe pods there, and takes them away."""
+"""The provider of labs on existing clusters: it makes probe pods there, and takes them away."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, UsageError, did_you_mean
+from lab._errors import LabError, UsageError, did_you_mean
 from lab.facts.difference import CLUSTER, Difference
 from lab.machines.attached import design, marks
 from lab.machines.attached.cluster import ApiPod, AttachedCluster
-from lab.machines.attached.connection import opened_api
 from lab.machines.attached.differences import find_differences
-from lab.machines.attached.record import RECORD, AttachedRecord, from_text, to_text
+from lab.machines.attached.record import RECORD, AttachedRecord, read_record, to_text
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.provider import (
@@ -48,7 +47,7 @@ def make(setup: ProviderSetup) -> Provider:
 
 @dataclass
 class AttachedProvider(Provider):
-    """Clusters that exist. ``record``: of a lab that is being entered; others have it stored."""
+    """Existing clusters. ``record``: of a lab that is being entered; others have it stored."""
 
     record: AttachedRecord | None = None
     name: str = NAME
@@ -58,7 +57,7 @@ class AttachedProvider(Provider):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: what is used of the cluster."""
         which = f"context '{intent.scenario}', " if intent else ""
-        return f"{self.name}: {which}a cluster that exists; only the probe pods are the lab's"
+        return f"{self.name}: {which}an existing cluster; only the probe pods are the lab's"
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check the user's rights in the cluster; raises PreflightError naming what is missing."""
@@ -71,24 +70,23 @@ class AttachedProvider(Provider):
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Running if the lab's namespace, or its pods in a shared one, exist."""
-        record = self._record(lab)
+        cluster = self._cluster(lab, intent)
+        record = cluster.record
         try:
-            with opened_api(record.address) as api:
-                deadline = Deadline(_LOOK_SECONDS)
-                pods = api.find(f"/api/v1/namespaces/{record.namespace}/pods", deadline)
+            pods = cluster.list_pods(Deadline(_LOOK_SECONDS))
         except LabError as error:
             return Liveness("broken", f"{error.doing}: {error.happened}")
-        if pods is None or not pods.get("items"):
+        if not pods:
             return Liveness("absent", f"namespace '{record.namespace}' has no probe pods")
         return Liveness("running", f"{len(intent.machines)} nodes", reachable=True)
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """Remove the lab's objects by their labels. Safe to repeat."""
+        """Remove the lab's objects by their labels. Safe to repeat.
+
+        Raises UsageError when there is no record of the cluster, so that nobody can look.
+        """
         del owner
-        try:
-            record = self._record(lab)
-        except UsageError:
-            return ()
+        record = self._record(lab)
         return AttachedCluster(lab, design.decide(record).intent, record).remove()
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
@@ -104,7 +102,7 @@ class AttachedProvider(Provider):
         if name not in pods:
             raise UsageError(
                 f"looking for '{name}' in lab '{lab.name}'",
-                "it is no probe pod; the nodes of a cluster that exists are not the lab's",
+                "no probe pod has this name; nodes of an existing cluster cannot be entered",
                 did_you_mean(name, pods) or "'lab status' names the nodes",
             )
         return ApiPod(name, self._record(lab))
@@ -125,7 +123,7 @@ class AttachedProvider(Provider):
 
         Raises BrokenError when this version cannot read it.
         """
-        return design.decide(_parse(text))
+        return design.decide(read_record(text))
 
     def cluster(self, lab: LabHandle, intent: Intent) -> AttachedCluster:
         """The lab's part of the cluster."""
@@ -138,7 +136,8 @@ class AttachedProvider(Provider):
         if CLUSTER not in places:
             return {}
         cluster = self._cluster(lab, intent)
-        return {CLUSTER: find_differences(cluster.record, intent, cluster.state(deadline))}
+        state = cluster.state(deadline)
+        return {CLUSTER: find_differences(cluster.record, intent, state)}
 
     def logs(
         self, lab: LabHandle, intent: Intent, names: Collection[str], deadline: Deadline
@@ -162,17 +161,6 @@ class AttachedProvider(Provider):
             raise UsageError(
                 f"looking for the cluster of lab '{lab.name}'",
                 "there is no record of one",
-                f"'lab attach {lab.name} --context NAME' enters a cluster that exists",
+                f"'lab detach {lab.name} --forget' takes the lab out of the journal",
             )
-        return _parse(read_private(path).decode())
-
-
-def _parse(text: str) -> AttachedRecord:
-    try:
-        return from_text(text)
-    except ValueError as error:
-        raise BrokenError(
-            "reading the record of a lab on a cluster that exists",
-            f"this version of lab cannot read it: {str(error).splitlines()[0]}",
-            "use the version that wrote it for 'lab detach'",
-        ) from error
+        return read_record(read_private(path).decode())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from operator import itemgetter
 from typing import Any
 
 from lab.machines.attached.record import ClusterFound, DnsFound, NodeFound, ProbeTerms
@@ -19,6 +21,7 @@ READS: Mapping[str, str] = {
     "nodes": "/api/v1/nodes",
     "daemonsets": "/apis/apps/v1/daemonsets",
     "kubeadm": "/api/v1/namespaces/kube-system/configmaps/kubeadm-config",
+    "coredns": "/api/v1/namespaces/kube-system/configmaps/coredns",
     "kube-proxy": "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
     "cilium": "/api/v1/namespaces/kube-system/configmaps/cilium-config",
     "services": "/api/v1/services",
@@ -62,6 +65,9 @@ _ADDRESS_ANNOTATIONS = (TUNNEL_ANNOTATION, _IPIP_ANNOTATION, _CILIUM_ANNOTATION)
 _PLANES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _ZONE = "topology.kubernetes.io/zone"
 _DNS_LABEL = ("k8s-app", "kube-dns")
+_USUAL_DOMAIN = "cluster.local"
+_ZONES = re.compile(r"^\s*kubernetes\s+([^{\n]*)", re.MULTILINE)
+"""The zones that CoreDNS serves from the API, in its Corefile."""
 _RANGE = re.compile(r"\d+\.\d+\.\d+\.\d+/\d+")
 
 
@@ -86,6 +92,10 @@ def recognise(server: str, version: str, readings: Readings, terms: ProbeTerms) 
         "the pod range": (pods, ("nodes", "kubeadm", "calico-pools", "cilium")),
         "the Service range": (services, ("service-cidrs", "kubeadm", "dry-run")),
         "the DNS Service": (dns, ("services",)),
+        f"the domain; '{_USUAL_DOMAIN}' is assumed": (
+            dns is None or _find_domain(readings),
+            ("coredns", "kubeadm"),
+        ),
         "kube-proxy's mode": (mode, ("kube-proxy",)),
     }
     return ClusterFound(
@@ -233,9 +243,10 @@ def choose_nodes(
 ) -> tuple[tuple[NodeFound, ...], tuple[tuple[str, str], ...]]:
     """The nodes to probe, and those that are left out, with the reason.
 
-    Of more nodes than ``terms.most_nodes`` some are taken of every system, build and zone in turn.
+    Of more nodes than ``terms.most_nodes``, one is taken of every system first, and then of every
+    system, build and zone in turn; of each, those first that are Ready and not cordoned.
     """
-    groups: dict[tuple[str, str, str], list[NodeFound]] = {}
+    candidates: list[NodeFound] = []
     others: dict[str, str] = {}
     for node in nodes:
         if labels[node.name].get("type") == "virtual-kubelet":
@@ -245,16 +256,19 @@ def choose_nodes(
         elif not _is_selected(node.name, labels[node.name], terms.nodes):
             others[node.name] = "'--nodes' does not select it"
         else:
-            groups.setdefault((node.os, node.build, node.zone), []).append(node)
-    waiting = [list(group) for _, group in sorted(groups.items())]
-    chosen: list[NodeFound] = []
-    while waiting and len(chosen) < terms.most_nodes:
-        for group in waiting[: terms.most_nodes - len(chosen)]:
-            chosen.append(group.pop(0))  # noqa: PERF401  it changes the group
-        waiting = [group for group in waiting if group]
-    for group in waiting:
-        for node in group:
-            others[node.name] = f"it is beyond the {terms.most_nodes} nodes of '--max-nodes'"
+            candidates.append(node)
+    candidates.sort(key=lambda node: (bool(node.remarks), node.name))
+    in_system, in_group = Counter[str](), Counter[tuple[str, str, str]]()
+    ranked: list[tuple[bool, int, tuple[str, str, str], NodeFound]] = []
+    for node in candidates:
+        group = (node.os, node.build, node.zone)
+        ranked.append((in_system[node.os] > 0, in_group[group], group, node))
+        in_system[node.os] += 1
+        in_group[group] += 1
+    ranked.sort(key=itemgetter(0, 1, 2))
+    chosen = [node for *_, node in ranked[: terms.most_nodes]]
+    for *_, node in ranked[terms.most_nodes :]:
+        others[node.name] = f"it is beyond the {terms.most_nodes} nodes of '--max-nodes'"
     chosen.sort(key=lambda node: (node.role != "control-plane", node.name))
     return tuple(chosen), tuple(sorted(others.items()))
 
@@ -343,9 +357,19 @@ def _find_dns(readings: Readings) -> DnsFound | None:
         address = str(spec.get("clusterIP") or "")
         if (labelled or openshift) and _is_ipv4(address):
             space, name = metadata["namespace"], metadata["name"]
-            domain = str(_kubeadm(readings).get("dnsDomain") or "cluster.local")
+            domain = _find_domain(readings) or _USUAL_DOMAIN
             return DnsFound(space, name, address, domain, tuple(_ends(readings, space, name)))
     return None
+
+
+def _find_domain(readings: Readings) -> str:
+    """The cluster's domain; empty if no object says it."""
+    for config in readings["coredns"].objects:
+        for zones in _ZONES.findall((config.get("data") or {}).get("Corefile", "")):
+            for zone in zones.split():
+                if not zone.rstrip(".").endswith(".arpa"):
+                    return str(zone.rstrip("."))
+    return str(_kubeadm(readings).get("dnsDomain") or "")
 
 
 def _ends(readings: Readings, space: str, name: str) -> Iterator[tuple[str, str, str]]:

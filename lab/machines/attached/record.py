@@ -1,12 +1,15 @@
-"""What was found out about a cluster that exists, and how it is to be probed: the lab's record.
+"""What was found out about an existing cluster, and how it is to be probed: the lab's record.
 
 It is stored with the lab in place of a scenario, as JSON.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass
 
+from lab._errors import BrokenError
 from lab.scenario.terms import Os, Role
 
 RECORD = "scenario.yaml"
@@ -29,8 +32,13 @@ class ClusterAddress:
     context: str
 
     def kubectl(self, words: str) -> str:
-        """A command line for the cluster."""
-        return f"kubectl --context={self.context} {words}"
+        """A command line for the cluster, for any shell of the user."""
+        context = shlex.quote(f"--context={self.context}")
+        if os.pathsep in self.kubeconfig:  # kubectl's own option takes one file
+            files = shlex.quote(f"KUBECONFIG={self.kubeconfig}")
+            return f"env {files} kubectl {context} {words}"
+        file = shlex.quote(f"--kubeconfig={self.kubeconfig}")
+        return f"kubectl {file} {context} {words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class ProbeTerms:
     """Registry and path to pull from instead of the image's own registry."""
     pull_secrets: tuple[str, ...] = ()
     namespace: str = ""
-    """A namespace that exists; empty for one of the lab's own."""
+    """An existing namespace; empty for one of the lab's own."""
     tolerations: tuple[str, ...] = ()
     """Taints as kubectl writes them: ``key``, ``key=value``, ``key=value:effect``."""
     nodes: tuple[str, ...] = ()
@@ -122,15 +130,22 @@ class ClusterFound:
 
 @dataclass(frozen=True, slots=True)
 class AttachedRecord:
-    """A lab on a cluster that exists: everything that its commands need."""
+    """A lab on an existing cluster: everything that its commands need."""
 
     lab: str
     address: ClusterAddress
     terms: ProbeTerms
     cluster: ClusterFound
     namespace: str
-    """The namespace of its objects; its own one has a random end, as other people may use the
-    cluster."""
+    """The namespace of its objects. The lab's own namespace has a random suffix, because others may
+    use the cluster."""
+    prefix: str = ""
+    """What the names of its objects begin with in a namespace that others use, too."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether the namespace is not the lab's and stays."""
+        return bool(self.terms.namespace)
 
 
 def to_text(record: AttachedRecord) -> str:
@@ -148,3 +163,18 @@ def from_text(text: str) -> AttachedRecord:
     from pydantic import TypeAdapter  # noqa: PLC0415  slow
 
     return TypeAdapter(AttachedRecord).validate_json(text)
+
+
+def read_record(text: str) -> AttachedRecord:
+    """The record of a lab that is attached.
+
+    Raises BrokenError when this version cannot read it.
+    """
+    try:
+        return from_text(text)
+    except ValueError as error:
+        raise BrokenError(
+            "reading the record of a lab on an existing cluster",
+            f"this version of lab cannot read it: {str(error).splitlines()[0]}",
+            "use the version that wrote it for 'lab detach'",
+        ) from error

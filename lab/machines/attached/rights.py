@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ _NAMESPACED = (
     Right("resourcequotas", ("list",), purpose="which quota refuses a pod"),
     Right("networkpolicies", ("list",), "networking.k8s.io", "policies that select the pods"),
 )
-_OWN_NAMESPACE = Right("namespaces", ("create", "delete", "get", "list", "watch"))
+OWN_NAMESPACE = Right("namespaces", ("create", "delete", "get", "list", "watch"))
 _CLUSTER = (
     Right("nodes", ("get", "list")),
     Right("daemonsets", ("list",), "apps", "the network plug-in"),
@@ -52,7 +52,7 @@ def namespaced_rights() -> tuple[Right, ...]:
 
 def cluster_rights(terms: ProbeTerms) -> tuple[Right, ...]:
     """The rights in the whole cluster."""
-    return _CLUSTER if terms.namespace else (_OWN_NAMESPACE, *_CLUSTER)
+    return _CLUSTER if terms.namespace else (OWN_NAMESPACE, *_CLUSTER)
 
 
 def make_roles(terms: ProbeTerms) -> tuple[Mapping[str, Any], ...]:
@@ -92,23 +92,29 @@ def _rules(rights: Iterable[Right]) -> list[dict[str, list[str]]]:
     ]
 
 
-def make_reviews(terms: ProbeTerms, namespace: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """The questions whether the user has each right that nothing works without.
+@dataclass(frozen=True, slots=True)
+class RightReview:
+    """The question whether the user has one right."""
 
-    Each with its words: ``create pods in namespace 'x'``.
-    """
-    reviews: list[tuple[str, Mapping[str, Any]]] = []
-    scopes = ((cluster_rights(terms), ""), (_NAMESPACED, namespace))
-    for rights, space in scopes:
+    right: Right
+    words: str
+    """``create pods in namespace 'x'``."""
+    request: Mapping[str, Any]
+    """The SelfSubjectAccessReview."""
+
+
+def make_reviews(terms: ProbeTerms, namespace: str) -> Iterator[RightReview]:
+    """The questions whether the user has each right that nothing works without."""
+    for rights, space in ((cluster_rights(terms), ""), (_NAMESPACED, namespace)):
         for right in (right for right in rights if not right.purpose):
+            resource, _, part = right.resource.partition("/")
+            place = f" in namespace '{space}'" if space else ""
+            attributes = {"resource": resource, "group": right.group}
+            attributes |= {"subresource": part} if part else {}
+            attributes |= {"namespace": space} if space else {}
             for verb in right.verbs:
-                resource, _, part = right.resource.partition("/")
-                place = f" in namespace '{space}'" if space else ""
-                attributes = {"verb": verb, "resource": resource, "group": right.group}
-                attributes |= {"subresource": part} if part else {}
-                attributes |= {"namespace": space} if space else {}
-                reviews.append((f"{verb} {right.resource}{place}", make_review(attributes)))
-    return tuple(reviews)
+                request = make_review({"verb": verb, **attributes})
+                yield RightReview(right, f"{verb} {right.resource}{place}", request)
 
 
 def make_review(attributes: Mapping[str, str]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The scenario of a lab in the shape of a cluster that exists. Pure.
+"""The scenario of a lab in the shape of an existing cluster. Pure.
 
 What the scenario cannot say is left out: several ranges, nodes of several networks, their taints.
 """
@@ -15,6 +15,10 @@ from lab.scenario.versions import SUPPORTED
 
 _KINDS = {"flannel": "overlay", "Calico": "calico-vxlan", "OVN-Kubernetes": "ovn"}
 _NODE_NETWORK = IPv4Network("192.168.10.0/24")
+_POD_RANGE = IPv4Network("10.244.0.0/16")
+"""Used where the cluster's own range cannot be."""
+_WIDEST = 8
+"""Prefix of the widest private range."""
 _LONGEST_LINUX, _LONGEST_WINDOWS = 40, 15
 
 
@@ -29,16 +33,15 @@ def _lines(name: str, cluster: ClusterFound) -> Iterator[str]:
     if cluster.cni not in _KINDS:
         cni = cluster.cni or "unknown"
         yield f"# Its network, {cni}, has no topology here: an overlay stands for it."
-    yield f"name: {_label(name, _LONGEST_LINUX)}"
+    yield f"name: {json.dumps(_label(name, _LONGEST_LINUX))}"
     yield f"summary: in the shape of the cluster at {json.dumps(cluster.server)[1:-1]}"
     yield "kubernetes:"
     minor = ".".join(cluster.version.lstrip("v").split(".")[:2])
     yield f'  version: "{minor if minor in SUPPORTED else SUPPORTED[-1]}"'
-    pods = IPv4Network(next(iter(cluster.pod_cidrs), "10.244.0.0/16"))
-    prefixes = {IPv4Network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr}
-    yield f"  pod_cidr: {pods}"
-    yield f"  node_prefix: {min(prefixes, default=24)}"
     services = IPv4Network(next(iter(cluster.service_cidrs), "10.96.0.0/16"))
+    pods, node_prefix = _choose_pod_range(cluster, services)
+    yield f"  pod_cidr: {pods}"
+    yield f"  node_prefix: {node_prefix}"
     yield f"  service_cidr: {services}"
     if cluster.dns and IPv4Address(cluster.dns.address) in services:
         yield f"  dns_address: {cluster.dns.address}"
@@ -54,9 +57,28 @@ def _lines(name: str, cluster: ClusterFound) -> Iterator[str]:
         label = _unique(_label(node.name, longest), taken)
         role = ", role: control-plane" if node.role == "control-plane" else ""
         at = f", address: {node.addresses[0]}" if _is_in(node.addresses[0], network) else ""
-        yield f"  - {{name: {label}, os: {node.os}{role}{at}}}"
+        yield f"  - {{name: {json.dumps(label)}, os: {node.os}{role}{at}}}"
     if not any(node.role == "control-plane" for node in cluster.nodes):
         yield "  - {name: control-plane, os: linux, role: control-plane}  # the cluster's is hidden"
+
+
+def _choose_pod_range(cluster: ClusterFound, services: IPv4Network) -> tuple[IPv4Network, int]:
+    """A range that has a part for each node and for a control plane, and the prefix of each part.
+
+    Where only the nodes' own ranges are known, it is the one that has them all.
+    """
+    own = {IPv4Network(node.pod_cidr) for node in cluster.nodes if node.pod_cidr}
+    prefix = min((network.prefixlen for network in own), default=24)
+    ranges = [IPv4Network(text) for text in cluster.pod_cidrs]
+    whole = ranges[0] if ranges else _POD_RANGE
+    if own and own.issuperset(ranges):
+        while not all(network.subnet_of(whole) for network in own):
+            whole = whole.supernet()
+    while 2 ** max(0, prefix - whole.prefixlen) <= len(cluster.nodes) and whole.prefixlen:
+        whole = whole.supernet()
+    if whole.prefixlen < _WIDEST or whole.overlaps(services):
+        return _POD_RANGE, 24
+    return whole, prefix
 
 
 def _node_network(nodes: Iterable[NodeFound]) -> IPv4Network:

@@ -46,7 +46,7 @@ def summarise(record: AttachedRecord) -> Iterator[str]:
         yield f"  left out: {family}"
     made = len(cluster.nodes) * PODS
     yield (
-        f"makes: {quantity(made, 'pod')} and their Services in namespace "
+        f"will create {quantity(made, 'pod')} and their Services in namespace "
         f"'{record.namespace}', at most {record.terms.rate} connections a second from each node"
     )
 

@@ -27,6 +27,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.machines.cluster import pod_exec
 from lab.shells.shell import UnreachableError
+from lab.topology.observed import TOKEN
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -72,6 +73,10 @@ class RefusedError(BrokenError):
         super().__init__(action, happened, hint)
 
 
+class ForeignError(RefusedError):
+    """An object of that name exists, and is not the lab's."""
+
+
 class GoneError(Exception):
     """A watch's resource version is too old: list again."""
 
@@ -89,8 +94,8 @@ class Api:
 
     ``kubeconfig``: the file; its current context is used. ``server``: another address to reach the
     server at (``https://127.0.0.1:40123``, a forwarded port). Its certificate must still be that of
-    the server in the file. ``configuration``: instead of the file, for a cluster that existed
-    before the lab; its proxy is used.
+    the server in the file. ``configuration``: instead of the file, for an existing
+    cluster; its proxy is used.
     """
 
     def __init__(
@@ -152,12 +157,27 @@ class Api:
 
         Raises LostError when the server does not answer; RefusedError when it refuses.
         """
+        return _decode_answer(self._read(method, path, deadline, body, query, content))
+
+    def text(self, path: str, deadline: Deadline, query: Query | None = None) -> str:
+        """An answer that is no object, such as a log. Raises as :meth:`ask`."""
+        return self._read("GET", path, deadline, None, query, JSON).decode(errors="replace")
+
+    def _read(  # noqa: PLR0913, PLR0917  what a request is made of
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: Object | None,
+        query: Query | None,
+        content: str,
+    ) -> bytes:
         action = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
         with self._answer(method, path, action, (seconds, seconds), query, body, content) as answer:
             if answer.status >= 300:  # noqa: PLR2004  not a success
                 raise _refusal(action, answer.status, _decode_answer(answer.data))
-            return _decode_answer(answer.data)
+            return bytes(answer.data)
 
     @contextmanager
     def _answer(  # noqa: PLR0913, PLR0917  what a request is made of
@@ -258,11 +278,13 @@ class Api:
                     raise LostError(action, f"it says {json.dumps(event)[:80]}", _PLANE_HINT)
                 yield kind, item
 
-    def have(self, path: str, wanted: Object, deadline: Deadline) -> None:
-        """Create an object; an existing one of the same name is removed first.
+    def create_or_replace(self, path: str, wanted: Object, deadline: Deadline) -> None:
+        """Create an object; one with the same name and the lab's token is removed first.
 
         A pod or a Service cannot be changed into another, and its removal takes an instant.
-        Raises as :meth:`ask`, and DeadlineError when the existing one is not removed in time.
+
+        Raises as :meth:`ask`; ForeignError when an object of that name has another token or none;
+        DeadlineError when the existing one is not removed in time.
         """
         own = f"{path}/{wanted['metadata']['name']}"
 
@@ -272,21 +294,18 @@ class Api:
             except RefusedError as error:
                 if error.code != _CONFLICT:
                     raise
-                if not self._is_ours(own, wanted, deadline):
-                    self.remove(own, deadline)
-                    raise LostError(error.doing, error.happened) from error
+                existing = self.find(own, deadline)
+                if existing is not None:
+                    if _is_of_this_call(existing, wanted):
+                        return
+                    if _token(existing) != _token(wanted):
+                        raise ForeignError(
+                            error.doing, "it exists and is not the lab's", code=_CONFLICT
+                        ) from error
+                    self.remove(own, deadline, uid=existing["metadata"].get("uid", ""))
+                raise LostError(error.doing, error.happened) from error
 
         self.patiently(f"making {wanted['kind']} '{wanted['metadata']['name']}'", make, deadline)
-
-    def _is_ours(self, path: str, wanted: Object, deadline: Deadline) -> bool:
-        """Whether the existing object comes from this very call, whose answer was lost.
-
-        The names are equal; the labels identify the run, and within a run nothing else differs.
-        """
-        existing = self.find(path, deadline)
-        if existing is None or existing["metadata"].get("deletionTimestamp"):
-            return False
-        return bool(existing["metadata"].get("labels") == wanted["metadata"].get("labels"))
 
     def apply(self, wanted: Mapping[str, Any], deadline: Deadline) -> None:
         """Bring an object to this state, whoever else has changed it (server-side apply).
@@ -323,15 +342,22 @@ class Api:
         self._resources.pop(base, None)
         raise LostError(f"looking for kind '{kind}'", f"{version} has no kind '{kind}' yet")
 
-    def remove(self, path: str, deadline: Deadline) -> bool:
-        """Request an object's removal and return whether it existed. Raises as :meth:`ask`."""
+    def remove(self, path: str, deadline: Deadline, *, uid: str = "") -> bool:
+        """Request an object's removal, pods without grace, and return whether it existed.
+
+        ``uid``: that of the object that is meant; another one of the same name stays.
+
+        Raises as :meth:`ask`.
+        """
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if "/namespaces/" in path:
             body["gracePeriodSeconds"] = 0
+        if uid:
+            body["preconditions"] = {"uid": uid}
         try:
             self.ask("DELETE", path, deadline, body)
         except RefusedError as error:
-            if error.code == _NOT_FOUND:
+            if error.code == _NOT_FOUND or (uid and error.code == _CONFLICT):
                 return False
             raise
         return True
@@ -384,9 +410,29 @@ class Api:
         raise LostError(action, happened, _NODE_HINT)
 
 
+def _is_of_this_call(existing: Object, wanted: Object) -> bool:
+    """Whether the existing object comes from the call that makes ``wanted``: its answer was lost.
+
+    The names are equal; the labels identify the run, and within a run nothing else differs.
+    """
+    metadata = existing["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return False
+    return bool(metadata.get("labels") == wanted["metadata"].get("labels"))
+
+
+def _token(resource: Object) -> str | None:
+    """The token of the lab that made an object; None if no lab did."""
+    return (resource["metadata"].get("labels") or {}).get(TOKEN)
+
+
 def make_namespaced_path(kind: str, namespace: str) -> str:
     """The path of the objects of a kind in a namespace."""
-    groups = {"endpointslices": "/apis/discovery.k8s.io/v1", "daemonsets": "/apis/apps/v1"}
+    groups = {
+        "endpointslices": "/apis/discovery.k8s.io/v1",
+        "daemonsets": "/apis/apps/v1",
+        "networkpolicies": "/apis/networking.k8s.io/v1",
+    }
     return f"{groups.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}"
 
 

@@ -6,7 +6,7 @@ pass by themselves, and count only once a pod has waited for some time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,8 +25,12 @@ _OF_PODS = ("requests.", "limits.", "cpu", "memory")
 """Beginnings of the resources that every new pod must then ask for."""
 
 
-def kubectl(words: str) -> str:
-    """A command line for kubectl on a control plane."""
+Kubectl = Callable[[str], str]
+"""Makes a command line of kubectl's arguments."""
+
+
+def on_control_plane(words: str) -> str:
+    """A command line for kubectl on a control plane of a lab's own cluster."""
     return f"kubectl {words} --kubeconfig={ADMIN}"
 
 
@@ -47,7 +51,9 @@ def waits_for_scheduler(pod: Object) -> bool:
     return not (pod.get("spec") or {}).get("nodeName") and not condition(pod, "PodScheduled")
 
 
-def closed_node(name: str, node: Object | None, tolerations: Iterable[Object]) -> Obstacle | None:
+def closed_node(
+    name: str, node: Object | None, tolerations: Iterable[Object], kubectl: Kubectl
+) -> Obstacle | None:
     """What somebody has set on a node so that it takes no pods with these tolerations."""
     if node is None:
         return None
@@ -100,7 +106,7 @@ def remarks(nodes: Objects) -> Iterator[tuple[str, str]]:
                 yield name, f"taint {taint_words(taint)}"
 
 
-def stopped_scheduler(leases: Objects) -> Obstacle | None:
+def stopped_scheduler(leases: Objects, kubectl: Kubectl) -> Obstacle | None:
     """The scheduler, if its lease has run out by the time that other leases were renewed.
 
     ``leases``: those of ``kube-system``; API servers and the controller manager renew theirs every
@@ -117,10 +123,10 @@ def stopped_scheduler(leases: Objects) -> Obstacle | None:
     silent = (newest - renewed).total_seconds()
     if silent <= float(lease.get("leaseDurationSeconds") or 0):
         return None
-    return no_scheduler()
+    return no_scheduler(kubectl)
 
 
-def no_scheduler() -> Obstacle:
+def no_scheduler(kubectl: Kubectl) -> Obstacle:
     """A scheduler that looks at no pods."""
     return Obstacle(
         _SCHEDULER,
@@ -138,7 +144,7 @@ def _time(text: object) -> datetime | None:
         return None
 
 
-def refusing_quota(quotas: Objects, namespace: str) -> Obstacle | None:
+def refusing_quota(quotas: Objects, namespace: str, kubectl: Kubectl) -> Obstacle | None:
     """The ResourceQuota of the namespace that lets no further pod in; a full one first."""
     partial = None
     for name, quota in sorted(quotas.items()):
@@ -223,7 +229,9 @@ def service_of(webhook: Object) -> tuple[str, str] | None:
 
 
 def failing_webhook(
-    matching: Iterable[tuple[str, str, Object]], backends: Mapping[tuple[str, str], int]
+    matching: Iterable[tuple[str, str, Object]],
+    backends: Mapping[tuple[str, str], int],
+    kubectl: Kubectl,
 ) -> Obstacle | None:
     """The webhook that lets nothing in; first one whose Service has no ready backend.
 
@@ -245,7 +253,18 @@ def failing_webhook(
     )
 
 
-def make_refusal(reason: str, namespace: str) -> Obstacle:
+def make_foreign(kind: str, name: str, namespace: str, kubectl: Kubectl) -> Obstacle:
+    """An object of the wanted name that the lab has not made."""
+    at = f"--namespace={namespace} " if kind != "Namespace" else ""
+    return Obstacle(
+        f"{kind} {name}",
+        "it exists and is not the lab's",
+        kubectl(f"{at}get {kind.lower()} {name} --show-labels"),
+        "give the lab another name, or use another namespace",
+    )
+
+
+def make_refusal(reason: str, namespace: str, kubectl: Kubectl) -> Obstacle:
     """An API server that refuses pods for another reason."""
     return Obstacle(
         f"Namespace {namespace}",
@@ -255,7 +274,9 @@ def make_refusal(reason: str, namespace: str) -> Obstacle:
     )
 
 
-def make_waiting_pod(pod: str, node: str, reasons: Iterable[str], namespace: str) -> Obstacle:
+def make_waiting_pod(
+    pod: str, node: str, reasons: Iterable[str], namespace: str, kubectl: Kubectl
+) -> Obstacle:
     """A pod that does not start; ``reasons``: those of its conditions, containers and events."""
     why = ", ".join(dict.fromkeys(reasons)) or "no reason given"
     return Obstacle(

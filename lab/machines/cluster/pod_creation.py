@@ -13,11 +13,14 @@ from lab.machines.cluster import obstacles
 from lab.machines.cluster.api import (
     NODES,
     Api,
+    ForeignError,
     LostError,
     Object,
     RefusedError,
     make_namespaced_path,
 )
+from lab.machines.cluster.obstacles import Kubectl
+from lab.machines.cluster.probe_manifests import node_of
 from lab.topology.intent import Obstacle
 from lab.topology.observed import NAMESPACE, ready_endpoints
 
@@ -52,16 +55,22 @@ class PodPatience:
 class PodCreation:
     """The pods of one namespace, from the first request until they run or cannot."""
 
-    def __init__(self, api: Api, namespace: str = NAMESPACE) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str = NAMESPACE,
+        kubectl: Kubectl = obstacles.on_control_plane,
+    ) -> None:
         self._api = api
         self._space = namespace
+        self._kubectl = kubectl
         self._refused: dict[int, Obstacle] = {}
         """Why the API server refuses pods, by status: the same reason is one obstacle."""
         self._failing: Obstacle | None = None
         """The webhook that fails, once it is known: what it lets in is not asked for again."""
 
     def create(self, path: str, wanted: Object, deadline: Deadline) -> Obstacle | None:
-        """Create an object as :meth:`Api.have` does; what prevents it, or None if it exists.
+        """Create an object as :meth:`Api.create_or_replace` does; what prevents it, or None.
 
         Raises DeadlineError when the API server does not answer in time.
         """
@@ -72,7 +81,7 @@ class PodCreation:
                 if self._failing:
                     break
                 try:
-                    self._api.have(path, wanted, part)
+                    self._api.create_or_replace(path, wanted, part)
                 except DeadlineError as error:
                     cause = error.__cause__
                     if isinstance(cause, LostError) and cause.code == _INTERNAL:
@@ -81,9 +90,12 @@ class PodCreation:
                         raise
                 else:
                     return None
+        except ForeignError:
+            name = wanted["metadata"]["name"]
+            return obstacles.make_foreign(wanted["kind"], name, self._space, self._kubectl)
         except RefusedError as error:
             if error.code not in self._refused:
-                why = obstacles.make_refusal(error.happened, self._space)
+                why = obstacles.make_refusal(error.happened, self._space, self._kubectl)
                 self._refused[error.code] = (resource == "pods" and self._quota()) or why
             return self._refused[error.code]
         return self._failing
@@ -99,7 +111,9 @@ class PodCreation:
 
     def _quota(self) -> Obstacle | None:
         return obstacles.refusing_quota(
-            self._listing(make_namespaced_path("resourcequotas", self._space)), self._space
+            self._listing(make_namespaced_path("resourcequotas", self._space)),
+            self._space,
+            self._kubectl,
         )
 
     def _webhook(self, resource: str, wanted: Object) -> Obstacle | None:
@@ -126,7 +140,7 @@ class PodCreation:
             )
             for space, name in services
         }
-        return obstacles.failing_webhook(matching, ready)
+        return obstacles.failing_webhook(matching, ready, self._kubectl)
 
     def find_obstacles(
         self,
@@ -152,23 +166,23 @@ class PodCreation:
     def _obstacle(
         self, name: str, pod: Object, spec: Object, patience: PodPatience | None
     ) -> Obstacle | None:
-        node = spec["nodeSelector"]["kubernetes.io/hostname"]
+        node = node_of(spec)
         if obstacles.is_unscheduled(pod):
             closed = obstacles.closed_node(
-                node, self._listing(NODES).get(node), spec["tolerations"]
+                node, self._listing(NODES).get(node), spec["tolerations"], self._kubectl
             )
             if closed:
                 return closed
         elif pod and obstacles.waits_for_scheduler(pod):
             if patience is None or not patience.looked_at.left():
-                return obstacles.no_scheduler()
-            return obstacles.stopped_scheduler(self._listing(_LEASES))
+                return obstacles.no_scheduler(self._kubectl)
+            return obstacles.stopped_scheduler(self._listing(_LEASES), self._kubectl)
         if patience is not None and patience.started.left():
             return None
         events = self._events(pod) if pod else ()
         why = [*obstacles.reasons(pod, self._listing(NODES).get(node), events)]
         if why or patience is None:
-            return obstacles.make_waiting_pod(name, node, why, self._space)
+            return obstacles.make_waiting_pod(name, node, why, self._space, self._kubectl)
         return None
 
     def _events(self, pod: Object) -> Iterable[Object]:

@@ -122,7 +122,7 @@ def host_pod_name(node: str) -> str:
 
 
 def pin_to_node(machine: MachineIntent) -> Object:
-    """The part of a pod's spec that pins it to a node, control planes included."""
+    """The part of a pod's spec that pins it to a lab's node, control planes included."""
     return {
         "nodeSelector": {"kubernetes.io/hostname": machine.name, "kubernetes.io/os": machine.os},
         "tolerations": [
@@ -134,6 +134,21 @@ def pin_to_node(machine: MachineIntent) -> Object:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 0,
     }
+
+
+def pin_by_name(node: str) -> Object:
+    """The part of a pod's spec that pins it to a node, whatever the node's labels say."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def node_of(spec: Object) -> str:
+    """The name of the node that a pod's spec pins it to, by either of the two ways."""
+    if "affinity" not in spec:
+        return str(spec["nodeSelector"]["kubernetes.io/hostname"])
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
 
 
 def _pod(

@@ -23,6 +23,7 @@ from lab.machines.cluster.api import (
     make_namespaced_path,
     wait_for,
 )
+from lab.machines.cluster.obstacles import Kubectl, on_control_plane
 from lab.machines.cluster.pod_creation import PodCreation, PodPatience
 from lab.machines.cluster.probe_manifests import Manifests, ObjectOwner, backends, manifests
 from lab.machines.cluster.workload_checks import (
@@ -70,7 +71,8 @@ class ProbePods:
     """What the matrix needs from a cluster besides the cluster itself.
 
     ``wanted``: its objects, all in one namespace; by default those of :func:`manifests`.
-    ``shared``: whether that namespace is somebody else's and stays.
+    ``shared``: whether that namespace is somebody else's and stays. ``kubectl``: makes the command
+    lines of messages.
     """
 
     def __init__(  # noqa: PLR0913  whose they are, and where
@@ -82,6 +84,7 @@ class ProbePods:
         wanted: Manifests | None = None,
         *,
         shared: bool = False,
+        kubectl: Kubectl = on_control_plane,
     ) -> None:
         self._api = api
         self._intent = intent
@@ -90,7 +93,8 @@ class ProbePods:
         self._shared = shared
         self._space = str(self._wanted.namespace["metadata"]["name"])
         self._own = f"{_NAMESPACES}/{self._space}"
-        self._creation = PodCreation(api, self._space)
+        self._kubectl = kubectl
+        self._creation = PodCreation(api, self._space, kubectl)
         self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
 
     def deploy(
@@ -169,7 +173,7 @@ class ProbePods:
             missing,
             f"waiting for the {len(names)} probe pods of lab '{lab}'",
             deadline,
-            f"kubectl -n {self._space} describe pods",
+            self._kubectl(f"--namespace={self._space} describe pods"),
         )
         expected = {name: ends - obstacles.keys() for name, ends in backends(self._intent).items()}
         self._wait(
@@ -248,8 +252,9 @@ class ProbePods:
     def _remove_labelled(self, deadline: Deadline) -> Iterator[str]:
         """Remove what is the lab's in a namespace that stays, and wait until it is gone."""
         for kind in ("pods", "services"):
-            for name in self._list(self._path(kind), deadline, self._marked):
-                self._api.remove(f"{self._path(kind)}/{name}", deadline)
+            for name, item in self._list(self._path(kind), deadline, self._marked).items():
+                uid = item["metadata"].get("uid", "")
+                self._api.remove(f"{self._path(kind)}/{name}", deadline, uid=uid)
                 yield f"{kind.removesuffix('s')} {self._space}/{name}"
             wait_for(
                 self._api,
@@ -278,9 +283,9 @@ class ProbePods:
         if lab != self._owner.lab:
             whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
             raise BrokenError(
-                f"making namespace '{self._space}' for lab '{self._owner.lab}'",
-                f"it already exists, and it {whose}",
-                f"kubectl delete namespace {self._space}, if it is not needed",
+                f"looking for namespace '{self._space}' of lab '{self._owner.lab}'",
+                f"it exists, and it {whose}",
+                self._kubectl(f"get namespace {self._space} --show-labels"),
             )
         return namespace
 
@@ -307,7 +312,7 @@ class ProbePods:
                     raise
 
         self._api.patiently(action, remove, deadline)
-        hint = f"kubectl get namespace {self._space} -o yaml shows what blocks it"
+        hint = self._kubectl(f"get namespace {self._space} -o yaml")
         query = {"fieldSelector": f"metadata.name={self._space}"}
         try:
             wait_for(
@@ -365,7 +370,8 @@ class ProbePods:
             if current is not None and (_is_same(manifest, current) or not (renew or going)):
                 continue
             if current is not None:  # its address and ports are taken until it is gone
-                self._api.remove(f"{path}/{name}", deadline)
+                uid = current["metadata"].get("uid", "")
+                self._api.remove(f"{path}/{name}", deadline, uid=uid)
             new = True
             if refused is None:
                 self._creation.require(path, manifest, deadline)
@@ -551,7 +557,7 @@ class Workloads:
         path = f"{_PODS}/{pod_name(machine.name)}/log"
         summary: Mapping[str, Any] | str
         try:
-            log = self._api.ask("GET", path, deadline, query={"container": ENVIRONMENT})
+            log = self._api.text(path, deadline, {"container": ENVIRONMENT})
             try:
                 summary = self._api.ask(
                     "GET", f"{NODES}/{machine.name}/proxy/stats/summary", deadline
@@ -560,7 +566,7 @@ class Workloads:
                 summary = f"the kubelet reports no metrics: {error.happened}"
         except LabError as error:
             return unmade(machine, f"{error.doing}: {error.happened}")
-        return judge(machine, created, str(log.get("message", "")), values, summary)
+        return judge(machine, created, log, values, summary)
 
     def _remove(self) -> None:
         deadline = Deadline(_CLEAN_SECONDS)

@@ -1,9 +1,8 @@
-"""``lab attach``, ``lab check`` and ``lab detach``: labs on clusters that exist."""
+"""``lab attach``, ``lab check`` and ``lab detach``: labs on existing clusters."""
 
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -47,13 +46,13 @@ def cluster_options(command: Callable[..., object]) -> Callable[..., object]:
     options = (
         click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, ~/.kube/config."),
         click.option("--context", metavar="NAME", help="Default: the current context."),
-        click.option("--namespace", default="", metavar="NAME", help="One that exists."),
+        click.option("--namespace", default="", metavar="NAME", help="An existing namespace."),
         click.option("--nodes", multiple=True, metavar="NODE|KEY=VALUE", help="Only these."),
         click.option("--max-nodes", "most_nodes", type=click.IntRange(1), default=50,
                      show_default=True,
-                     help="Of more nodes, some of each system, build and zone."),
+                     help="Probe at most this many nodes, of every system, build and zone."),
         click.option("--tolerate", "tolerations", multiple=True, metavar="KEY[=VALUE][:EFFECT]",
-                     help="A taint that probe pods tolerate; that of control planes they do."),
+                     help="Taint to tolerate. Control planes' taints are always tolerated."),
         click.option("--image", default=IMAGE, help="Image of Kubernetes' agnhost."),
         click.option("--image-prefix", "prefix", default="", metavar="REGISTRY/PATH",
                      help="Pull the image from there."),
@@ -122,7 +121,9 @@ def attach_command(
         _show(record, as_json, echo)
         return
     _show(record, False, say)
-    result = entry.enter(record, entry.attach_command(record, where[0]), say)
+    again = entry.attach_command(record, where[0])
+    with entry.held(record.lab, again):
+        result = entry.enter(record, again, say)
     if as_json:
         echo_json(result)
     elif result.changed:
@@ -171,12 +172,10 @@ def check_command(
     lab = f"check-{secrets.token_hex(3)}"
     record = entry.look(address, lab, terms)
     _show(record, False, say)
-    again = entry.attach_command(record, where[0])
-    words = shlex.split(again)
-    repeat = shlex.join(["lab", "check", *words[3:], "-k"])
-    with terminable(), entry.held(lab):
+    repeat = entry.check_command(record, where[0])
+    with terminable(), entry.held(lab, "lab check"):
         try:
-            entry.enter(record, again, say, temporary=True)
+            entry.enter(record, entry.attach_command(record, where[0]), say, temporary=True)
             return int(
                 ctx.invoke(
                     test.command, name=lab, selection=selection, repeat_with=repeat, as_json=as_json
@@ -189,12 +188,24 @@ def check_command(
 
 @click.command("detach")
 @lab_argument()
+@click.option("--forget", is_flag=True, help="Of a cluster that is gone: do not ask it.")
 @json_option("Print what was done as JSON.")
-def detach_command(name: str, as_json: bool) -> None:
+def detach_command(name: str, forget: bool, as_json: bool) -> None:
     """Take the probe pods of LAB out of its cluster; only the reports of its runs remain.
 
-    What is removed has the lab's labels; nothing else of the cluster is touched.
+    What is removed has the lab's labels; nothing else of the cluster is touched. If the cluster no
+    longer exists, --forget takes LAB out of the journal alone, and prints how to remove what may be
+    left.
     """
+    if forget:
+        from lab.machines.attached import entry
+
+        result, remains = entry.forget(name, say)
+        if as_json:
+            echo_json(result)
+        elif result.changed:
+            echo(f"lab '{name}' is forgotten; what may be left in its cluster: {remains}")
+        return
     result, _ = down.take_down(name, attached=True)
     if as_json:
         echo_json(result)

@@ -58,7 +58,9 @@ def kubeadm_cluster(**changed: Reading) -> dict[str, Reading]:
         "kube-proxy": Reading(({"data": {"config.conf": PROXY}},)),
         "services": Reading((dns,)),
         "endpoints": Reading((ends,)),
-        "service-cidrs": Reading(({"spec": {"cidrs": ["10.96.0.0/12"]}},)),
+        "service-cidrs": Reading(
+            ({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}},)
+        ),
     }
     return readings | changed
 

@@ -1,19 +1,23 @@
-"""The lab on a cluster that exists: its matrix, its objects, rights, load, and what is wrong."""
+"""The lab on an existing cluster: its matrix, its objects, rights, load, and what is wrong."""
+
+from dataclasses import replace
 
 import pytest
 from attached_clusters import daemon, node, record
 
+from lab.facts.command_lines import is_command
+from lab.facts.difference import SILENT
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.attached import design
 from lab.machines.attached.cluster import batches
 from lab.machines.attached.differences import ApiState, find_differences
 from lab.machines.attached.objects import make_objects
 from lab.machines.attached.recognise import Reading
-from lab.machines.attached.record import ProbeTerms
+from lab.machines.attached.record import ClusterAddress, ProbeTerms
 from lab.machines.attached.rights import make_reviews, make_roles
 from lab.machines.attached.scenario import to_scenario
 from lab.machines.attached.words import summarise
-from lab.machines.cluster.probe_manifests import ObjectOwner
+from lab.machines.cluster.probe_manifests import ObjectOwner, node_of
 from lab.matrix.cells import cells, counts, make_matrix
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import Obstacle
@@ -84,12 +88,14 @@ def test_windows_nodes_bring_their_documented_limits():
     assert design.limits(record().cluster) == ()
 
 
+# SECURITY.md: Probe pods have no rights.
 def test_pods_are_admitted_by_restricted_pod_security():
     made = make_objects(record(), design.decide(record()).intent, OWNER)
     assert made.namespace["metadata"]["name"] == "hybridlab-prod-abc"
     for pod in made.pods:
         assert pod["metadata"]["namespace"] == "hybridlab-prod-abc"
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert not pod["spec"]["automountServiceAccountToken"]
         for container in pod["spec"]["containers"]:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert not container["securityContext"]["allowPrivilegeEscalation"]
@@ -131,10 +137,10 @@ def test_the_roles_grant_every_right_that_is_asked_for(namespace):
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    for words, review in make_reviews(terms, namespace or "hybridlab-prod-abc"):
-        attributes = review["spec"]["resourceAttributes"]
+    for review in make_reviews(terms, namespace or "hybridlab-prod-abc"):
+        attributes = review.request["spec"]["resourceAttributes"]
         part = f"/{attributes['subresource']}" if "subresource" in attributes else ""
-        assert (f"{attributes['resource']}{part}", attributes["verb"]) in granted, words
+        assert (f"{attributes['resource']}{part}", attributes["verb"]) in granted, review.words
 
 
 def test_no_batch_has_more_connections_than_the_rate():
@@ -198,7 +204,9 @@ def test_a_service_is_right_when_selector_endpoints_and_pods_agree():
 def test_a_selector_that_selects_nothing_is_named():
     (wrong,) = of_service(state({"app": "web"}))
     assert wrong.observed == "its selector app=web selects no probe pod"
-    assert wrong.shows.startswith("kubectl --context=prod --namespace=hybridlab-prod-abc ")
+    assert wrong.shows.startswith(
+        "kubectl --kubeconfig=/home/me/.kube/config --context=prod --namespace=hybridlab-prod-abc "
+    )
     assert wrong.concerns == (("", ServiceSubject("to-worker-p1")),)
 
 
@@ -206,6 +214,65 @@ def test_an_endpoint_with_another_address_than_its_pod_is_named():
     api = state({"app": "probe"}, ends("to-worker-p1", **{"worker-p1": "10.244.9.9"}))
     (wrong,) = of_service(api)
     assert (wrong.subject.kind, wrong.observed) == ("EndpointSlice", "it has 10.244.9.9")
+
+
+def test_an_endpoint_without_a_pod_s_name_is_known_by_its_address():
+    slices = ends("to-worker-p1", **{"worker-p1": "10.244.1.5"})
+    del slices["endpoints"][0]["targetRef"]
+    assert of_service(state({"app": "probe"}, slices)) == []
+    dns = replace(state({}), dns_slices=[ends("kube-dns", x="10.244.0.2")])
+    del dns.dns_slices[0]["endpoints"][0]["targetRef"]
+    differences = find_differences(record(), bound(), dns)
+    assert not any(each.subject.name == "kube-dns" for each in differences)
+
+
+@pytest.mark.parametrize("readable", ["services", "slices", "pods", "dns_slices", "nodes"])
+def test_what_may_not_be_read_is_not_missing(readable):
+    whole = state({"app": "probe"}, ends("to-worker-p1", **{"worker-p1": "10.244.1.5"}))
+    api = ApiState(
+        **{readable: getattr(whole, readable) or ()}, refusals=(("Services", "forbidden"),)
+    )
+    differences = find_differences(record(), bound(), api)
+    wrong = [each for each in differences if each.kind != SILENT]
+    expected = {"services": {"gone"}, "dns_slices": {"changed"}}.get(readable, set())
+    assert {each.change for each in wrong} <= expected
+    (unread,) = (each for each in differences if each.kind == SILENT)
+    assert unread.observed == "cannot be read: forbidden"
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [("EtcdIsVoter", False), ("NetworkingReady", False), ("DiskPressure", True),
+     ("KernelDeadlock", True)],
+)  # fmt: skip
+def test_only_conditions_that_mean_trouble_are_named(condition, named):
+    worker = node("worker", 1)
+    worker["status"]["conditions"].append({"type": condition, "status": "True", "reason": "X"})
+    differences = find_differences(record(), bound(), ApiState(nodes=[worker]))
+    assert bool(differences) == named
+
+
+def test_commands_are_for_the_cluster_of_the_kubeconfig_and_quoted():
+    assert ClusterAddress("/a b/c.conf", "it's").kubectl("get nodes") == (
+        "kubectl '--kubeconfig=/a b/c.conf' '--context=it'\"'\"'s' get nodes"
+    )
+    several = ClusterAddress("/a.conf:/b.conf", "prod").kubectl("get nodes")
+    assert several == "env KUBECONFIG=/a.conf:/b.conf kubectl --context=prod get nodes"
+    assert is_command(several)
+
+
+def test_pods_are_pinned_and_nodes_named_by_name_not_by_label():
+    worker = node("ip-10-0-0-9.example", 1, labels={"kubernetes.io/hostname": "ip-10-0-0-9"})
+    made = record(nodes=Reading((worker,)))
+    pod = make_objects(made, design.decide(made).intent, OWNER).pods[0]
+    assert "kubernetes.io/hostname" not in pod["spec"]["nodeSelector"]
+    assert node_of(pod["spec"]) == "ip-10-0-0-9.example"
+
+
+def test_a_pod_on_another_node_than_its_own_cannot_be_used():
+    pods = [ObservedPod("worker-p1", "plane", "10.244.0.9", "Running", ready=True, trouble="")]
+    intent = design.bind_pods(design.decide(record()).intent, pods, {}, {}, 1450)
+    assert intent.obstacles()["worker-p1"].observed == "runs on plane, not on worker"
 
 
 def test_nodes_daemons_and_policies_are_looked_at():
@@ -249,9 +316,28 @@ def test_a_pod_that_cannot_run_obstructs_its_cells_alone():
     assert len(intent.running().machines[1].pods) == 1
 
 
-def test_the_scenario_of_the_same_shape_is_one(tmp_path):
+def written(tmp_path, cluster, name="prod"):
+    """The compiled scenario of a cluster's shape."""
     path = tmp_path / "prod.yaml"
-    path.write_text(to_scenario("prod", record().cluster))
-    compiled = compile_scenario(path)
+    path.write_text(to_scenario(name, cluster))
+    return compile_scenario(path)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_the_scenario_has_room_where_only_the_nodes_ranges_are_known(tmp_path, number):
+    nodes = Reading(tuple(node(f"n{index}", index) for index in range(1, number + 1)))
+    cluster = record(nodes=nodes, kubeadm=Reading()).cluster
+    assert cluster.pod_cidrs_from == "the nodes' podCIDRs"
+    assert len(written(tmp_path, cluster).plan.nodes) == number + 1
+
+
+@pytest.mark.parametrize("name", ["10.0.0.1", "1e3.example", "yes", "null"])
+def test_any_name_of_a_node_or_lab_is_text_in_the_scenario(tmp_path, name):
+    cluster = record(nodes=Reading((node(name, 1),))).cluster
+    assert written(tmp_path, cluster, "1e3").plan.nodes[0].name == name.partition(".")[0]
+
+
+def test_the_scenario_of_the_same_shape_is_one(tmp_path):
+    compiled = written(tmp_path, record().cluster)
     assert [each.name for each in compiled.plan.nodes] == ["plane", "worker"]
     assert str(compiled.plan.dns_address) == "10.96.0.10"

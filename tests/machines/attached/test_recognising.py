@@ -67,6 +67,39 @@ def test_a_large_cluster_is_sampled_by_system_build_and_zone():
     assert dict(cluster.others)["linux4"] == "it is beyond the 2 nodes of '--max-nodes'"
 
 
+def test_of_a_large_cluster_every_system_comes_first_and_healthy_nodes_before_others():
+    linux = [node(f"linux{number}", number) for number in range(4)]
+    for number, each in enumerate(linux):
+        each["status"]["nodeInfo"]["osImage"] = f"build {number}"
+    linux.append(node("linux2-cordoned", 5))
+    linux[-1]["status"]["nodeInfo"]["osImage"] = "build 0"
+    linux[0]["spec"]["unschedulable"] = True
+    win = node("win", 9, labels={"kubernetes.io/os": "windows"})
+    cluster = record(ProbeTerms(most_nodes=3), nodes=Reading((*linux, win))).cluster
+    names = [each.name for each in cluster.nodes]
+    assert "win" in names
+    assert "linux0" not in names
+
+
+@pytest.mark.parametrize(
+    ("corefile", "kubeadm", "domain"),
+    [
+        (".:53 {\n    kubernetes corp.example. in-addr.arpa ip6.arpa {\n    }\n}", True,
+         "corp.example"),
+        (None, True, "cluster.local"),
+        (None, False, "cluster.local"),
+    ],
+)  # fmt: skip
+def test_the_domain_is_read_or_said_to_be_assumed(corefile, kubeadm, domain):
+    changed = {} if kubeadm else {"kubeadm": Reading((), NOBODY.refused)}
+    if corefile:
+        changed["coredns"] = Reading(({"data": {"Corefile": corefile}},))
+    cluster = record(**changed).cluster
+    assert cluster.dns.domain == domain
+    assumed = "the domain; 'cluster.local' is assumed"
+    assert ((assumed, NOBODY.refused) in cluster.unknown) == (not kubeadm)
+
+
 def test_virtual_and_unselected_nodes_are_left_out_with_the_reason():
     nodes = (
         node("a", 1, labels={"pool": "x"}),

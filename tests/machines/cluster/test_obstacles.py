@@ -7,6 +7,7 @@ from lab.machines.cluster.obstacles import (
     failing_webhook,
     is_unscheduled,
     matching_webhooks,
+    on_control_plane,
     reasons,
     refusing_quota,
     remarks,
@@ -22,7 +23,7 @@ def node(*taints, **spec):
 
 
 def test_a_cordoned_node_is_named_with_the_command_that_opens_it():
-    obstacle = closed_node("worker1", node(unschedulable=True), [])
+    obstacle = closed_node("worker1", node(unschedulable=True), [], on_control_plane)
     assert obstacle.sentence == "Node worker1: cordoned, and takes no new pods"
     assert obstacle.mends.startswith("kubectl uncordon worker1")
 
@@ -46,7 +47,7 @@ def test_a_cordoned_node_is_named_with_the_command_that_opens_it():
     ],
 )
 def test_a_taint_that_pods_do_not_tolerate_is_named_with_its_removal(taint, tolerations, mends):
-    obstacle = closed_node("worker1", node(taint), tolerations)
+    obstacle = closed_node("worker1", node(taint), tolerations, on_control_plane)
     if mends is None:
         assert obstacle is None
     else:
@@ -89,12 +90,13 @@ def lease(time, seconds=15):
 )
 def test_a_scheduler_has_stopped_when_its_lease_ran_out_by_other_leases(scheduler, others, stopped):
     leases = {"kube-scheduler": lease(scheduler), "kube-controller-manager": lease(others)}
-    assert bool(stopped_scheduler(leases)) == stopped
+    assert bool(stopped_scheduler(leases, on_control_plane)) == stopped
 
 
 def test_a_schedulers_missing_lease_proves_nothing():
-    assert stopped_scheduler({}) is None
-    assert stopped_scheduler({"apiserver": lease("2026-11-28T15:00:00.000000Z")}) is None
+    assert stopped_scheduler({}, on_control_plane) is None
+    leases = {"apiserver": lease("2026-11-28T15:00:00.000000Z")}
+    assert stopped_scheduler(leases, on_control_plane) is None
 
 
 def quota(used, hard):
@@ -107,13 +109,14 @@ def test_a_full_quota_comes_before_one_that_asks_for_requests():
         "few": quota({"pods": "2"}, {"pods": "2"}),
         "many": quota({"pods": "2"}, {"pods": "200"}),
     }
-    full = refusing_quota(quotas, "space")
+    full = refusing_quota(quotas, "space", on_control_plane)
     assert full.sentence == "ResourceQuota few in namespace space: pods: 2 of 2"
     assert full.mends.startswith("kubectl --namespace=space delete resourcequota few")
     del quotas["few"]
-    assert refusing_quota(quotas, "space").object == "ResourceQuota compute in namespace space"
+    partial = refusing_quota(quotas, "space", on_control_plane)
+    assert partial.object == "ResourceQuota compute in namespace space"
     del quotas["compute"]
-    assert refusing_quota(quotas, "space") is None
+    assert refusing_quota(quotas, "space", on_control_plane) is None
 
 
 def webhook(**changes):
@@ -169,11 +172,11 @@ def test_a_webhook_whose_service_has_no_backend_is_the_one_that_fails():
     outside = webhook(name="outside", clientConfig={"url": "https://example.com"})
     found = [*matching_webhooks([configuration(outside, other, webhook())], "pods", {}, {})]
     backends = {("policy", "gate"): 0, ("policy", "other"): 2}
-    obstacle = failing_webhook(found, backends)
+    obstacle = failing_webhook(found, backends, on_control_plane)
     assert "webhook pods.example.com fails" in obstacle.observed
     assert "policy/gate, which has no ready backend" in obstacle.observed
     assert "delete validatingwebhookconfiguration policy" in obstacle.mends
-    assert failing_webhook([], backends) is None
+    assert failing_webhook([], backends, on_control_plane) is None
 
 
 def test_a_pod_that_does_not_start_has_the_reasons_of_node_container_and_events():

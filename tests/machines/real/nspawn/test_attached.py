@@ -52,7 +52,7 @@ def stranger(labs, kubeconfig, tmp_path):
 
 
 def namespaces(labs):
-    """The namespaces of labs on clusters that exist, in the cluster."""
+    """The namespaces of labs on existing clusters, in the cluster."""
     words = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "ns", "-o", "name")
     listed = labs.run("exec", "cluster", "master", "--", *words).stdout.split()
     return {
