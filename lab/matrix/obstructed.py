@@ -19,7 +19,9 @@ class Obstructions:
         self.pods = intent.obstacles()
         self._plane = intent.control_plane()
         self._nodes = {
-            pod.name: machine.name for machine in intent.machines for pod in machine.pods
+            place.name: machine.name
+            for machine in intent.machines
+            for place in (machine, *machine.pods)
         }
         self._behind = {
             service.name: tuple(backend.pod for backend in service.backends)
@@ -52,7 +54,10 @@ class Obstructions:
     def reason(self, cell: Cell) -> str:
         """Why a cell cannot be probed; empty if it can."""
         obstructed = self.of(cell)
-        return f"pod '{obstructed[0]}' cannot run: {obstructed[1].sentence}" if obstructed else ""
+        if obstructed is None:
+            return ""
+        whose = "the pod of node" if obstructed[0] == cell.source.node else "pod"
+        return f"{whose} '{obstructed[0]}' cannot run: {obstructed[1].sentence}"
 
     def finding(self, cell: Cell) -> Difference | None:
         """What keeps the pod from running, as a cause; None if the cell can be probed."""

@@ -410,6 +410,8 @@ class MachineIntent:
     """Set if the node takes part in a logical network."""
     speaker: Speaker | None = None
     """Its BGP configuration; the BGP daemon is one of ``daemons``."""
+    obstacle: Obstacle | None = field(default=None, metadata={"unless None": True})
+    """Why the pod that sends its probes does not run; None if it runs, or none is needed."""
 
     def address(self, segment: str = NODE_SEGMENT) -> str:
         """Its address on a segment, without prefix; if it has none there, its first interface's."""
@@ -515,13 +517,12 @@ class Intent:
         return kinds.get("services") or (kinds.get("router") if several else None)
 
     def obstacles(self) -> dict[str, Obstacle]:
-        """Why pods do not run, by pod; empty without a real cluster."""
-        return {
-            pod.name: pod.obstacle
-            for machine in self.machines
-            for pod in machine.pods
-            if pod.obstacle
-        }
+        """Why pods do not run, by pod, or by the node for which one sends.
+
+        Empty without a real cluster.
+        """
+        places = (place for machine in self.machines for place in (machine, *machine.pods))
+        return {place.name: place.obstacle for place in places if place.obstacle}
 
     def running(self) -> Intent:
         """The Intent without the pods that do not run, and without these as backends."""

@@ -81,17 +81,19 @@ class Transfer:
         return f"{self.key}-{self.part}"
 
 
-def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...]:
-    """The transfers for one probe."""
+def plan_transfers(
+    probe: Probe, settings: ProbeSettings, own_port: int = PROBE_PORT
+) -> tuple[Transfer, ...]:
+    """The transfers for one probe. ``own_port``: that of netexec in the source's own pod."""
     if probe.name is not None:
         url = f"http://{probe.name}:{probe.name_port}/hostname"
         return (Transfer(probe.key, "name", url, settings.timeout, dialled=False),)
     if probe.dialect == "lab":
-        return tuple(_lab_transfers(probe, settings))
-    return tuple(_netexec_transfers(probe, settings))
+        return tuple(_lab_transfers(probe, settings, own_port))
+    return tuple(_netexec_transfers(probe, settings, own_port))
 
 
-def _lab_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
+def _lab_transfers(probe: Probe, settings: ProbeSettings, own_port: int) -> Iterator[Transfer]:
     """The lab's responder gives everything in one answer."""
     url = f"http://{probe.address}:{probe.port}/"
     if probe.protocol == "tcp":
@@ -100,14 +102,14 @@ def _lab_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
         yield Transfer(probe.key, "hostname", url, settings.timeout, dialled=False)
         return
     # The responder echoes a foreign datagram behind a header that names endpoint and client.
-    yield _dial(probe, "hostname", "x" * 100, 1)
+    yield _dial(probe, own_port, "hostname", "x" * 100, 1)
     if probe.size == "large":
         whole, fragments = datagram_sizes(probe.mtu)
-        yield _dial(probe, "whole", _TEXT[:whole], 1)
-        yield _dial(probe, "fragments", _TEXT[:fragments], 1)
+        yield _dial(probe, own_port, "whole", _TEXT[:whole], 1)
+        yield _dial(probe, own_port, "fragments", _TEXT[:fragments], 1)
 
 
-def _netexec_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
+def _netexec_transfers(probe: Probe, settings: ProbeSettings, own_port: int) -> Iterator[Transfer]:
     if probe.protocol == "tcp" and probe.tries == 1:
         url = f"http://{probe.address}:{probe.port}"
         if probe.size == "large":
@@ -115,12 +117,12 @@ def _netexec_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transf
         yield Transfer(probe.key, "hostname", f"{url}/hostname", settings.timeout, dialled=False)
         yield Transfer(probe.key, "clientip", f"{url}/clientip", settings.timeout, dialled=False)
         return
-    yield _dial(probe, "hostname", "hostname", probe.tries)
-    yield _dial(probe, "clientip", "clientip", probe.tries)
+    yield _dial(probe, own_port, "hostname", "hostname", probe.tries)
+    yield _dial(probe, own_port, "clientip", "clientip", probe.tries)
     if probe.protocol == "udp" and probe.size == "large":
         whole, fragments = datagram_sizes(probe.mtu)
-        yield _dial(probe, "whole", _ECHO + _TEXT[: whole - len(_ECHO)], 1)
-        yield _dial(probe, "fragments", _ECHO + _TEXT[: fragments - len(_ECHO)], 1)
+        yield _dial(probe, own_port, "whole", _ECHO + _TEXT[: whole - len(_ECHO)], 1)
+        yield _dial(probe, own_port, "fragments", _ECHO + _TEXT[: fragments - len(_ECHO)], 1)
 
 
 def datagram_sizes(mtu: int) -> tuple[int, int]:
@@ -128,7 +130,7 @@ def datagram_sizes(mtu: int) -> tuple[int, int]:
     return min(mtu - IP_UDP_BYTES, BUFFER_BYTES), BUFFER_BYTES
 
 
-def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
+def _dial(probe: Probe, own_port: int, part: Part, request: str, tries: int) -> Transfer:
     query = {
         "host": probe.address,
         "port": probe.port,
@@ -138,14 +140,14 @@ def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
     }
     expected = request.removeprefix(_ECHO) if part in {"whole", "fragments"} else ""
     seconds = DIALLER_SECONDS + _DIALLERS_START + 0.1 * tries
-    url = f"http://127.0.0.1:{PROBE_PORT}/dial?{urlencode(query)}"
+    url = f"http://127.0.0.1:{own_port}/dial?{urlencode(query)}"
     return Transfer(probe.key, part, url, seconds, dialled=True, expected=expected)
 
 
-def prepare_command() -> tuple[list[str], str]:
+def prepare_command(own_port: int = PROBE_PORT) -> tuple[list[str], str]:
     """Command and standard input that store the body of large TCP probes in the pod."""
     form = urlencode({"msg": "msg=" + _TEXT[:LARGE_TCP_BYTES]})
-    url = f"http://127.0.0.1:{PROBE_PORT}/echo"
+    url = f"http://127.0.0.1:{own_port}/echo"
     lines = [f"url = {_quote(url)}", f"data = {_quote(form)}", f"output = {_quote(BODY)}"]
     command = ["curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--create-dirs"]
     return [*command, "--config", "-"], "\n".join(lines) + "\n"
@@ -454,16 +456,25 @@ class ExecProber:
     api
         The cluster's API server.
     node
-        The node's name. If the node is the source, its HostProcess pod sends.
+        The node's name. If the node is the source, a pod in its own network sends.
     namespace
         The namespace of the pods.
+    host
+        That pod, and the port of netexec in it; by default those of a Windows node of a lab.
 
     """
 
-    def __init__(self, api: Api, node: str, namespace: str = NAMESPACE) -> None:
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        namespace: str = NAMESPACE,
+        host: tuple[str, int] | None = None,
+    ) -> None:
         self._api = api
         self._node = node
         self._space = namespace
+        self._host = host or (host_pod_name(node), PROBE_PORT)
         self._prepared: set[str] = set()
 
     def probe(
@@ -497,12 +508,12 @@ class ExecProber:
     def _of_source(
         self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
     ) -> dict[int, Outcome]:
-        transfers = {probe.key: plan_transfers(probe, settings) for probe in probes}
+        pod, own_port = self._host if source == self._node else (source, PROBE_PORT)
+        transfers = {probe.key: plan_transfers(probe, settings, own_port) for probe in probes}
         every = [transfer for own in transfers.values() for transfer in own]
-        pod = host_pod_name(source) if source == self._node else source
         try:
             if any(transfer.part == "body" for transfer in every):
-                self._prepare(pod, deadline)
+                self._prepare(pod, own_port, deadline)
             longest = 2 * sum(transfer.seconds for transfer in every) / max(1, settings.in_flight)
             within = Deadline(min(deadline.left(), _START_SECONDS + longest))
             verbose = any(probe.every for probe in probes)
@@ -518,9 +529,11 @@ class ExecProber:
             for probe in probes
         }
 
-    def _prepare(self, pod: str, deadline: Deadline) -> None:
+    def _prepare(self, pod: str, own_port: int, deadline: Deadline) -> None:
         if pod not in self._prepared:
-            self._run(pod, *prepare_command(), Deadline(min(deadline.left(), _START_SECONDS)))
+            self._run(
+                pod, *prepare_command(own_port), Deadline(min(deadline.left(), _START_SECONDS))
+            )
             self._prepared.add(pod)
 
     def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> ExecResult:

@@ -17,7 +17,7 @@ from lab.machines.agents.exec_probes import ExecProber, plan_transfers
 from lab.machines.attached import design, rights
 from lab.machines.attached.connection import opened_api, refused
 from lab.machines.attached.differences import ApiState
-from lab.machines.attached.objects import make_objects
+from lab.machines.attached.objects import HOST_PORT, make_objects
 from lab.machines.attached.recognise import is_network_daemon
 from lab.machines.attached.record import AttachedRecord
 from lab.machines.cluster.api import (
@@ -157,7 +157,7 @@ class AttachedCluster:
         """
         with self._opened() as api:
             obstacles = self._pods(api).deploy(Deadline(PODS_SECONDS), say, renew=False)
-        if obstacles and len(obstacles) >= len([*self._names()]):
+        if set(self._names()) <= obstacles.keys():
             first = next(iter(obstacles.values()))
             raise BrokenError(
                 f"making the probe pods of lab '{self.lab.name}'",
@@ -299,13 +299,15 @@ class AttachedCluster:
         by_node: dict[str, list[Probe]] = {}
         for probe in probes:
             by_node.setdefault(places[probe.source], []).append(replace(probe, dialect="netexec"))
+        hosts = {machine.name: design.host_pod(machine) for machine in bound.machines}
         finished: dict[int, Outcome] = {}
 
         def of_node(node: str) -> None:
             own = by_node[node]
             try:
                 with self._opened() as api:
-                    prober = ExecProber(api, node, self.record.namespace)
+                    host = (hosts[node], HOST_PORT)
+                    prober = ExecProber(api, node, self.record.namespace, host)
                     for batch in batches(own, settings, self.record.terms.rate):
                         pace = Deadline(_A_SECOND)
                         deadline = Deadline(settings.longest(batch, _COMPUTING))

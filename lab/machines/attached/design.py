@@ -46,6 +46,12 @@ _SHARED = "shared"
 _SHARED_BACKENDS = 3
 _DNS_PORT = 53
 _MOVED = ("see its affinity", "look for a webhook that changes the affinity of pods")
+_NO_HOST_POD = Obstacle(
+    "Windows node",
+    "it sends no probes: that takes a HostProcess pod, which has the rights of the node",
+    "see the page on existing clusters",
+    "probe from its pods",
+)
 _LONGEST = 40
 """Characters of a pod's name before its number: the names of Services are DNS labels of 63."""
 
@@ -68,6 +74,7 @@ def families(record: AttachedRecord) -> tuple[Family, ...]:
     """The families that can be probed on these terms."""
     return (
         *("pod-pod", "pod-service", "hairpin"),
+        *(("node-pod", "node-service") if record.terms.host_network else ()),
         *(("nodeport",) if record.terms.node_ports else ()),
         *(("dns",) if record.cluster.dns else ()),
     )
@@ -239,7 +246,13 @@ def _make_machine(
         translation=Translation(None, (), services),
         forwards=True,
         kubelet=Kubelet(node.role, node.version, None),
+        obstacle=_NO_HOST_POD if record.terms.host_network and node.os == "windows" else None,
     )
+
+
+def host_pod(machine: MachineIntent) -> str:
+    """The pod in a node's own network that sends for it; named like the node's other pods."""
+    return f"{machine.pods[0].name.removesuffix('-p1')}-host"
 
 
 def bind_pods(
@@ -302,6 +315,7 @@ def bind_pods(
         machines=tuple(
             replace(
                 machine,
+                obstacle=obstacles.get(host_pod(machine), machine.obstacle),
                 pods=tuple(map(bound, machine.pods)),
                 translation=Translation(None, (), proxied),
             )

@@ -153,6 +153,8 @@ def _options(record: AttachedRecord, kubeconfig: str | None) -> Iterator[str]:
             yield from (option, text)
     if not terms.node_ports:
         yield "--no-node-ports"
+    if terms.host_network:
+        yield "--host-network"
 
 
 def forget(lab: str, say: Callable[[str], None]) -> tuple[DownResult, str]:

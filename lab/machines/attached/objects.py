@@ -6,17 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from lab.machines.attached.design import host_pod
 from lab.machines.attached.record import AttachedRecord, NodeFound
 from lab.machines.cluster.probe_manifests import (
+    AGNHOST,
+    POD_SPEC,
     Manifests,
     ObjectOwner,
     manifests,
+    netexec,
     pin_by_name,
 )
 from lab.topology.intent import Intent
+from lab.topology.observed import POD
 
 Object = dict[str, Any]
 
+HOST_PORT = 19080
+"""Of netexec in a node's own network: not one that programs of clusters use, nor a node port."""
 _USER = 65_534
 """``nobody``: restricted Pod Security admits no root."""
 _PLANES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -31,7 +38,15 @@ def make_objects(record: AttachedRecord, intent: Intent, owner: ObjectOwner) -> 
     by_pod = {pod.name: machine.name for machine in intent.machines for pod in machine.pods}
     nodes = {node.name: node for node in record.cluster.nodes}
     pods = [_admit(record, nodes[by_pod[pod["metadata"]["name"]]], pod) for pod in usual.pods]
-    labels = {**owner.labels(), "pod-security.kubernetes.io/enforce": "restricted"}
+    standard = "restricted"
+    if record.terms.host_network:
+        standard = "privileged"
+        pods += [
+            _make_host_pod(record, nodes[each.name], host_pod(each), owner)
+            for each in intent.machines
+            if each.obstacle is None
+        ]
+    labels = {**owner.labels(), "pod-security.kubernetes.io/enforce": standard}
     own = {"apiVersion": "v1", "kind": "Namespace"}
     return replace(
         usual,
@@ -39,6 +54,21 @@ def make_objects(record: AttachedRecord, intent: Intent, owner: ObjectOwner) -> 
         pods=tuple(pods),
         services=tuple(_open(record, service) for service in usual.services),
     )
+
+
+def _make_host_pod(
+    record: AttachedRecord, node: NodeFound, name: str, owner: ObjectOwner
+) -> Object:
+    """A pod in a node's own network."""
+    spec = {
+        **POD_SPEC,
+        "os": {"name": node.os},
+        "hostNetwork": True,
+        "containers": [netexec(record.terms.pulled, AGNHOST, owner, name, HOST_PORT)],
+    }
+    metadata = {"name": name, "labels": {**owner.labels(), POD: name}}
+    pod = _admit(record, node, {"metadata": metadata, "spec": spec})
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
 def _admit(record: AttachedRecord, node: NodeFound, pod: Object) -> Object:

@@ -56,6 +56,8 @@ class ProbeTerms:
     nodes: tuple[str, ...] = ()
     """Labels that nodes must have, as ``key=value``, or names of nodes; empty for all."""
     node_ports: bool = True
+    host_network: bool = False
+    """Whether a pod in each node's own network sends for the node."""
     most_nodes: int = MOST_NODES
     rate: int = RATE
 

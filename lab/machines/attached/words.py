@@ -39,12 +39,14 @@ def summarise(record: AttachedRecord) -> Iterator[str]:
         yield f"  unknown: {subject}: {reason}"
     left_out = (
         *(("nodeport ('--no-node-ports')",) if not record.terms.node_ports else ()),
+        *(("node-pod, node-service (without '--host-network')",)
+          if not record.terms.host_network else ()),
         *(("dns (no DNS Service was found)",) if cluster.dns is None else ()),
     )  # fmt: skip
     yield f"families: {', '.join(design.families(record))}"
     for family in left_out:
         yield f"  left out: {family}"
-    made = len(cluster.nodes) * PODS
+    made = len(cluster.nodes) * (PODS + record.terms.host_network)
     yield (
         f"will create {quantity(made, 'pod')} and their Services in namespace "
         f"'{record.namespace}', at most {record.terms.rate} connections a second from each node"

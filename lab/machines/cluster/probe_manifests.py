@@ -28,6 +28,14 @@ _START_SECONDS = 300
 """Seconds until netexec must answer inside its own pod; an emulated node is slow."""
 
 
+POD_SPEC: Mapping[str, object] = {
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "terminationGracePeriodSeconds": 0,
+}
+"""What every pod of a lab asks for."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectOwner:
     """Who owns the objects."""
@@ -68,7 +76,7 @@ def manifests(
     for machine in intent.machines:
         for pod in (pod for pod in machine.pods if pod.role == "probe"):
             image = images[machine.os]
-            containers = [_netexec(image, AGNHOST, owner, pod.name)]
+            containers = [netexec(image, AGNHOST, owner, pod.name)]
             if pod.name in twice:
                 containers.append(_second(image, pod.name))
             spec: Object = {"hostname": pod.name, "containers": containers}
@@ -84,7 +92,7 @@ def manifests(
             spec = {
                 "hostNetwork": True,
                 "securityContext": {"windowsOptions": options},
-                "containers": [_netexec(images["windows"], HOST_AGNHOST, owner, name)],
+                "containers": [netexec(images["windows"], HOST_AGNHOST, owner, name)],
             }
             pods.append(_pod(machine, name, owner, spec))
     return Manifests(
@@ -130,9 +138,7 @@ def pin_to_node(machine: MachineIntent) -> Object:
             {"key": "os", "operator": "Exists"},
         ],
         "os": {"name": machine.os},
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 0,
+        **POD_SPEC,
     }
 
 
@@ -169,7 +175,7 @@ def _pod(
     }
 
 
-def _netexec(image: str, program: str, owner: ObjectOwner, pod: str) -> Object:
+def netexec(image: str, program: str, owner: ObjectOwner, pod: str, port: int = PORT) -> Object:
     """The pod's main container; started once it answers inside its pod, whatever the network does.
 
     A kubelet's readiness probe would remove a backend just where a fault is being investigated.
@@ -178,16 +184,16 @@ def _netexec(image: str, program: str, owner: ObjectOwner, pod: str) -> Object:
         "name": "netexec",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": [program, "netexec", f"--http-port={PORT}", f"--udp-port={PORT}"],
+        "command": [program, "netexec", f"--http-port={port}", f"--udp-port={port}"],
         "env": [
             {"name": TOKEN_VARIABLE, "value": owner.token},
             {"name": POD_VARIABLE, "value": pod},
         ],
         "ports": [
-            {"name": "tcp", "containerPort": PORT, "protocol": "TCP"},
-            {"name": "udp", "containerPort": PORT, "protocol": "UDP"},
+            {"name": "tcp", "containerPort": port, "protocol": "TCP"},
+            {"name": "udp", "containerPort": port, "protocol": "UDP"},
         ],
-        "startupProbe": _answers(program, PORT),
+        "startupProbe": _answers(program, port),
     }
 
 

@@ -60,6 +60,8 @@ def cluster_options(command: Callable[..., object]) -> Callable[..., object]:
                      help="An image pull secret in the namespace."),
         click.option("--node-ports/--no-node-ports", default=True, show_default=True,
                      help="Services of the type NodePort, and their family."),
+        click.option("--host-network", is_flag=True,
+                     help="Probe from the nodes, too, by a pod in each node's own network."),
         click.option("--rate", type=click.IntRange(1), default=200, show_default=True,
                      help="Connections a second from each node."),
     )  # fmt: skip

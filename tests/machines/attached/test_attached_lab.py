@@ -11,7 +11,7 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.machines.attached import design
 from lab.machines.attached.cluster import batches
 from lab.machines.attached.differences import ApiState, find_differences
-from lab.machines.attached.objects import make_objects
+from lab.machines.attached.objects import HOST_PORT, make_objects
 from lab.machines.attached.recognise import Reading
 from lab.machines.attached.record import ClusterAddress, ProbeTerms
 from lab.machines.attached.rights import make_reviews, make_roles
@@ -19,6 +19,7 @@ from lab.machines.attached.scenario import to_scenario
 from lab.machines.attached.words import summarise
 from lab.machines.cluster.probe_manifests import ObjectOwner, node_of
 from lab.matrix.cells import cells, counts, make_matrix
+from lab.matrix.obstructed import Obstructions
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import Obstacle
 from lab.topology.observed import ObservedPod
@@ -27,6 +28,7 @@ from lab.topology.subject import ServiceSubject
 from lab.topology.walk import walk
 
 OWNER = ObjectOwner("prod", "0123")
+ENFORCE = "pod-security.kubernetes.io/enforce"
 NAMES = ("plane-p1", "plane-p2", "worker-p1", "worker-p2")
 ADDRESSES = dict(zip(NAMES, ("10.244.0.5", "10.244.0.6", "10.244.1.5", "10.244.1.6"), strict=True))
 
@@ -65,6 +67,51 @@ def test_families_need_what_the_owner_allows_and_the_cluster_has():
     made = record(ProbeTerms(node_ports=False), services=Reading())
     assert design.families(made) == ("pod-pod", "pod-service", "hairpin")
     assert any("no DNS Service was found" in line for line in summarise(made))
+
+
+HOST = ProbeTerms(host_network=True)
+
+
+def test_nodes_send_too_by_pods_in_their_own_networks():
+    assert "node-pod" not in design.families(record())
+    made = record(HOST)
+    by_id = {cell.id: cell for cell in cells(design.decide(made).plan, bound(made))}
+    to_pod = by_id["node-pod/plane/worker-p1/udp-small"]
+    assert to_pod.sources == {"10.9.0.10", "10.244.0.0", "10.244.0.1"}
+    assert by_id["nodeport/plane/worker:to-worker-p1/udp-small"].target.port == 30003
+    objects = make_objects(made, design.decide(made).intent, OWNER)
+    assert objects.namespace["metadata"]["labels"][ENFORCE] == "privileged"
+    pods = {each["metadata"]["name"]: each["spec"] for each in objects.pods}
+    assert set(pods) == {*NAMES, "plane-host", "worker-host"}
+    assert [name for name, spec in pods.items() if spec.get("hostNetwork")] == [
+        "plane-host",
+        "worker-host",
+    ]
+    (container,) = pods["worker-host"]["containers"]
+    assert f"--http-port={HOST_PORT}" in container["command"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not pods["worker-host"]["automountServiceAccountToken"]
+    assert "will create 6 pods" in "".join(summarise(made))
+
+
+def test_no_pod_with_the_rights_of_a_windows_node_is_made():
+    made = record(HOST, nodes=Reading((node("win", 1, labels={"kubernetes.io/os": "windows"}),)))
+    intent = design.decide(made).intent
+    assert not any("hostNetwork" in pod["spec"] for pod in make_objects(made, intent, OWNER).pods)
+    assert "HostProcess" in intent.obstacles()["win"].observed
+
+
+def test_a_node_whose_own_pod_is_refused_sends_nothing_and_says_why():
+    made = record(HOST)
+    refusal = Obstacle("Namespace probes", "the API server refuses its pods", "", "")
+    intent = bound(made, {"worker-host": refusal})
+    obstructions = Obstructions(intent)
+    by_id = {cell.id: cell for cell in cells(design.decide(made).plan, intent)}
+    reason = obstructions.reason(by_id["node-pod/worker/plane-p1/tcp-small"])
+    assert reason == "the pod of node 'worker' cannot run: " + refusal.sentence
+    assert obstructions.findings()[0].node == "worker"
+    assert not obstructions.reason(by_id["node-pod/plane/worker-p1/tcp-small"])
+    assert not obstructions.reason(by_id["pod-pod/plane-p1/worker-p1/tcp-small"])
 
 
 def test_of_an_unknown_network_any_source_of_a_node_is_allowed():

@@ -82,9 +82,10 @@ def test_a_killed_check_is_taken_away_by_gc(stranger, labs):
 
 
 def test_an_attached_lab_is_tested_explained_and_detached(stranger, labs):
-    stranger.run("attach", "prod", *IMAGE)
+    stranger.run("attach", "prod", "--host-network", *IMAGE)
     assert len(namespaces(labs)) == 1
-    stranger.run("test", "prod", "-k", "pod-pod")
+    done = stranger.run("test", "prod", "-k", "pod-pod or node-pod or node-service or nodeport")
+    assert "node-service" in done.stdout
     assert "works" in stranger.run("explain", "prod", "master-p1", "to-worker-p1").stdout
     assert "lab detach prod" in stranger.run("down", "prod", code=2).stderr
     status = json.loads(stranger.run("status", "prod", "--json").stdout)
