@@ -19,9 +19,9 @@ class Obstructions:
         self.pods = intent.obstacles()
         self._plane = intent.control_plane()
         self._nodes = {
-            place.name: machine.name
+            name: machine.name
             for machine in intent.machines
-            for place in (machine, *machine.pods)
+            for name in (machine.name, *(pod.name for pod in machine.pods))
         }
         self._behind = {
             service.name: tuple(backend.pod for backend in service.backends)

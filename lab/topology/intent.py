@@ -521,7 +521,8 @@ class Intent:
 
         Empty without a real cluster.
         """
-        places = (place for machine in self.machines for place in (machine, *machine.pods))
+        places: list[MachineIntent | Pod] = [*self.machines]
+        places += [pod for machine in self.machines for pod in machine.pods]
         return {place.name: place.obstacle for place in places if place.obstacle}
 
     def running(self) -> Intent:

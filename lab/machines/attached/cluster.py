@@ -306,12 +306,14 @@ class AttachedCluster:
             own = by_node[node]
             try:
                 with self._opened() as api:
-                    host = (hosts[node], HOST_PORT)
-                    prober = ExecProber(api, node, self.record.namespace, host)
+                    prober = ExecProber(api, node, self.record.namespace, (hosts[node], HOST_PORT))
                     for batch in batches(own, settings, self.record.terms.rate):
                         pace = Deadline(_A_SECOND)
-                        deadline = Deadline(settings.longest(batch, _COMPUTING))
-                        finished.update(prober.probe(batch, settings, lambda _: None, deadline))
+                        if node == design.HERE:
+                            finished.update(probe_from_here(batch, settings))
+                        else:
+                            deadline = Deadline(settings.longest(batch, _COMPUTING))
+                            finished.update(prober.probe(batch, settings, lambda _: None, deadline))
                         progress(len(finished))
                         if not finished.keys() >= {probe.key for probe in own}:
                             time.sleep(pace.left())
@@ -405,6 +407,13 @@ class AttachedCluster:
             shared=self.record.shared,
             kubectl=self.record.address.kubectl,
         )
+
+
+def probe_from_here(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+    """Send probes from this machine."""
+    from lab.providers.netns import prober  # noqa: PLC0415  only for '--from-here'
+
+    return prober.probe(lambda _: None, probes, settings, lambda _: None)
 
 
 def batches(

@@ -38,6 +38,8 @@ from lab.topology.observed import ObservedPod
 
 TOPOLOGY = "attached"
 NONE = IPv4Address("0.0.0.0")  # noqa: S104  a stand-in, never bound
+HERE = "this_machine"
+"""This machine; no node has such a name."""
 _NOWHERE = IPv4Network("0.0.0.0/0")
 LEAST_MTU = 1280
 """Bytes that every path carries; used until a pod's own is read."""
@@ -189,6 +191,9 @@ def _make_intent(record: AttachedRecord, plan: Plan) -> Intent:
         _make_machine(record, plan, planned, node, tuple(services))
         for planned, node in zip(plan.nodes, cluster.nodes, strict=True)
     )
+    if record.terms.from_here:
+        card = Interface("", NODE_SEGMENT, "", (f"{NONE}/32",), LEAST_MTU)
+        machines += (MachineIntent(name=HERE, kind="client", os="linux", interfaces=(card,)),)
     return Intent(
         scenario=plan.scenario,
         topology=TOPOLOGY,
@@ -251,7 +256,12 @@ def _make_machine(
 
 
 def host_pod(machine: MachineIntent) -> str:
-    """The pod in a node's own network that sends for it; named like the node's other pods."""
+    """The pod in a node's own network that sends for it; named like the node's other pods.
+
+    Empty for a machine that is no node.
+    """
+    if not machine.pods:
+        return ""
     return f"{machine.pods[0].name.removesuffix('-p1')}-host"
 
 

@@ -44,7 +44,7 @@ def make_objects(record: AttachedRecord, intent: Intent, owner: ObjectOwner) -> 
         pods += [
             _make_host_pod(record, nodes[each.name], host_pod(each), owner)
             for each in intent.machines
-            if each.obstacle is None
+            if each.kubelet and each.obstacle is None
         ]
     labels = {**owner.labels(), "pod-security.kubernetes.io/enforce": standard}
     own = {"apiVersion": "v1", "kind": "Namespace"}

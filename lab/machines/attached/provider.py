@@ -78,7 +78,7 @@ class AttachedProvider(Provider):
             return Liveness("broken", f"{error.doing}: {error.happened}")
         if not pods:
             return Liveness("absent", f"namespace '{record.namespace}' has no probe pods")
-        return Liveness("running", f"{len(intent.machines)} nodes", reachable=True)
+        return Liveness("running", f"{len(cluster.record.cluster.nodes)} nodes", reachable=True)
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         """Remove the lab's objects by their labels. Safe to repeat.

@@ -41,6 +41,10 @@ def cluster_options(command: Callable[..., object]) -> Callable[..., object]:
 
         own = {field.name: others.pop(field.name) for field in fields(ProbeTerms)}
         terms = ProbeTerms(**cast(Any, own))
+        if terms.from_here and not terms.node_ports:
+            raise click.UsageError(
+                "'--from-here' probes node ports, and '--no-node-ports' has none"
+            )
         return command(*args, terms=terms, where=(kubeconfig, context), **others)
 
     options = (
@@ -62,6 +66,8 @@ def cluster_options(command: Callable[..., object]) -> Callable[..., object]:
                      help="Services of the type NodePort, and their family."),
         click.option("--host-network", is_flag=True,
                      help="Probe from the nodes, too, by a pod in each node's own network."),
+        click.option("--from-here", is_flag=True,
+                     help="Probe node ports from this machine, too."),
         click.option("--rate", type=click.IntRange(1), default=200, show_default=True,
                      help="Connections a second from each node."),
     )  # fmt: skip

@@ -1,15 +1,20 @@
 """The lab on an existing cluster: its matrix, its objects, rights, load, and what is wrong."""
 
+import socket
+import subprocess
 from dataclasses import replace
 
 import pytest
 from attached_clusters import daemon, node, record
+from kubernetes_programs import CACHE
+from ssh_server import free_port
 
+from lab._deadline import Deadline
 from lab.facts.command_lines import is_command
 from lab.facts.difference import SILENT
 from lab.lifecycle.compilation import compile_scenario
 from lab.machines.attached import design
-from lab.machines.attached.cluster import batches
+from lab.machines.attached.cluster import batches, probe_from_here
 from lab.machines.attached.differences import ApiState, find_differences
 from lab.machines.attached.objects import HOST_PORT, make_objects
 from lab.machines.attached.recognise import Reading
@@ -92,6 +97,46 @@ def test_nodes_send_too_by_pods_in_their_own_networks():
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert not pods["worker-host"]["automountServiceAccountToken"]
     assert "will create 6 pods" in "".join(summarise(made))
+
+
+def test_this_machine_probes_node_ports_alone():
+    made = record(ProbeTerms(from_here=True))
+    sent = [cell for cell in cells(design.decide(made).plan, bound(made))
+            if cell.source.kind == "client"]  # fmt: skip
+    assert {cell.family for cell in sent} == {"nodeport"}
+    by_id = {cell.id: cell for cell in sent}
+    cell = by_id["nodeport/this_machine/worker:to-worker-p1/udp-small"]
+    assert (cell.target.address, cell.target.port) == ("10.9.0.11", 30003)
+    assert cell.sources == {"10.9.0.11", "10.244.1.0", "10.244.1.1"}
+    assert len(make_objects(made, design.decide(made).intent, OWNER).pods) == len(NAMES)
+    (path,) = walk(bound(made), Flow("this_machine", "10.9.0.11", 30003, "udp"))
+    assert [hop.place for hop in path.hops] == ["this_machine", "this_machine", "worker-p1"]
+
+
+def test_probes_from_here_reach_a_real_netexec():
+    programs = next(CACHE.glob("kubernetes-node-linux-*/agnhost"), None)
+    if programs is None:
+        pytest.skip("there is no agnhost")
+    http, udp = free_port(), free_port()
+    command = [programs, "netexec", f"--http-port={http}", f"--udp-port={udp}"]
+    probes = [
+        Probe(key, "this_machine", protocol, size, "127.0.0.1", port, 1450, dialect="netexec")
+        for key, (protocol, size, port) in enumerate(
+            [("tcp", "small", http), ("tcp", "large", http), ("udp", "small", udp)]
+        )
+    ]
+
+    def send():
+        outcomes = probe_from_here(probes, ProbeSettings(2.0, 8))
+        return {outcome.status: outcome for outcome in outcomes.values()}
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            by_status = Deadline(30).wait("netexec", send, until=lambda each: set(each) == {"ok"})
+        finally:
+            running.kill()
+    assert by_status["ok"].source_seen == "127.0.0.1"
+    assert by_status["ok"].backends == (socket.gethostname(),)
 
 
 def test_no_pod_with_the_rights_of_a_windows_node_is_made():
