@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -207,6 +208,24 @@ PODS_SECONDS = 240.0
 EVIDENCE_SECONDS = 30.0
 _API_SECONDS = 60.0
 _LOOK_SECONDS = 10.0
+
+
+_FRESH_SECONDS = 60.0
+"""Within these, a node's steps use the same credentials: a token for each took a second."""
+
+
+def renewed(
+    make: Callable[[], NodeCredentials], seconds: float, now: Callable[[], float] = time.monotonic
+) -> Callable[[], NodeCredentials]:
+    """What ``make`` returns, made again once it is older than some seconds."""
+    kept: list[tuple[float, NodeCredentials]] = []
+
+    def get() -> NodeCredentials:
+        if not kept or now() - kept[0][0] > seconds:
+            kept[:] = [(now(), make())]
+        return kept[0][1]
+
+    return get
 
 
 @dataclass(frozen=True)
@@ -547,7 +566,7 @@ class MachinesCluster:
             *(self.bundled.cluster, self.intent, node, self.bundled.manifest),
             shell=guests.shell(node.name),
             patience=site.patience,
-            credentials=lambda: self._credentials(site, node),
+            credentials=renewed(lambda: self._credentials(site, node), _FRESH_SECONDS),
             api=ClusterApi(self.bundled.cluster, site),
         )
 

@@ -21,7 +21,7 @@ from lab.windows.step_runner import StepError
 
 Steps = Mapping[str, Callable[[], object]]
 NAMES = [
-    *("survey", "earlier-life", "features", "bundle", "containerd", "images"),
+    *("survey", "earlier-life", "features", "bundle", "containerd", "images", "firewall"),
     *("node", "join", "network", "proxy", "routes", "settled"),
 ]
 
@@ -114,7 +114,9 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, n
     assert node.changed == []
 
 
-PROGRAMS = ["features", "node-bundle", "containerd", "registry-mirrors", "node-images"]
+PROGRAMS = [
+    *("features", "node-bundle", "containerd", "registry-mirrors", "node-images", "firewall"),
+]
 
 
 def test_programs_are_there_before_there_is_a_control_plane(joining, node):

@@ -257,6 +257,7 @@ class WindowsBringUp:
             "bundle": lambda: run(plan.bundle()),
             "containerd": self._containerd,
             "images": lambda: run(plan.images(self.observed)),
+            "firewall": lambda: run(plan.firewall(), restarts=True),
         }
 
     @cached_property
@@ -339,7 +340,6 @@ class WindowsBringUp:
 
     def _node(self) -> None:
         self.runner.run(self.plan.files(self.join()))
-        self.runner.run(self.plan.firewall(), restarts=True)
         self.runner.run(self.plan.kubelet(self.observed, start=self.plan.by_hand))
 
     def _join(self) -> None:

@@ -19,8 +19,9 @@ from lab.machines.cluster.credentials import read_kubeconfig
 from lab.machines.cluster.linux.api import ClusterApi
 from lab.machines.cluster.linux.bring_up import linux_steps
 from lab.machines.cluster.linux.joining import MARK, JoinCredentials
-from lab.machines.kubernetes import Bundled, MachinesCluster
+from lab.machines.kubernetes import Bundled, MachinesCluster, renewed
 from lab.machines.recorded_states import read_records, write_records
+from lab.machines.system import NodeCredentials
 from lab.providers.provider import LabHandle
 
 CASES = {
@@ -34,6 +35,20 @@ ONCE = {
     "calico-bgp-tor": lambda: linux_only(case("calico-bgp-tor")),
 }
 """Those that are not killed everywhere, which takes seconds each."""
+
+
+def test_credentials_are_made_anew_once_they_are_old() -> None:
+    made, at = [], [0.0]
+
+    def make() -> NodeCredentials:
+        made.append(NodeCredentials("", f"token {len(made)}", "", b"", None))
+        return made[-1]
+
+    get = renewed(make, 60.0, lambda: at[0])
+    tokens = []
+    for at[0] in (0.0, 59.0, 61.0, 120.0):
+        tokens.append(get().token)
+    assert tokens == ["token 0", "token 0", "token 1", "token 1"]
 
 
 def world_of(case: Case, kill_at: int = 0) -> World:
