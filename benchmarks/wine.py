@@ -83,14 +83,21 @@ def _pss(pid: str) -> int:
 
 
 def pod_seconds(state: Path, node: str) -> float:
-    """Seconds from ``kubectl run`` of a Windows pod until it is Ready."""
+    """Seconds from ``kubectl run`` of a pod until it is Ready, by the control plane's clock."""
+    kubectl = " ".join(KUBECTL)
     selector = f'{{"spec": {{"nodeName": "{node}"}}}}'
-    inside = ("exec", NAME, "cp", "--", *KUBECTL)
-    began = time.perf_counter()
-    run = ("run", POD, f"--image={AGNHOST}", "--image-pull-policy=IfNotPresent")
-    lab(state, *inside, *run, f"--overrides={selector}", "--", "netexec")
-    lab(state, *inside, "wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=120s")
-    return time.perf_counter() - began
+    run = f"run {POD} --image={AGNHOST} --image-pull-policy=IfNotPresent --overrides='{selector}'"
+    wait = f"wait --for=condition=Ready pod/{POD} --timeout=120s"
+    script = f"""
+        date +%s.%N
+        {kubectl} {run} -- netexec >/dev/null
+        {kubectl} {wait} >/dev/null
+        date +%s.%N
+        {kubectl} delete pod {POD} >/dev/null
+    """
+    printed = lab(state, "exec", NAME, "cp", "--", "sh", "-ec", script).output
+    began, ended = map(float, re.findall(r"^\d+\.\d+$", printed, re.MULTILINE))
+    return ended - began
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,6 @@ def measure(state: Path, windows: int, *, smallest: bool) -> Measured:
     first = up(state, 2 - windows, windows)
     ready = time.monotonic()
     seconds = pod_seconds(state, node)
-    lab(state, "exec", NAME, "cp", "--", *KUBECTL, "delete", "pod", POD)
     cells, probing = _probed(lab(state, "test", NAME, "-k", "not workloads"))
     if not smallest:
         time.sleep(max(0.0, SETTLED_SECONDS - (time.monotonic() - ready)))

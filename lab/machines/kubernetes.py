@@ -241,12 +241,16 @@ class MachinesCluster:
     opened: Opened
 
     def steps(self) -> tuple[Step, ...]:
-        """The steps after those of the machines: cluster, Windows nodes, probe pods."""
+        """The steps after those of the machines: cluster, Windows nodes, probe pods.
+
+        Windows nodes join beside Linux workers, and take longer.
+        """
         made = (self.bundled.cluster, self.bundled.digest)
         steps = [
             replace(step, run=self._running(step.name)) for step in self._linux(self._no_site())
         ]
-        ready = steps.pop()
+        dns, ready = steps[-2:]
+        del steps[-2:]
         systems = sorted({node.os for node in self._foreign_nodes()})
         first = [step.name for step in steps].index(CONTROL_PLANE) + 1
         steps[first:first] = [
@@ -257,7 +261,8 @@ class MachinesCluster:
             Step(name, digest(name, *made), partial(self._join_all, name), True) for name in systems
         ]
         pods = Step("pods", digest(self.intent, *made), self._pods, alongside=True)
-        return (*steps, ready, pods)
+        # nodes that have joined beside others' joining have their network before dns
+        return (*steps, dns, *((pods, ready) if systems else (ready, pods)))
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that is not Ready. Never raises."""

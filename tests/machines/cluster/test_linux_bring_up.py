@@ -160,9 +160,9 @@ def test_nodes_of_other_systems_are_prepared_and_join_beside_those_of_linux(tmp_
     assert [[step.name for step in group] for group in group_parallel_steps(made.steps())] == [
         ["nodes"],
         ["control-plane", "windows-programs"],
-        ["workers", "add-ons"],
-        ["dns", "windows"],
-        ["ready", "pods"],
+        ["workers", "add-ons", "windows"],
+        ["dns", "pods"],
+        ["ready"],
     ]
 
 

@@ -27,7 +27,7 @@ LAB, CONTROL_PLANE, NODE = "wine-node", "master", "win"
 UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
 MOMENTS = (
     f"{NODE}: Windows build",
-    "  step 11 of 14: windows",
+    "  step 10 of 14: windows",
     f"{NODE}: joined",
     f"{NODE}: starting",
 )
