@@ -411,7 +411,7 @@ def _list_unasked(made: RunDifference) -> Iterator[str]:
 
 def _render_heading(label: str, run: RunResult) -> Iterator[str]:
     yield f"{label}run {run.run} of lab '{run.lab}' on {run.provider}, {in_full(run.started)}"
-    for line in filter(None, (closing_line(run), describe_sample(run))):
+    for line in filter(None, (run.disclaimer, closing_line(run), describe_sample(run))):
         yield f"{' ' * len(label)}{line}"
 
 
@@ -434,6 +434,7 @@ def _run_json(run: RunResult) -> dict[str, Any]:
         "lab": run.lab,
         "scenario": run.scenario,
         "provider": run.provider,
+        "disclaimer": run.disclaimer,
         "started": run.started,
         "cells": len(run.results),
         "green": run.green(),

@@ -203,6 +203,7 @@ def _scenario_json(night: ScenarioNight) -> dict[str, Any]:
     run = {
         "run": night.run.run if night.run else None,
         "cells": len(night.run.results) if night.run else 0,
+        "disclaimer": night.run.disclaimer if night.run else "",
     }
     told = ("scenario", "lab", "suite", "provider", "outcome", "detail", "seconds")
     kept = ("report", "junit", "evidence")
@@ -253,8 +254,18 @@ def plain_lines(night: Night) -> list[str]:
                 scenario.detail,
             )
         )
-    lines = [f"Night {night.name} on {night.provider}: {headline(night)}", "", *table_lines(rows)]
+    title = f"Night {night.name} on {night.provider}: {headline(night)}"
+    lines = [title, *disclaimers(night), "", *table_lines(rows)]
     return [*map(one_line, lines), "", *comparison_lines(night)]
+
+
+def disclaimers(night: Night) -> tuple[str, ...]:
+    """What nodes of some scenarios are, each with the scenarios' names."""
+    names: dict[str, list[str]] = {}
+    for scenario in night.scenarios:
+        if scenario.run and scenario.run.disclaimer:
+            names.setdefault(scenario.run.disclaimer, []).append(scenario.scenario)
+    return tuple(f"{', '.join(of)}: {disclaimer}" for disclaimer, of in names.items())
 
 
 def comparison_lines(night: Night) -> list[str]:
@@ -339,6 +350,7 @@ def night_to_html(night: Night) -> str:
         counts=counts,
         totals=totals,
         headline=headline(night),
+        disclaimers=disclaimers(night),
         tone="green" if night.green else "red",
         when=in_full(night.started),
         titles=TITLES,

@@ -245,6 +245,16 @@ def test_two_runs_alike_are_one_line():
     assert lines[-1] == f"No cell differs, of {len(HEALTHY.results):,}."
 
 
+def test_a_comparison_says_what_nodes_of_a_run_are() -> None:
+    words = "Windows nodes are programs on Wine"
+    compared = compare(HEALTHY, replace(HEALTHY, disclaimer=words))
+    lines = plain_lines(compared)
+    after = next(index for index, line in enumerate(lines) if line.startswith("After:"))
+    assert [words in line for line in lines[: after + 2]] == [False] * (after + 1) + [True]
+    document = comparison_json(compared)
+    assert (document["before"]["disclaimer"], document["after"]["disclaimer"]) == ("", words)
+
+
 def test_a_pattern_is_reported_with_its_cause():
     finding = Difference(
         "wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", ""

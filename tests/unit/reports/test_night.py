@@ -113,6 +113,16 @@ def test_a_night_with_emulated_nodes_is_marked():
     )
 
 
+def test_a_night_says_what_nodes_of_a_scenario_are() -> None:
+    words = "Windows nodes are programs on Wine"
+    on_wine = replace(HEALTHY, disclaimer=words)
+    made = night(*(scenario(name, "green", on_wine) for name in ("a", "b")), scenario("c", "green"))
+    assert plain_lines(made)[1] == f"a, b: {words}"
+    assert f"a, b: {words}" in html.fromstring(night_to_html(made)).text_content()
+    assert [each["disclaimer"] for each in summary_json(made)["scenarios"]] == [words, words, ""]
+    assert words not in night_to_html(night(scenario("c", "green", HEALTHY)))
+
+
 def unfit(name: str) -> ScenarioNight:
     return replace(scenario(name, "refused"), stages=())
 
