@@ -1,9 +1,9 @@
 """Probes from a node without an agent: commands executed in its pods through the API server.
 
-A Windows pod runs one ``curl`` for all of its probes. The agnhost image contains curl, and every
-pod runs netexec. curl itself sends TCP requests; for what curl cannot send (UDP, or 64 tries) it
-asks the pod's own netexec (``/dial``), which opens a new socket per request. So every answer
-expected from a target is one curl transfer:
+A pod of a Windows node, or of an existing cluster, runs one ``curl`` for all of its probes. The
+agnhost image contains curl, and every pod runs netexec. curl itself sends TCP requests; for what
+curl cannot send (UDP, or 64 tries) it asks the pod's own netexec (``/dial``), which opens a new
+socket per request. So every answer expected from a target is one curl transfer:
 
 - each body goes to its own file, and a second curl prints them one after another: on one output,
   the bodies of parallel transfers would mix;

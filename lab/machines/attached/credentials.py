@@ -98,10 +98,12 @@ class CredentialPlugin:
         try:
             output, errors = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
+            _kill(process, whole=not asks)
             happened = f"the credential plug-in '{command}' has not ended in {SECONDS:g} s"
             raise PreflightError(self._action, happened, _HINT) from None
-        finally:
-            _end(process, whole=not asks)
+        except BaseException:
+            _kill(process, whole=not asks)
+            raise
         if process.returncode:
             last = (errors or "").strip().splitlines()[-1:]
             why = f": {last[0]}" if last else ""
@@ -126,12 +128,12 @@ class CredentialPlugin:
         return Credentials(token, certificate, key, expires)
 
 
-def _end(process: subprocess.Popen[str], *, whole: bool) -> None:
-    """Kill a plug-in that still runs, with ``whole`` its children, too, and close its output."""
+def _kill(process: subprocess.Popen[str], *, whole: bool) -> None:
+    """Kill a plug-in, with ``whole`` its children, too, and close its output."""
     with suppress(ProcessLookupError):
         if whole:
             os.killpg(process.pid, signal.SIGKILL)
-        elif process.poll() is None:
+        else:
             process.kill()
     process.wait()
     for stream in (process.stdout, process.stderr):

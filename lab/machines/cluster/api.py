@@ -395,7 +395,10 @@ class Api:
         Raises LostError when the API server, or the kubelet behind it, does not take the command;
         DeadlineError when it has not ended in time: its connection is closed, its output lost.
         """
-        from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
+        from websocket import (  # noqa: PLC0415  comes with the client, an extra
+            WebSocketBadStatusException,
+            WebSocketException,
+        )
 
         action = f"running '{command[0]}' in pod '{pod}'"
         place = f"{make_namespaced_path('pods', namespace)}/{pod}"
@@ -403,6 +406,9 @@ class Api:
             return pod_exec.run(self.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
             happened = error.happened
+        except WebSocketBadStatusException as error:
+            answer = _decode_answer(error.resp_body or b"")
+            happened = _refusal(action, error.status_code, answer).happened
         except (OSError, WebSocketException) as error:
             happened = _story(error)
         if not deadline.left():

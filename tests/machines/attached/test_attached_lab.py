@@ -217,6 +217,13 @@ def test_pods_have_the_tolerations_secrets_and_registry_of_the_terms():
     assert {"key": "spot", "operator": "Exists"} in spec["tolerations"]
 
 
+def test_an_image_by_digest_keeps_it_in_another_registry():
+    terms = ProbeTerms(image=f"registry.k8s.io/e2e-test-images/agnhost@sha256:{'a' * 64}")
+    assert terms.pulled == terms.image
+    moved = replace(terms, prefix="registry.example:5000/mirror")
+    assert moved.pulled == f"registry.example:5000/mirror/agnhost@sha256:{'a' * 64}"
+
+
 @pytest.mark.parametrize("namespace", ["", "probes"])
 def test_the_roles_grant_every_right_that_is_asked_for(namespace):
     terms = ProbeTerms(namespace=namespace)

@@ -5,6 +5,10 @@ import json
 import pytest
 from api_double import write_kubeconfig
 
+from lab._deadline import Deadline
+from lab.machines.attached.connection import choose_context, opened_api
+from lab.machines.cluster.api import LostError
+
 
 def message(err: str) -> str:
     """The error, in one line."""
@@ -112,6 +116,14 @@ def test_a_right_that_is_missing_is_named_before_anything_is_made(
     made = {path.rpartition("/")[2] for method, path in double.asked if method == "POST"}
     assert made == {"selfsubjectaccessreviews"}
     assert "no labs" in "".join(lab("list")[1:])
+
+
+def test_a_refused_exec_is_told_in_the_server_s_words(kubeconfig, double):
+    double.refused["GET", "/exec"] = 403
+    address = choose_context(str(kubeconfig), None)
+    with opened_api(address) as api, pytest.raises(LostError) as lost:
+        api.execute("team", "plane-p1", "netexec", ["curl"], Deadline(5))
+    assert lost.value.happened == "user cannot GET /exec"
 
 
 def test_a_namespace_that_does_not_exist_is_wrong(lab, kubeconfig):

@@ -77,6 +77,7 @@ def test_a_plug_in_that_hangs_on_renewal_is_an_error_of_the_request(plugged, tmp
         ("echo secret", "without a token or certificate"),
         ('echo \'{"status": {"token": 7, "expirationTimestamp": 9}}\'', "without a token"),
         ("sleep 60 & sleep 60", "has not ended in 1 s"),
+        ("sleep 60 &", "has not ended in 1 s"),
     ],
 )
 def test_a_plug_in_without_credentials_is_one_sentence_without_secrets(plugged, script, words):
