@@ -39,7 +39,7 @@ class WineSystem(ContainerSystem):
     """Kubernetes' Windows programs on Wine. Each method imports what it uses: few labs have one."""
 
     name: Os = "windows"
-    memory_mib = 1000
+    memory_mib = 700
     inotify = 7
     disclaimer = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
 
