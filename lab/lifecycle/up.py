@@ -11,7 +11,7 @@ from typing import Literal
 from lab._errors import BrokenError, Terminated, UsageError
 from lab.lifecycle.compilation import EvidenceSubject, write_scenario
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import check_name, removal
+from lab.lifecycle.names import TEMPORARY, check_name, removal
 from lab.lifecycle.ownership import own_marks
 from lab.lifecycle.reconnect import reconnect_cut_off
 from lab.plan.canonical import digest
@@ -241,11 +241,14 @@ class _BringUp:
         plan, intent = self.request.plan, self.request.intent
         subject = EvidenceSubject(self.lab, self.row, plan, intent, self.provider, self.store)
         self.store.set_status(name, "broken", f"step '{step}': {happened}")
-        return BrokenError(
-            action,
-            f"{happened}\n  {keep_because(subject, f'{action}: {happened}')}",
+        hint = (
             f"'lab status {name}' shows how far it is, '{self.request.command}' continues, "
-            f"'{removal(self.row)}' takes it down",
+            f"'{removal(self.row)}' takes it down"
+        )
+        if TEMPORARY in self.request.options:  # its command takes it away
+            hint = ""
+        return BrokenError(
+            action, f"{happened}\n  {keep_because(subject, f'{action}: {happened}')}", hint
         )
 
 

@@ -157,7 +157,9 @@ def test_a_server_that_dies_in_the_middle_leaves_nothing_that_detach_does_not_fi
 
 def test_a_check_whose_server_dies_is_taken_away_by_gc(lab, kubeconfig, double):
     double.dies_at = ("POST", "/pods")
-    assert lab("check", "--kubeconfig", kubeconfig)[0] == 3
+    code, _, err = lab("check", "--kubeconfig", kubeconfig)
+    assert code == 3
+    assert "lab attach check-" not in err
     double.deaf, double.dies_at = False, None
     assert any("hybridlab-check-" in path for path in double.objects)
     assert lab("gc", "--yes")[0] == 0

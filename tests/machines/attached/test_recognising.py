@@ -1,8 +1,11 @@
 """What is found out about a cluster from its objects."""
 
+import json
+
 import pytest
 from attached_clusters import daemon, kubeadm_cluster, node, record
 
+from lab.machines.attached import design
 from lab.machines.attached.recognise import Reading, recognise
 from lab.machines.attached.record import ProbeTerms, from_text, to_text
 
@@ -127,6 +130,17 @@ def test_a_node_that_is_not_ready_says_so():
 def test_a_record_survives_its_file():
     made = record(ProbeTerms(tolerations=("gpu=yes:NoSchedule",)))
     assert from_text(to_text(made)) == made
+
+
+def test_a_record_of_an_earlier_version_keeps_the_names_of_its_pods():
+    made = record(ProbeTerms(namespace="team"))
+    document = json.loads(to_text(made))
+    del document["prefix"]
+    for field in ("host_network", "from_here"):
+        del document["terms"][field]
+    earlier = from_text(json.dumps(document))
+    assert earlier == made
+    assert next(pod.name for pod in design.decide(earlier).plan.pods()) == "plane-p1"
 
 
 def test_broken_documents_of_the_cluster_are_no_defect():
