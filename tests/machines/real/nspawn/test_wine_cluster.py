@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from container_labs import ContainerLabs, why_not
 from scenario_clusters import brought_up, checked, judge
 from test_wine_node import missing_bundle
+
+from lab.reports.result import cells_of
+from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.clusters
 LAB = "wine"
@@ -73,6 +77,7 @@ def test_every_cell_of_another_topology_is_as_expected(
     name = scenario.partition(".")[0].replace("_", "-")
     with brought_up(no_labs, path, "kubernetes", name, only=None) as lab:
         checked(judge(no_labs, lab))
+    assert judged(no_labs, name) == judged_on_namespaces(no_labs, path, name)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +94,37 @@ def labs(
 
 def test_every_cell_is_as_expected_and_every_workload_check_passes(labs: ContainerLabs) -> None:
     checked(labs.green(LAB))
+
+
+def judged(labs: ContainerLabs, lab: str) -> dict[str, tuple[str, str, object]]:
+    """Verdict, known limit and refusal of each cell in the newest run; Services in "default"."""
+    run = max((labs.state / "labs" / lab / "runs").glob("*/result.json"))
+    document = json.loads(run.read_text(encoding="utf-8"))
+    return {
+        cell["id"].replace(f".{NAMESPACE}", ".default"): (
+            cell["verdict"],
+            cell["detail"],
+            cell["refusal"],
+        )
+        for cell in cells_of(document["cells"])
+    }
+
+
+def judged_on_namespaces(
+    labs: ContainerLabs, scenario: str, lab: str
+) -> dict[str, tuple[str, str, object]]:
+    """The same of the scenario on network namespaces."""
+    name = f"{lab}-namespaces"
+    labs.run("run", scenario, "--provider", "netns", "--name", name)
+    return judged(labs, name)
+
+
+def test_every_cell_is_judged_as_on_namespaces(labs: ContainerLabs, tmp_path: Path) -> None:
+    """Compiler and rules are shared: it shows that HNS was asked for what the Intent says."""
+    scenario = tmp_path / f"{LAB}.yaml"
+    scenario.write_text(SCENARIO, encoding="utf-8")
+    labs.green(LAB)
+    assert judged(labs, LAB) == judged_on_namespaces(labs, str(scenario), LAB)
 
 
 def test_nothing_differs_from_what_was_made(labs: ContainerLabs) -> None:
