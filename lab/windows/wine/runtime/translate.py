@@ -138,7 +138,10 @@ def with_resolver(data: bytes, search: tuple[str, ...] | None) -> bytes:
     def resolver(given: Message) -> Message:
         kept = search if search is not None else wire.texts(given, _SEARCH)
         limited = windows.limit_suffixes(Resolver("", kept, 1))
-        made = wire.with_texts(given, _SEARCH, limited.search)
+        # the C library completes names with dots too, which Windows does not: a suffix with which
+        # only those become names of Services is left out
+        completing = tuple(suffix for suffix in limited.search if not suffix.startswith("svc."))
+        made = wire.with_texts(given, _SEARCH, completing)
         return wire.with_texts(made, _OPTIONS, (f"ndots:{limited.ndots}",))
 
     def config(given: Message) -> Message:
