@@ -236,10 +236,23 @@ def join_documents(
     return (document,)
 
 
+STORAGE: Mapping[str, Any] = {
+    "imageGCHighThresholdPercent": 100,
+    "evictionHard": {
+        "memory.available": "50Mi",
+        "nodefs.available": "2%",
+        "nodefs.inodesFree": "2%",
+        "imagefs.available": "2%",
+    },
+}
+"""Of every kubelet: images are never garbage-collected, since none could be pulled again, and a
+host's disk may be rather full."""
+
+
 def kubelet_config(cluster: Cluster, patience: int) -> Document:
     """The configuration of every Linux kubelet.
 
-    Images are never garbage-collected: none could be pulled again. Emulated nodes report less often
+    Emulated nodes report less often
     and are considered dead later. The swap of a host that shares its kernel stays on.
     """
     more: dict[str, Any] = {}
@@ -258,13 +271,7 @@ def kubelet_config(cluster: Cluster, patience: int) -> Document:
         "containerRuntimeEndpoint": SOCKET,
         "resolvConf": RESOLVER,
         "rotateCertificates": True,
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {
-            "memory.available": "50Mi",
-            "nodefs.available": "2%",
-            "nodefs.inodesFree": "2%",
-            "imagefs.available": "2%",
-        },
+        **STORAGE,
         **more,
     }
 

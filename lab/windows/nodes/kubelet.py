@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.machines.cluster.kubeadm import STORAGE
 from lab.machines.system import NodeCredentials
 from lab.windows.nodes import paths
 from lab.windows.nodes.join_checks import takes_flag
@@ -110,6 +111,7 @@ def kubelet_config(cluster: Cluster) -> str:
         "clusterDNS": [cluster.dns_address],
         "clusterDomain": cluster.domain,
         "rotateCertificates": True,
+        **STORAGE,
         **_WINDOWS,
     }
     return json.dumps(document, indent=2) + "\n"
