@@ -252,8 +252,8 @@ host's disk may be rather full."""
 def kubelet_config(cluster: Cluster, patience: int) -> Document:
     """The configuration of every Linux kubelet.
 
-    Emulated nodes report less often
-    and are considered dead later. The swap of a host that shares its kernel stays on.
+    Emulated nodes report less often and are considered dead later. The swap of a host that shares
+    its kernel stays on.
     """
     more: dict[str, Any] = {}
     if cluster.host.shared_kernel:
