@@ -584,7 +584,8 @@ class MachinesCluster:
         endpoint = f"{cluster.endpoint}:{API_PORT}"
         if cluster.how == "by-hand":
             own = entrance.kubeconfig(f"system:node:{node.name}", ("system:nodes",), deadline)
-            by_hand = HardWayCredentials(own, entrance.ca(deadline).encode())
+            serving = entrance.serving_pair(node, deadline)
+            by_hand = HardWayCredentials(own, entrance.ca(deadline).encode(), serving)
             return NodeCredentials(endpoint, "", "", proxy, network, by_hand)
         token, ca_hash = entrance.token(deadline), entrance.ca_hash(deadline)
         return NodeCredentials(endpoint, token, ca_hash, proxy, network)

@@ -20,6 +20,7 @@ from lab._plugins import objects
 from lab.facts.node import NodeFacts
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster, ClusterNode
+from lab.machines.cluster.credentials import Pair
 from lab.providers.capture import KernelTrace
 from lab.scenario.terms import Os
 from lab.shells.shell import Shell
@@ -45,6 +46,8 @@ class HardWayCredentials:
     """Contains the node's own client certificate."""
     ca: bytes = field(repr=False)
     """The cluster's CA certificate, PEM."""
+    serving: Pair = field(repr=False)
+    """With which its kubelet serves: the API server takes none that the kubelet signed itself."""
 
 
 @dataclass(frozen=True, slots=True)

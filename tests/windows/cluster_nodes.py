@@ -13,6 +13,7 @@ from tables import CASES, table
 
 from lab.machines.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.machines.cluster.cluster import plan_cluster
+from lab.machines.cluster.credentials import Pair
 from lab.machines.cluster.documents import to_yaml
 from lab.machines.system import HardWayCredentials, NodeCredentials
 from lab.plan.planner import make_plan
@@ -30,7 +31,7 @@ REVISIONS = {"2019": 3650, "2022": 587}
 """Revisions of the evaluation media."""
 MINORS = ("1.33", "1.34", "1.35", "1.36")
 TOPOLOGIES: dict[str, dict[str, str]] = table("topologies")
-BY_HAND = HardWayCredentials(b"kubelet's kubeconfig\n", b"CA\n")
+BY_HAND = HardWayCredentials(b"kubelet's kubeconfig\n", b"CA\n", Pair("serving\n", "key\n"))
 JOIN = NodeCredentials(
     endpoint="192.0.2.1:6443",
     token="abcdef.0123456789abcdef",

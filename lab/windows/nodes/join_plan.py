@@ -108,12 +108,16 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> D
         "policies": list(_policies(network, "SDNRoute", lower=True)),
         "loopbackDSR": dsr,
     }
-    if cluster.topology != "upstream-vrrp":
-        # Without it HNS allocates the addresses, and its own gateway (network + 1) is the pods'.
+    if not _hns_allocates(cluster):
         # Not for pods: the first two addresses, HNS' gateway and the node's own.
         first = str(IPv4Network(network.pod_cidr)[ENDPOINT_OFFSET + 1])
         document["ipam"] = _host_local({"subnet": network.pod_cidr, "rangeStart": first})
     return document
+
+
+def _hns_allocates(cluster: Cluster) -> bool:
+    """Whether pods get their addresses from HNS, and its own gateway (network + 1) is theirs."""
+    return cluster.topology == "upstream-vrrp"
 
 
 def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> Document:
@@ -162,13 +166,14 @@ def proxy_command(
     cluster: Cluster,
     node: ClusterNode,
     network: WindowsPodNetwork,
-    observed: WindowsObserved,
     source_vip: str | None,
+    *,
+    dsr: bool,
 ) -> str:
     """The command line of the kube-proxy service.
 
-    ``observed``: the node's Windows: an old 2019 has no Direct Server Return. ``source_vip``: the
-    source address of Service traffic; an overlay needs one, a bridge must not have one.
+    ``source_vip``: the source address of Service traffic; an overlay needs one, a bridge must not
+    have one. ``dsr``: whether to use Direct Server Return.
     """
     assert (network.kind == "Overlay") == (source_vip is not None), "only an overlay has one"
     given = [
@@ -179,14 +184,14 @@ def proxy_command(
         f"--kubeconfig={paths.PROXY_CONF}",
         f"--cluster-cidr={cluster.pod_cidr}",
         f"--bind-address={node.address}",
-        f"--enable-dsr={str(observed.dsr).lower()}",
+        f"--enable-dsr={str(dsr).lower()}",
     ]
     if source_vip is not None:
         given.append(f"--source-vip={source_vip}")
     elif network.endpoint != "cbr0":
         given.append(f"--root-hnsendpoint-name={network.endpoint}")
     if takes_flag("kube-proxy", node.version, "--feature-gates"):
-        gates = ["WinDSR=true"] if observed.dsr else []
+        gates = ["WinDSR=true"] if dsr else []
         gates += ["WinOverlay=true"] if network.kind == "Overlay" else []
         given += [f"--feature-gates={','.join(gates)}"] if gates else []
     return logged_command(SERVICE, "kube-proxy.exe", given)
@@ -309,6 +314,8 @@ class JoinPlan:
             files += [
                 _secret_file(paths.KUBELET_CONF, join.by_hand.kubelet_kubeconfig),
                 join_steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
+                join_steps.NodeFile(f"{paths.KUBELET_PAIR}.crt", join.by_hand.serving.certificate),
+                _secret_file(f"{paths.KUBELET_PAIR}.key", join.by_hand.serving.key.encode()),
                 join_steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
             ]
         else:
@@ -414,7 +421,7 @@ class JoinPlan:
 
     def plugin_files(self, observed: WindowsObserved) -> join_steps.NodeFiles | None:
         """The plugin's configuration, alone in its folder; written last: it makes nodes Ready."""
-        made = plugin_config(self.cluster, self.network, dsr=observed.dsr)
+        made = plugin_config(self.cluster, self.network, dsr=self._dsr(observed))
         if made is None:
             return None
         return join_steps.NodeFiles((), (join_steps.NodeFile(*made),), alone=(paths.CNI_CONF,))
@@ -438,7 +445,9 @@ class JoinPlan:
         vip = source_vip if self.network.kind == "Overlay" else None
         return join_steps.NodeService(
             service=SERVICE,
-            command=proxy_command(self.cluster, self.node, self.network, observed, vip),
+            command=proxy_command(
+                self.cluster, self.node, self.network, vip, dsr=self._dsr(observed)
+            ),
             depends=(KUBELET_SERVICE,),
             environment=(f"KUBE_NETWORK={self.network.name}",),
             flags_file=None,
@@ -455,6 +464,14 @@ class JoinPlan:
     def health(self) -> join_steps.NodeHealth:
         """Services and tasks that must survive a restart."""
         return join_steps.NodeHealth(SERVICES, self._tasks())
+
+    def _dsr(self, observed: WindowsObserved) -> bool:
+        """Whether kube-proxy uses Direct Server Return: an old 2019 has none.
+
+        Nor where HNS allocates the pods' addresses: win-bridge would then give a pod's way to
+        itself (``loopbackDSR``) the destination "<nil>".
+        """
+        return observed.dsr and not _hns_allocates(self.cluster)
 
     def _tasks(self) -> tuple[str, ...]:
         return (FLANNELD_TASK,) if self.network.maker == "flannel" else ()

@@ -111,6 +111,8 @@ def kubelet_config(cluster: Cluster) -> str:
         "clusterDNS": [cluster.dns_address],
         "clusterDomain": cluster.domain,
         "rotateCertificates": True,
+        "tlsCertFile": f"{paths.KUBELET_PAIR}.crt",
+        "tlsPrivateKeyFile": f"{paths.KUBELET_PAIR}.key",
         **STORAGE,
         **_WINDOWS,
     }

@@ -40,7 +40,7 @@ from lab.machines.cluster.kubeadm import (
     leader_election,
 )
 from lab.machines.cluster.linux.api import ClusterApi
-from lab.machines.cluster.linux.joining import API_SECONDS, REGISTER_SECONDS
+from lab.machines.cluster.linux.joining import API_SECONDS, REGISTER_SECONDS, kubelet_subject
 from lab.machines.cluster.linux.node import (
     BIN,
     KUBELET_CONFIG,
@@ -275,9 +275,8 @@ _KUBELET_PAIR = "/var/lib/kubelet/pki/kubelet-by-hand"
 
 def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
     """The worker's certificates; its kubelet uses one as client and server."""
-    own = (node.name, node.address)
     return {
-        "kubelet": CertificateSubject(f"system:node:{node.name}", ("system:nodes",), own),
+        "kubelet": kubelet_subject(node),
         "proxy": CertificateSubject("system:kube-proxy", ("system:node-proxier",)),
     }
 

@@ -170,6 +170,12 @@ CA = "/etc/kubernetes/pki/ca.crt"
 CA_KEY = "/etc/kubernetes/pki/ca.key"
 
 
+def kubelet_subject(node: ClusterNode) -> CertificateSubject:
+    """Of the certificate of a kubelet without kubeadm, as client and server."""
+    groups, hosts = ("system:nodes",), (node.name, node.address)
+    return CertificateSubject(f"system:node:{node.name}", groups, hosts)
+
+
 class JoinCredentials:
     """Credentials for joining one cluster, obtained from its first control plane."""
 
@@ -203,11 +209,18 @@ class JoinCredentials:
 
     def access(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> Access:
         """Access to the API as this user, with a new client certificate."""
-        key = self._site.shell(self._plane).get(CA_KEY, deadline).decode()
-        ca = Pair(self.ca(deadline), key)
+        ca = self._authority(deadline)
         client = issue(ca, CertificateSubject(user, groups))
         server = f"https://{api_endpoint(self._cluster)}"
         return Access(context_name(self._cluster.name), server, ca.certificate, client)
+
+    def serving_pair(self, node: ClusterNode, deadline: Deadline) -> Pair:
+        """A certificate with which the node's kubelet serves the API server."""
+        return issue(self._authority(deadline), kubelet_subject(node))
+
+    def _authority(self, deadline: Deadline) -> Pair:
+        key = self._site.shell(self._plane).get(CA_KEY, deadline).decode()
+        return Pair(self.ca(deadline), key)
 
     def kubeconfig(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> bytes:
         """The same as a kubeconfig file."""

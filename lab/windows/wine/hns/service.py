@@ -211,9 +211,10 @@ def _create_endpoint(
 ) -> HnsState:
     network = _find(state, "networks", network_guid)
     prefix = documents.subnet(network).get("IpAddressPrefix", "")
-    configurations = list(given.get("IpConfigurations") or ())
+    configurations = [each for each in given.get("IpConfigurations") or () if each.get("IpAddress")]
     if not configurations and prefix:
         configurations = [{"IpAddress": _free_address(state, network_guid, prefix)}]
+        given = {**given, "Routes": documents.subnet(network).get("Routes") or ()}
     length = IPv4Network(prefix).prefixlen if prefix else documents.USUAL_LENGTH
     document = {
         **given,
