@@ -56,7 +56,7 @@ nodes:
 KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
 
 
-TOPOLOGIES = ("wine_host_gateway.yaml", "wine_kubeinit.yaml")
+TOPOLOGIES = ("wine_host_gateway.yaml", "wine_kubeinit.yaml", "wine_upstream_tor.yaml")
 """Scenarios beside this file, each the smallest with a Windows node."""
 
 
