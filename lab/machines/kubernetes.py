@@ -261,8 +261,7 @@ class MachinesCluster:
             Step(name, digest(name, *made), partial(self._join_all, name), True) for name in systems
         ]
         pods = Step("pods", digest(self.intent, *made), self._pods, alongside=True)
-        # nodes that have joined beside others' joining have their network before dns
-        return (*steps, dns, *((pods, ready) if systems else (ready, pods)))
+        return (*steps, dns, ready, pods)
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that is not Ready. Never raises."""

@@ -161,8 +161,8 @@ def test_nodes_of_other_systems_are_prepared_and_join_beside_those_of_linux(tmp_
         ["nodes"],
         ["control-plane", "windows-programs"],
         ["workers", "add-ons", "windows"],
-        ["dns", "pods"],
-        ["ready"],
+        ["dns"],
+        ["ready", "pods"],
     ]
 
 
