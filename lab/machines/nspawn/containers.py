@@ -75,13 +75,12 @@ def write_disk(instance: Container) -> None:
     if instance.machine.os != "linux":
         system = system_of(instance.machine.os, ContainerSystem, f"making '{instance.name}'")
         _write(upper, system.files(instance.machine), 0o644)
-    if (
-        not instance.is_node
-    ):  # nothing there uses D-Bus, which takes one of the few inotify instances
+    if not instance.is_node or instance.machine.os != "linux":
+        # nothing there uses D-Bus, which takes one of the few inotify instances
         masked = upper / "etc/systemd/system/dbus.service"
         masked.parent.mkdir(parents=True, exist_ok=True)
         masked.symlink_to("/dev/null")
-    else:
+    if instance.is_node:
         for at in container.BOUND:
             if at != "containerd":
                 (own / at).mkdir()

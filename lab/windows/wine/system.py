@@ -40,7 +40,7 @@ class WineSystem(ContainerSystem):
 
     name: Os = "windows"
     memory_mib = 700
-    inotify = 7
+    inotify = 6
     disclaimer = "Windows nodes are Kubernetes' Windows programs on Wine, and HNS is emulated"
 
     def unfit(self, *, cluster: bool) -> str:

@@ -20,6 +20,7 @@ from processes import run_program
 from lab._deadline import Deadline
 from lab.machines.nspawn import containers
 from lab.topology.observed import NAMESPACE
+from lab.windows.wine.system import WINE
 
 pytestmark = pytest.mark.clusters
 SCENARIO = Path(__file__).with_name("wine_node.yaml")
@@ -126,6 +127,12 @@ ask("modify", f"networks {network}", removal)
 print(routes[0]["Settings"]["DestinationPrefix"])
 """
 """Removes HNS' routes to other nodes' pods, and prints the first."""
+
+
+def test_a_wine_node_takes_no_more_inotify_instances_than_counted(lab: ContainerLabs) -> None:
+    """systemd three, containerd two, wineserver one."""
+    count = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c anon_inode:inotify"
+    assert 0 < int(linux(lab, NODE, "sh", "-c", count)) <= WINE.inotify
 
 
 def test_a_healthy_lab_has_no_difference(lab: ContainerLabs) -> None:
