@@ -201,10 +201,15 @@ def test_hostile_names_stay_text_even_without_the_policy(browse):
     assert HOSTILE in page.text("tip")
 
 
-def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse):
+@pytest.mark.parametrize("allowed", ["true", "false"], ids=["clipboard", "refused clipboard"])
+def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse, allowed):
+    """The real clipboard answers in its own time, which virtual time does not wait for."""
     page = browse(
         made_run("dead-node"),
-        extra="""
+        extra=f"const ALLOWED = {allowed};"
+        """
+        const clipboard = {writeText: async () => { if (!ALLOWED) throw new Error('refused'); }};
+        Object.defineProperty(navigator, 'clipboard', {value: clipboard});
         setTimeout(async () => {
           const cell = document.querySelector('.c.v-fail');
           const press = (key) => document.activeElement.dispatchEvent(
