@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from lab._dataclass import dataclass
 from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from lab._dataclass import dataclass
 from lab._errors import BrokenError, Terminated, UsageError
 from lab.lifecycle.compilation import EvidenceSubject, write_scenario
 from lab.lifecycle.interruption import terminable

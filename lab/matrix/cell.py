@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from lab._dataclass import dataclass
 from lab.scenario.scenario import Limit
 from lab.scenario.terms import Family, Os, Protocol, Refusal, Size
 

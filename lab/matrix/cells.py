@@ -7,9 +7,10 @@ always in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, cast
 
+from lab._dataclass import dataclass
 from lab._errors import MatrixError
 from lab.matrix.cell import Cell, Endpoint, Expectation, Grid, GridTarget, Variant
 from lab.matrix.endpoints import LabEndpoints

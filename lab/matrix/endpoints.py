@@ -6,12 +6,13 @@ Pods are taken from the Intent, which has their real addresses once it is bound 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import NamedTuple
 from typing import Protocol as Interface
 
+from lab._dataclass import dataclass
 from lab.matrix.cell import Endpoint, Relation, Variant
 from lab.plan.plan import Plan, PlannedService
 from lab.providers.provider import PROBE_PORT

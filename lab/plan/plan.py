@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Literal
 
+from lab._dataclass import dataclass
 from lab.scenario.terms import Family, Os, Policy, Protocol, ProxyMode, Role, ServicePort, Size
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.scenario.reserved import SERVICE_PORT

@@ -12,12 +12,13 @@ import os
 import traceback
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from lab import _errors
+from lab._dataclass import dataclass
 from lab._errors import LabError
 from lab.state.failure import resource
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from lab._dataclass import dataclass
 from lab._errors import nearest_names
 from lab.scenario.topics import topic_of
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
+
+from lab._dataclass import dataclass
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _API = r"""^[ \t{-]*["']?apiVersion["']?[ \t]*:[ \t]*["']?"""

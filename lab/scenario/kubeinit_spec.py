@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import IPv4Address, IPv4Network
 
+from lab._dataclass import dataclass
 from lab._log import quantity
 from lab.scenario import values
 from lab.scenario.findings import FileFinding, alternatives, cut, did_you_mean, quoted

@@ -7,9 +7,9 @@ import json
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from lab._dataclass import dataclass
 from lab._errors import ScenarioError, UsageError
 from lab.scenario import kubeinit_spec, rules, source, validation
 from lab.scenario.findings import Document, FileFinding, Problem, did_you_mean, lines, quoted

@@ -7,9 +7,9 @@ stand-in for something broken: it would report values that the author never wrot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 
+from lab._dataclass import dataclass
 from lab.scenario import address_rules as addresses
 from lab.scenario import service_rules as services
 from lab.scenario.address_rules import UNUSABLE

@@ -5,8 +5,9 @@ The agents on nodes import this module, where there is no pydantic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from lab._dataclass import dataclass
 
 Os = Literal["linux", "windows"]
 Role = Literal["control-plane", "worker", "services"]

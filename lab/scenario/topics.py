@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from lab._dataclass import dataclass
 
 PAGE = "docs/reference/not-modelled.md"
 _ADDRESS_RANGES = ("kubernetes.service_cidr", "kubernetes.dns_address")

@@ -13,11 +13,12 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from mmap import mmap
 from pathlib import Path
 from typing import Protocol, Self
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab._log import one_line

@@ -8,8 +8,9 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from lab._dataclass import dataclass
 
 _OTHERS = 0o077
 _ACL = "system.posix_acl_access"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal, TypeVar, cast, get_args
+
+from lab._dataclass import dataclass
 
 Row = TypeVar("Row")
 LabState = Literal["starting", "up", "broken", "interrupted", "going", "down"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from lab._dataclass import dataclass
 from lab.topology.daemon import Daemon, File, Ready
 from lab.topology.intent import Route, Session, Speaker
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from lab._dataclass import dataclass
 from lab.topology.intent import Intent
 
 START_SECONDS = 0.15

@@ -15,7 +15,7 @@ those paths, so they are the same on every provider::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lab._dataclass import dataclass
 
 LOG = "log"
 """Name of the file in a daemon's directory with its standard output and error."""

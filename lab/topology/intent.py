@@ -7,9 +7,10 @@ characters. Everything has a fixed order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from lab._dataclass import dataclass
 from lab.scenario.terms import Os, Policy, ProxyMode, Role, ServicePort
 from lab.topology.daemon import Daemon
 from lab.topology.logical import Chassis, LogicalNetwork

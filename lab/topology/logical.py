@@ -6,8 +6,9 @@ of the Intent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from lab._dataclass import dataclass
 
 GENEVE_PORT = 6081
 """RFC 8926; also Open vSwitch's default."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address
 
+from lab._dataclass import dataclass
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, mac
 from lab.topology.intent import (
     BLACKHOLE,

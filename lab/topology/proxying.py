@@ -7,8 +7,8 @@ pkg/proxy/nftables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from lab._dataclass import dataclass
 from lab.scenario.terms import Protocol, ServicePort
 from lab.topology.intent import Backend, Intent, MachineIntent, ProxiedService, Translation
 from lab.topology.routing import covers, own_addresses

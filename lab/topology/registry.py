@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from lab._dataclass import dataclass
 from lab._plugins import objects
 from lab.plan.plan import Plan
 from lab.scenario.findings import Problem, did_you_mean, quoted

@@ -7,9 +7,9 @@ address on the tunnel.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from lab._dataclass import dataclass
 from lab.plan.plan import Plan, PlannedNode, mac
 from lab.plan.planner import VXLAN_OVERHEAD
 from lab.topology import machines

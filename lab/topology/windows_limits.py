@@ -7,8 +7,8 @@ like this are part of that provider; the two share only ids.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from lab._dataclass import dataclass
 from lab.plan.plan import Plan, PlannedNode
 from lab.scenario.scenario import Limit, Match
 from lab.scenario.versions import SUPPORTED, WINDOWS_IMAGES

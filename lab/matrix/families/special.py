@@ -7,10 +7,10 @@ the node that translates (:mod:`lab.topology.proxying`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+from lab._dataclass import dataclass
 from lab.matrix.cell import Endpoint, GridPath, GridTarget, Relation
 from lab.matrix.cells import PROXY, SERVICES, SOURCE_IP, CellFamily, Ends, refusal, rule
 from lab.matrix.endpoints import LabEndpoints, find_relation

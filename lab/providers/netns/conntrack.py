@@ -6,8 +6,8 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
+from lab._dataclass import dataclass
 from lab.providers.netns import namespaces
 from lab.providers.netns.netlink import Socket, attributes
 from lab.providers.netns.operations import attribute

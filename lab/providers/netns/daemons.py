@@ -16,12 +16,13 @@ import signal
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab._log import quantity
@@ -311,7 +312,7 @@ def start_responder(python: str, configured: str, deadline: Deadline) -> None:
         )
     isolation.raise_descriptors()
     Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
-    command = [python, "-I", str(PROGRAM), _CONFIGURATION]
+    command = [python, "-I", "-S", str(PROGRAM), _CONFIGURATION]
     with open(_RESPONDER_LOG, "wb") as log:  # noqa: PTH123  a plain file for a child's standard error
         process = subprocess.Popen(  # noqa: S603  our own program
             command,

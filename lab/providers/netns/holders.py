@@ -19,10 +19,10 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, overload
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns import isolation

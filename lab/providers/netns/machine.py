@@ -9,9 +9,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import quantity

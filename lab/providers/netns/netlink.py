@@ -12,9 +12,9 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Self
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns.namespaces import enter, inside, path_of

@@ -17,11 +17,11 @@ import socket
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 from shlex import quote
 from typing import ClassVar
 
+from lab._dataclass import dataclass
 from lab._errors import BrokenError, os_failure
 from lab.topology.commands import format_route
 from lab.topology.intent import BLACKHOLE, Route

@@ -13,9 +13,9 @@ import shutil
 import stat
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
 from lab.providers.netns import isolation, namespaces, netlink, operations

@@ -1,8 +1,7 @@
 """The responder for all pods and machines of a lab: one process with sockets in all namespaces.
 
-Started inside the lab's holder as ``python -I -m lab.providers.netns.responder CONFIG.json``,
-or ``python -I .../responder.py CONFIG.json`` if the package is not installed. The file holds
-a list of objects::
+Started inside the lab's holder as ``python -I -S .../responder.py CONFIG.json``. The file holds a
+list of objects::
 
     {"namespace": "worker1-p1",        under /run/netns, or an absolute path
      "name": "worker1-p1",             in every answer

@@ -7,9 +7,10 @@ own packets cannot reach.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from ipaddress import IPv4Network, collapse_addresses
 
+from lab._dataclass import dataclass
 from lab.scenario.terms import Protocol, ServicePort
 from lab.topology import proxying
 from lab.topology.intent import Backend, Bridge, Drop, MachineIntent, ProxiedService, Translation
