@@ -123,8 +123,8 @@ def _show(status: LabStatus, differences: tuple[Difference, ...] | None) -> None
         echo(f"  step       {step.name}: {step.state}")
     for fault in status.faults:
         peer = f", peer {fault.peer}" if fault.peer else ""
-        half = "" if fault.whole else ", perhaps incompletely"
-        since = f"{fault.name} was put into {fault.node}{peer}{half}, {ago(fault.at)}"
+        doubt = "" if fault.whole else ", perhaps incompletely"
+        since = f"{fault.name} was put into {fault.node}{peer}{doubt}, {ago(fault.at)}"
         echo(f"  fault      {since}; 'lab heal {status.name}' removes it")
     for run in status.runs[-3:]:
         counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)

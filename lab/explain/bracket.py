@@ -109,7 +109,7 @@ class Bracket:
 def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     """The bracket of a probe with an unexpected result."""
     conclusion, trace = captured.conclusion, captured.trace
-    rows = [*trace.there, *trace.back]
+    rows = [*trace.request, *trace.reply]
     everywhere = frozenset(row.tap.place for row in (*rows, *trace.rows))
     sentence, change = conclusion.sentence, conclusion.change
     kernel = (*captured.kernel, *_strangers(conclusion, rows))
@@ -144,7 +144,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         return replace(
             bracket, next_places=frozenset() if conclusion.kind == "unknown" else everywhere - at
         )
-    begin = len(trace.there) if bracket.answer else 0
+    begin = len(trace.request) if bracket.answer else 0
     missing = conclusion.missing.tap
     begin += next((n for n, row in enumerate(rows[begin:]) if row.tap == missing), 0)
     unanswered = {request.address for request in captured.matched.unanswered}

@@ -186,7 +186,7 @@ def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
 
 def _sees(hook: str, path: Path, machine: str) -> bool:
     """Whether the request and its answer pass a hook of the machine; not what carries them."""
-    own = machine in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
+    own = machine in {hop.place for hop in (*path.request[:1], *path.request[-1:])}
     return {"": True, "forward": not own}.get(hook, own)
 
 

@@ -58,7 +58,7 @@ def finding_of(machine: str, place: str, difference: Difference, hop: int = -1) 
 
 def find_end_deviations(path: Path, compare: Compare) -> tuple[Difference, ...]:
     """The differences of state of the machine or pod that is asked."""
-    return list_deviations(path, compare_places(compare, [path.there[-1].place]))
+    return list_deviations(path, compare_places(compare, [path.request[-1].place]))
 
 
 def find_deviating_path(
@@ -144,7 +144,7 @@ def rank_finding(
     hops = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in hops for packet in (hop.packet, hop.carried) if packet]
     others = bool(packets) and not any(_is_for(finding, each) for each in packets)
-    others |= not _passes_hook(finding, path.back if bracket.answer else path.there, path)
+    others |= not _passes_hook(finding, path.reply if bracket.answer else path.request, path)
     others &= heard > 0
     route = finding.subject if isinstance(finding.subject, RouteSubject) else _DEFAULT
     foreign = bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
@@ -184,5 +184,5 @@ def _passes_hook(finding: Difference, lost: Sequence[Hop], path: Path) -> bool:
     carries = any(hop.carried for hop in path.hops if hop.place == finding.place)
     if carries or family in {"bridge", "arp", "netdev"}:
         return True
-    own = finding.place in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
+    own = finding.place in {hop.place for hop in (*path.request[:1], *path.request[-1:])}
     return not hooks or not hooks <= ({"forward"} if own else {"input", "output"})

@@ -155,10 +155,10 @@ _INNER_PROTOCOL, _INNER_ENDS = "@th,312,8", ("@th,336,32", "@th,368,32")
 def trace_table(protocol: str, addresses: Iterable[str]) -> str:
     """The table that has the kernel trace a probe, also inside VXLAN; who loads it owns it."""
     every = sorted(addresses)
-    these = f"{{ {', '.join(every)} }}"
+    addresses = f"{{ {', '.join(every)} }}"
     inner = f"{_VXLAN} {_INNER_PROTOCOL} {_PROTOCOLS[protocol]}"
     matches = (
-        *(f"ip {end} {these} meta l4proto {protocol}" for end in ("saddr", "daddr")),
+        *(f"ip {end} {addresses} meta l4proto {protocol}" for end in ("saddr", "daddr")),
         *(
             f"{inner} {end} {int(IPv4Address(address)):#x}"
             for end in _INNER_ENDS

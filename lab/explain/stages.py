@@ -55,7 +55,7 @@ _TIMES_SHARED = 1
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 
 
-def explain(
+def explain_cells(
     cells: Sequence[Cell],
     limits: Sequence[Limit],
     intent: Intent,
@@ -349,7 +349,7 @@ def _unready(explained: PathFindings, paths: Iterable[Path]) -> Sequence[str]:
     """The pods that are asked and their machines, if they may be missing for a reason there."""
     if not any(kind_of(finding).of_containers for finding in explained.findings[:1]):
         return ()
-    ends = [path.there[-1] for path in paths]
+    ends = [path.request[-1] for path in paths]
     return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
 
 

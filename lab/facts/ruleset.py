@@ -303,9 +303,9 @@ def _set_elements(table: str, made: NftObject, now: NftObject) -> Iterator[Diffe
     if not extra and not missing:
         return
     mends = []
-    for verb, these in (("delete", extra), ("add", missing)):
-        if these:
-            listed = ", ".join(map(_element, these.items()))
+    for verb, elements in (("delete", extra), ("add", missing)):
+        if elements:
+            listed = ", ".join(map(_element, elements.items()))
             mends.append(f"nft {verb} element {table} {made.name} '{{ {listed} }}'")
     yield _differs(_subject(table, made), (_listed(missing), _listed(extra)), "; ".join(mends))
 

@@ -243,8 +243,8 @@ def _without_connected(
     def follows(difference: Difference) -> bool:
         if device_of(difference.subject) not in readdressed:
             return False
-        both = (side.get(f"route {difference.object}") for side in sides)
-        routes = (item.subject for item in both if item)
+        items = (side.get(f"route {difference.object}") for side in sides)
+        routes = (item.subject for item in items if item)
         return any(
             isinstance(subject, RouteSubject) and subject.maker == "kernel" for subject in routes
         )

@@ -10,7 +10,7 @@ from lab._dataclass import dataclass
 from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import MACHINES, Decided, LabHandle, Provider
+from lab.providers.provider import MACHINES, Decided, Provider
 from lab.scenario.families import (
     families_of,
     families_on_request,
@@ -175,17 +175,3 @@ def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled | Decided
         real=MACHINES in provider.abilities,
         original=row.scenario_path,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceSubject:
-    """Everything known about one lab, whether up, half up or broken."""
-
-    handle: LabHandle
-    row: LabRow
-    plan: Plan
-    intent: Intent
-    provider: Provider
-    store: Store
-    trouble: str = ""
-    """The failure that evidence is gathered for; empty if the user asked for it."""

@@ -13,7 +13,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -24,16 +24,19 @@ from lab._errors import LabError, UsageError, os_words
 from lab.explain.known_lines import find_known_lines
 from lab.facts.signatures import InLog
 from lab.inventory import loader
-from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.open_lab import OpenLab
 from lab.plan.canonical import plain
-from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
+from lab.plan.plan import Plan
+from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle, Provider
 from lab.shells.parallel import run_jobs
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import PRIVATE, open_output, read_private, read_regular
 from lab.state.lock import EVIDENCE, RUNS
+from lab.state.rows import LabRow
 from lab.state.stamps import in_order, stamp
+from lab.state.store import Store
+from lab.topology.intent import Intent
 
 PIECE_BYTES = 16 << 20
 """Longest piece; of a longer one only the end is kept, where a log has the error."""
@@ -263,6 +266,20 @@ def gather(opened: OpenLab, path: Path, say: Callable[[str], None] = lambda _: N
     path = path / archive_name(subject, [path]) if path.is_dir() else path
     write(subject, path, _USERS, say)
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSubject:
+    """Everything known about one lab, whether up, half up or broken."""
+
+    handle: LabHandle
+    row: LabRow
+    plan: Plan
+    intent: Intent
+    provider: Provider
+    store: Store
+    trouble: str = ""
+    """The failure that evidence is gathered for; empty if the user asked for it."""
 
 
 def subject_of(opened: OpenLab) -> EvidenceSubject:

@@ -13,7 +13,7 @@ from lab.explain.explainer import Explainer
 from lab.explain.explanation import Explanation
 from lab.explain.lab_queries import LabQueries
 from lab.explain.objects import split_by_path
-from lab.explain.stages import explain, explain_obstructed
+from lab.explain.stages import explain_cells, explain_obstructed
 from lab.facts.difference import CLUSTER, CLUSTER_NAME, Difference
 from lab.facts.node import NodeFacts
 from lab.lifecycle.open_lab import OpenLab
@@ -96,7 +96,7 @@ def explain_cell(
             view = BoundLab(opened, intent)
             case = _AnnouncedQueries(opened, view, show)
             queries = LabQueries(case.send, case.look, case.read, case.compare, case.follow)
-            return explain(cells, opened.limits, intent, queries, opened.last_success())
+            return explain_cells(cells, opened.limits, intent, queries, opened.last_success())
 
 
 class _AnnouncedQueries:

@@ -295,8 +295,8 @@ def _list_possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[FaultS
 def words(row: FaultRow) -> str:
     """``'route-missing' on 'worker1', peer 'worker2'``."""
     peer = f", peer '{row.peer}'" if row.peer else ""
-    half = ", perhaps incompletely" if row.state == "intended" else ""
-    return f"'{row.name}' on '{row.node}'{peer}{half}"
+    doubt = ", perhaps incompletely" if row.state == "intended" else ""
+    return f"'{row.name}' on '{row.node}'{peer}{doubt}"
 
 
 def _refuse_windows(opened: OpenLab, intent: Intent, node: str, action: str) -> None:

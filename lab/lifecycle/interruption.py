@@ -42,7 +42,10 @@ def postponed(*, discard: bool = False) -> Iterator[None]:
     """
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda got, _: received.append(got)) for number in numbers]
+    before = [
+        signal.signal(number, lambda received_number, _: received.append(received_number))
+        for number in numbers
+    ]
     try:
         yield
     finally:

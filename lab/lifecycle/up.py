@@ -10,7 +10,7 @@ from typing import Literal
 
 from lab._dataclass import dataclass
 from lab._errors import BrokenError, Terminated, UsageError
-from lab.lifecycle.compilation import EvidenceSubject, write_scenario
+from lab.lifecycle.compilation import write_scenario
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import TEMPORARY, check_name, removal
 from lab.lifecycle.ownership import own_marks
@@ -236,7 +236,7 @@ class _BringUp:
             self.store.mark_resources_made(name)
 
     def _broken(self, step: str, happened: str) -> BrokenError:
-        from lab.lifecycle.evidence import keep_because  # noqa: PLC0415  only a failure pays for it
+        from lab.lifecycle.evidence import EvidenceSubject, keep_because  # noqa: PLC0415  only a failure pays
 
         name, action = self.lab.name, f"bringing up lab '{self.lab.name}', step '{step}'"
         plan, intent = self.request.plan, self.request.intent

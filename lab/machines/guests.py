@@ -122,9 +122,9 @@ class Guests(ABC):
 
     @cached_property
     def _controls(self) -> Mapping[str, NodeControl]:
-        by_hand = ("lab", "ssh", self._lab.name)
+        prefix = ("lab", "ssh", self._lab.name)
         return {
-            name: NodeControl(name, self.shell(name), (*by_hand, name, "--"), self._pods_token)
+            name: NodeControl(name, self.shell(name), (*prefix, name, "--"), self._pods_token)
             for name in self._linux
         }
 

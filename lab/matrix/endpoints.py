@@ -522,7 +522,7 @@ def find_relation(source: Endpoint, backend: Endpoint) -> Relation:
 
 
 SYSTEMS: tuple[Os, ...] = ("linux", "windows")
-PLACES = ("local", *SYSTEMS)
+PLACEMENTS = ("local", *SYSTEMS)
 Choose = Callable[[Endpoint], Endpoint]
 """Maps a source to the backend of its cell."""
 
@@ -530,22 +530,22 @@ Choose = Callable[[Endpoint], Endpoint]
 def local_and_remote(
     lab: LabEndpoints, node: str, served: Mapping[str, object]
 ) -> dict[str, Choose]:
-    """For each place that has a pod with a Service, the function that chooses a backend there."""
+    """For each placement of a pod with a Service, the function that chooses a backend."""
     choices: dict[str, Choose] = {}
-    for place in PLACES:
-        first = _choose_endpoint(lab, node, place, "")
+    for placement in PLACEMENTS:
+        first = _choose_endpoint(lab, node, placement, "")
         if first is not None and first.name in served:
-            other = _choose_endpoint(lab, node, place, first.name)
+            other = _choose_endpoint(lab, node, placement, first.name)
             assert other is not None, "the first one is there"
-            choices[place] = partial(
+            choices[placement] = partial(
                 _pick_unless_same, first, other if other.name in served else first
             )
     return choices
 
 
-def _choose_endpoint(lab: LabEndpoints, node: str, place: str, avoid: str) -> Endpoint | None:
+def _choose_endpoint(lab: LabEndpoints, node: str, placement: str, avoid: str) -> Endpoint | None:
     for system in SYSTEMS:
-        if place == system:
+        if placement == system:
             return lab.nearest(node, system, avoid)
     return lab.local(node, avoid)
 

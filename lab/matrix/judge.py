@@ -213,9 +213,9 @@ def _wrong_backends(cell: Cell, outcome: Outcome) -> str:
         return f"{_any_of(outcome.backends, ' and ')} answered one client in {STICKY_TRIES} tries"
     missing = [name for name in cell.backends if name not in outcome.backends]
     if missing and len(cell.backends) > 1:
-        many = "backend" if len(missing) == 1 else "backends"
+        noun = "backend" if len(missing) == 1 else "backends"
         return (
-            f"{many} {_any_of(missing, ' and ')} of {len(cell.backends)} never answered "
+            f"{noun} {_any_of(missing, ' and ')} of {len(cell.backends)} never answered "
             f"within {SHARED_TRIES} tries"
         )
     return f"something answered without a name, not {_any_of(missing)}" if missing else ""

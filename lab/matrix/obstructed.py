@@ -75,7 +75,7 @@ class Obstructions:
             subject=OtherSubject(obstacle.object),
         )
 
-    def explain(self, result: CellResult) -> CellResult:
+    def add_finding(self, result: CellResult) -> CellResult:
         """The result, with the finding if its cell could not be probed."""
         finding = self.finding(result.cell) if result.verdict == "probe-error" else None
         return replace(result, finding=finding) if finding else result

@@ -127,7 +127,7 @@ class EveryEndpoint:
 
     def _is_sticky(self, path: Path) -> bool:
         """Whether the Service that the path passes has session affinity."""
-        passed = {hop.subject for hop in path.there}
+        passed = {hop.subject for hop in path.request}
         return any(
             service.affinity is not None and ServiceSubject(service.name) in passed
             for service in self.lab.special
@@ -157,5 +157,5 @@ def _targets(families: Matrix) -> Iterator[Endpoint]:
 
 def _backend(path: Path) -> str:
     """The name by which the backend of a Service answers; empty without a Service."""
-    port = path.there[-1].packet.port
+    port = path.request[-1].packet.port
     return path.backend or "" if port == POD_PORT else f"{path.backend}:{port}"

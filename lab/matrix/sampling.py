@@ -71,11 +71,11 @@ def sample(matrix: Matrix, choice: Choice) -> tuple[Cell, ...]:
 
 def _fill(samplers: Sequence[_Sampler]) -> None:
     """Add another cell for each pair of nodes, as long as the total stays below the limit."""
-    number = sum(len(sampler.places) for sampler in samplers)
+    number = sum(len(sampler.indexes) for sampler in samplers)
     while number + sum(sampler.pairs for sampler in samplers) <= LIMIT:
         for sampler in samplers:
             sampler.every_pair()
-        before, number = number, sum(len(sampler.places) for sampler in samplers)
+        before, number = number, sum(len(sampler.indexes) for sampler in samplers)
         if number == before:
             return
 
@@ -91,18 +91,18 @@ def _find_named(matrix: Matrix, sampled: Sequence[Cell], named: Sequence[str]) -
 class _Sampler:
     """The cells chosen from one grid.
 
-    ``places`` are indexes: (source * targets + target) * variants + variant. A pair is a group of
+    ``indexes``: (source * targets + target) * variants + variant. A pair is a group of
     sources and a group of targets; its cells form a ring, from which they are taken in strides,
     starting at a position that depends on the seed.
     """
 
     def __init__(self, grid: Grid, seed: int) -> None:
-        self.places: set[int] = set()
+        self.indexes: set[int] = set()
         self._grid = grid
         self._askers = list(grid.sources_by_node.values())
         self._asked = list(grid.targets_by_group.values())
         self._kinds = [
-            len({grid.targets[place].kind for place in places}) for places in self._asked
+            len({grid.targets[index].kind for index in indexes}) for indexes in self._asked
         ]
         self._deep = max(len(grid.variants), len(grid.small))
         self._chance = Random(f"{grid.family}/{seed}").random  # noqa: S311  a sample, no secret
@@ -140,10 +140,10 @@ class _Sampler:
     def every_pair(self) -> None:
         """Add one more cell of each pair, if it has any left."""
         for pair in range(self.pairs):
-            before = len(self.places)
+            before = len(self.indexes)
             for ends in self._rings.setdefault(pair, self._ring(pair)):
                 self._add(*ends)
-                if len(self.places) > before:
+                if len(self.indexes) > before:
                     break
 
     def every_end(self) -> None:
@@ -152,22 +152,22 @@ class _Sampler:
 
     def every_node(self) -> None:
         """Add one cell for a source and for a target of each node, if they have none yet."""
-        self._use([places[0] for places in self._askers], [places[0] for places in self._asked])
+        self._use([first for first, *_ in self._askers], [first for first, *_ in self._asked])
 
     def every_source(self) -> None:
         """Use at least ``_EACH`` sources of each kind and operating system."""
         kinds: dict[tuple[str, str], list[int]] = {}
-        for place, source in enumerate(self._grid.sources):
-            kinds.setdefault((source.kind, source.os), []).append(place)
+        for index, source in enumerate(self._grid.sources):
+            kinds.setdefault((source.kind, source.os), []).append(index)
         asking = self._asking()
-        for places in kinds.values():
-            silent = [place for place in places if place not in asking]
-            missing = _EACH - (len(places) - len(silent))
+        for indexes in kinds.values():
+            silent = [index for index in indexes if index not in asking]
+            missing = _EACH - (len(indexes) - len(silent))
             for number in islice(self._turned(len(silent)), max(0, missing)):
                 self._use((silent[number],), ())
 
     def _asking(self) -> set[int]:
-        return {place // self._deep // len(self._grid.targets) for place in self.places}
+        return {index // self._deep // len(self._grid.targets) for index in self.indexes}
 
     def _use(self, sources: Iterable[int], targets: Iterable[int]) -> None:
         wide, high = len(self._grid.targets), len(self._grid.sources)
@@ -175,7 +175,7 @@ class _Sampler:
         for source in sources:
             if source not in asking:
                 self._first((source, target) for target in self._turned(wide))
-        used = {place // self._deep % wide for place in self.places}
+        used = {index // self._deep % wide for index in self.indexes}
         for target in targets:
             if target not in used:
                 self._first((source, target) for source in self._turned(high))
@@ -183,7 +183,7 @@ class _Sampler:
     def _turned(self, number: int) -> Iterator[int]:
         """All numbers below ``number``, starting at a random one and wrapping around."""
         start = int(self._chance() * number)
-        return (place % number for place in range(start, start + number))
+        return (index % number for index in range(start, start + number))
 
     def _first(self, ends: Iterable[tuple[int, int]]) -> None:
         """Add a cell of the first valid pair of ``ends``."""
@@ -209,16 +209,16 @@ class _Sampler:
                 yield source, target, variant
 
     def _add(self, source: int, target: int, variant: int) -> None:
-        self.places.add((source * len(self._grid.targets) + target) * self._deep + variant)
+        self.indexes.add((source * len(self._grid.targets) + target) * self._deep + variant)
 
     def cells(self) -> Iterator[Cell]:
         grid, ends, path = self._grid, -1, None
-        for place in sorted(self.places):
-            target = grid.targets[place // self._deep % len(grid.targets)]
-            if path is None or place // self._deep != ends:
-                ends = place // self._deep
+        for index in sorted(self.indexes):
+            target = grid.targets[index // self._deep % len(grid.targets)]
+            if path is None or index // self._deep != ends:
+                ends = index // self._deep
                 path = target.path(grid.sources[ends // len(grid.targets)])
-            yield grid.cell(path, grid.variants_of(target)[place % self._deep])
+            yield grid.cell(path, grid.variants_of(target)[index % self._deep])
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +332,10 @@ def _pair(cell: Cell) -> tuple[str | None, str | None]:
 def _systems(grid: Grid) -> Iterator[tuple[str, str, str]]:
     """Pairs of operating systems, from two sources of each: one may not probe itself."""
     by_system: dict[str, list[int]] = {}
-    for place, source in enumerate(grid.sources):
-        by_system.setdefault(source.os, []).append(place)
-    for places in by_system.values():
-        for source in (grid.sources[place] for place in places[:2]):
+    for index, source in enumerate(grid.sources):
+        by_system.setdefault(source.os, []).append(index)
+    for indexes in by_system.values():
+        for source in (grid.sources[index] for index in indexes[:2]):
             for target in grid.targets:
                 if source.name not in target.excluded:
                     yield grid.family, source.os, target.path(source).target.os

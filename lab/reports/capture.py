@@ -55,10 +55,10 @@ def _cells(captured: Captured) -> Iterator[tuple[str, ...]]:
         yield (
             f"{numbers[row.tap]:02}",
             str(row.tap),
-            _describe_passing(row.passing, row.question) if row.there else "",
+            _describe_passing(row.passing, row.question) if row.on_request else "",
             _time_after(captured, row.question),
             _describe_passing("in" if row.passing == "out" else "out", row.answer)
-            if row.back
+            if row.on_reply
             else "",
             _time_after(captured, row.answer),
             "" if words == before else words,
@@ -154,8 +154,8 @@ def _row_json(captured: Captured, row: Row) -> dict[str, Any]:
         "machine": row.machine,
         "file": captured.file_of(row.tap),
         "passing": row.passing,
-        "question": _sight_json(captured, row.question) | {"intended": row.there},
-        "answer": _sight_json(captured, row.answer) | {"intended": row.back},
+        "question": _sight_json(captured, row.question) | {"intended": row.on_request},
+        "answer": _sight_json(captured, row.answer) | {"intended": row.on_reply},
     }
 
 

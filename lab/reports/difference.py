@@ -17,7 +17,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import Cause, by_cause
-from lab.reports.patterns import Group, Hosts, explain
+from lab.reports.patterns import Group, Hosts, group_cells
 from lab.reports.wording import closing_line, describe_sample, in_full
 
 SHOWN = 10
@@ -235,7 +235,7 @@ def _patterns(
     by_id = {change.cell: change for change in changes}
     marked = [index for index, result in enumerate(population) if result.cell.id in by_id]
     causes = by_cause(
-        population, marked, lambda cells, red: explain(cells, red, _OTHERS[kind], hosts=hosts)
+        population, marked, lambda cells, red: group_cells(cells, red, _OTHERS[kind], hosts=hosts)
     )
     patterns: list[Pattern] = []
     for cause in causes:

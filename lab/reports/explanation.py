@@ -206,7 +206,7 @@ def _logs(explanation: Explanation) -> Iterator[str]:
 def _hop(explanation: Explanation, finding: Difference) -> str:
     path = explanation.explained.path
     hop = path.hops[finding.hop]
-    way = "on the way there" if finding.hop < len(path.there) else "on the way back"
+    way = "on the way there" if finding.hop < len(path.request) else "on the way back"
     return f"{finding.hop + 1} of {len(path.hops)}, {way}: {hop}"
 
 
@@ -263,7 +263,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "end": path.end,
         "path": [
             {
-                "way": "there" if number < len(path.there) else "back",
+                "way": "there" if number < len(path.request) else "back",
                 "kind": hop.kind,
                 "machine": hop.machine,
                 "place": hop.place,
@@ -298,7 +298,7 @@ MOST_WHERE = 5
 MOST_PLACED = 20
 """Causes, those with most cells first, for which common properties are computed."""
 
-Explain = Callable[[Sequence[CellResult], Sequence[int]], Findings]
+GroupCells = Callable[[Sequence[CellResult], Sequence[int]], Findings]
 """Groups the marked cells of a population, given by their indexes."""
 
 
@@ -350,7 +350,7 @@ def in_common(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> str:
 
 
 def by_cause(
-    population: Sequence[CellResult], marked: Sequence[int], explain: Explain
+    population: Sequence[CellResult], marked: Sequence[int], group_cells: GroupCells
 ) -> tuple[Cause, ...]:
     """The marked cells of a population by cause, most cells first, cells without a cause last.
 
@@ -361,8 +361,8 @@ def by_cause(
     counts = Counter(lines.values())
     order = sorted(counts, key=lambda line: (not line, -counts[line], line))
     return tuple(
-        _cause(line, population, lines, explain if place < MOST_PLACED or not line else None)
-        for place, line in enumerate(order)
+        _cause(line, population, lines, group_cells if number < MOST_PLACED or not line else None)
+        for number, line in enumerate(order)
     )
 
 
@@ -370,14 +370,14 @@ def _cause(
     line: str,
     population: Sequence[CellResult],
     lines: dict[int, str],
-    explain: Explain | None,
+    group_cells: GroupCells | None,
 ) -> Cause:
     cells = tuple(population[index] for index, other in lines.items() if other == line)
-    if explain is None:
+    if group_cells is None:
         return Cause(line, cells, (), cells)
     kept = [index for index in range(len(population)) if lines.get(index, line) == line]
-    marked = [place for place, index in enumerate(kept) if index in lines]
-    patterns = explain([population[index] for index in kept], marked)
+    marked = [number for number, index in enumerate(kept) if index in lines]
+    patterns = group_cells([population[index] for index in kept], marked)
     return Cause(line, cells, patterns.groups, patterns.singles)
 
 

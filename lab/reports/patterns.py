@@ -107,9 +107,9 @@ def red_groups(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> Finding
             by_rule.setdefault(result.expectation.rule, []).append(result)
         else:
             failures.append(result)
-    parts = [explain(failures, _red_ones(failures), "pass", hosts=hosts)]
+    parts = [group_cells(failures, _red_ones(failures), "pass", hosts=hosts)]
     parts += [
-        explain(cells, _red_ones(cells), "do not", (Facet("rule", (rule,)),), hosts)
+        group_cells(cells, _red_ones(cells), "do not", (Facet("rule", (rule,)),), hosts)
         for rule, cells in by_rule.items()
     ]
     groups = [group for each in parts for group in each.groups]
@@ -146,7 +146,7 @@ def _red_ones(population: Sequence[CellResult]) -> list[int]:
     return [index for index, result in enumerate(population) if result.verdict in RED]
 
 
-def explain(
+def group_cells(
     population: Sequence[CellResult],
     marked: Sequence[int],
     others: str,

@@ -176,15 +176,15 @@ def backends(scenario: Scenario) -> Iterator[Problem]:
     known = [name for group in scenario.nodes for name in pod_names(scenario, group)]
     for key, service in _list_special(scenario):
         yield from _number(scenario, key, service)
-        for place, pod in enumerate(service.pods):
-            at: Key = (*key, "pods", place)
+        for position, pod in enumerate(service.pods):
+            at: Key = (*key, "pods", position)
             if pod not in known:
                 example = (
                     f"write the name of one, such as {quoted(known[0])}" if known else "add pods"
                 )
                 message = f"the lab has no probe pod {quoted(pod)}"
                 yield Problem(at, message, did_you_mean(pod, known, example))
-            elif pod in service.pods[:place]:
+            elif pod in service.pods[:position]:
                 yield Problem(at, f"{quoted(pod)} is listed already", "name it once")
 
 
@@ -252,12 +252,12 @@ def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
         if not service.pods and len(several) > 1:
             message = f"{quoted(service.name)} is not the only headless Service"
             yield Problem((*key, "headless"), message, 'give the pods behind each, with "pods"')
-        for place, pod in enumerate(service.pods):
+        for position, pod in enumerate(service.pods):
             other = taken.setdefault(pod, service.name)
             if other != service.name:
                 message = f"{quoted(pod)} already backs the headless Service {quoted(other)}"
                 yield Problem(
-                    (*key, "pods", place), message, "a pod has one subdomain: name another"
+                    (*key, "pods", position), message, "a pod has one subdomain: name another"
                 )
 
 

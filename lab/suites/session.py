@@ -239,13 +239,13 @@ class MatrixSession:
                 if not results:
                     raise
                 self.interrupted = stop
-                explained = map(obstructions.explain, results)
+                explained = map(obstructions.add_finding, results)
                 return tuple(replace(result, searched=False) for result in explained)
             red = [at for at, result in enumerate(results) if result.verdict not in GREEN]
             if enough and len(red) >= enough:
                 results = results[: red[enough - 1] + 1]
                 break
-        return tuple(map(obstructions.explain, results))
+        return tuple(map(obstructions.add_finding, results))
 
     def require_failover(self) -> None:
         """Check that :meth:`fail_over` is possible.

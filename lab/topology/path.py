@@ -99,8 +99,8 @@ class Path:
     """The whole path of one request, for one backend if there are several."""
 
     flow: Flow
-    there: tuple[Hop, ...]
-    back: tuple[Hop, ...]
+    request: tuple[Hop, ...]
+    reply: tuple[Hop, ...]
     """Empty if the request does not arrive. If DNS forwards the query, the path of the forwarded
     query and its answer comes first.
     """
@@ -113,8 +113,8 @@ class Path:
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """There, then back."""
-        return (*self.there, *self.back)
+        """The request's, then the reply's."""
+        return (*self.request, *self.reply)
 
     @property
     def machines(self) -> tuple[str, ...]:

@@ -70,8 +70,8 @@ def test_what_works_is_seen_all_the_way_there_and_back(running, cell, first, las
     captured = capture_cell(running, cell, seconds=5.0)
     assert (captured.verdict, captured.conclusion.kind) == ("pass", "answered")
     assert not [capture for capture in captured.taken if capture.trouble or capture.missed]
-    lines = [str(row.tap) for row in captured.trace.there if row.question.seen]
-    back = [str(row.tap) for row in captured.trace.back if row.answer.seen]
+    lines = [str(row.tap) for row in captured.trace.request if row.question.seen]
+    back = [str(row.tap) for row in captured.trace.reply if row.answer.seen]
     assert (lines[0], lines[-1]) == (first, last)
     if cell.startswith("hairpin"):  # a packet goes up to the bridge until its neighbour is known
         lines, back = ([tap for tap in taps if tap != "worker1 cni0"] for taps in (lines, back))
@@ -180,7 +180,7 @@ def test_tshark_finds_the_probe_in_every_file(running, tmp_path):
     assert len(layers) == len(captured.matched.passed)
     asked = [layer for layer in layers if layer["frame.comment"] == ["the probe's question"]]
     seen_at = [one["frame.interface_name"][0] for one in asked]
-    assert seen_at == [f"{row.tap.place}:{row.tap.device}" for row in captured.trace.there]
+    assert seen_at == [f"{row.tap.place}:{row.tap.device}" for row in captured.trace.request]
     assert asked[0]["udp.dstport"] == ["80"]
     in_tunnel = next(one for one in asked if one["frame.interface_name"] == ["master:eth0"])
     assert in_tunnel["udp.dstport"] == ["4789", "8080"]

@@ -107,30 +107,33 @@ def conclude(
 
 def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool) -> Conclusion:
     errors = _errors(trace)
-    if not any(row.question.seen for row in trace.there):
+    if not any(row.question.seen for row in trace.request):
         return _unsent(trace, errors)
-    answered = any(row.answer.seen for row in trace.back)
-    lost = None if well else find_loss([row.question for row in trace.there])
-    if lost is not None and answered and all(row.blind for row in trace.there[lost:]):
+    answered = any(row.answer.seen for row in trace.reply)
+    lost = None if well else find_loss([row.question for row in trace.request])
+    if lost is not None and answered and all(row.blind for row in trace.request[lost:]):
         lost = None  # it arrived, or there would be no answer
     if lost is not None:
         return _broken(trace, "question", lost, errors, owners)
     if not answered:
         return _unanswered(trace, errors)
     if trace.reset is not None:
-        last, missing = make_point(trace.there[-1], "question"), make_point(trace.back[0], "answer")
+        last, missing = (
+            make_point(trace.request[-1], "question"),
+            make_point(trace.reply[0], "answer"),
+        )
         return Conclusion("refused", f"{_refusal(trace)}{errors}", last, missing)
-    lost = None if well else find_loss([row.answer for row in trace.back])
+    lost = None if well else find_loss([row.answer for row in trace.reply])
     if lost is not None:
         return _broken(trace, "answer", lost, errors, owners)
     return _answered(trace, errors, well=well or heard)
 
 
 def _unsent(trace: Trace, errors: str) -> Conclusion:
-    if not trace.there:
+    if not trace.request:
         return Conclusion("unsent", f"no packet of it was seen{errors}")
-    first = make_point(trace.there[0], "question")
-    if trace.there[0].blind:
+    first = make_point(trace.request[0], "question")
+    if trace.request[0].blind:
         sentence = f"nothing can be captured at {first.tap}, where it begins{errors}"
         return Conclusion("unknown", sentence)
     sentence = f"no packet of it was seen at {first.tap}, where it begins{errors}"
@@ -138,47 +141,47 @@ def _unsent(trace: Trace, errors: str) -> Conclusion:
 
 
 def _unanswered(trace: Trace, errors: str) -> Conclusion:
-    end = trace.there[-1]
+    end = trace.request[-1]
     last = make_point(end, "question")
     if not trace.arrived:
         sentence = f"last seen {last}, and nowhere after that{errors}"
         return Conclusion("question-lost", sentence, last)
     kind: Kind = "refused" if trace.errors else "unanswered"
-    missing = make_point(trace.back[0], "answer") if trace.back else last
+    missing = make_point(trace.reply[0], "answer") if trace.reply else last
     return Conclusion(kind, f"last seen {last}; no answer came from there{errors}", last, missing)
 
 
 def _lost_error(trace: Trace, conclusion: Conclusion) -> Conclusion | None:
     """Where an ICMP error that was sent back got lost; None if there is none, or it came back."""
     error_at = {error.tap: error for error in trace.errors if error.frame.direction != "other"}
-    back = [at for at, row in enumerate(trace.there) if row.tap in error_at]
+    back = [at for at, row in enumerate(trace.request) if row.tap in error_at]
     if not back or back[0] == 0:
         return None
-    error = error_at[trace.there[back[0]].tap]
+    error = error_at[trace.request[back[0]].tap]
     last = Point(error.tap, "out" if error.frame.direction == "out" else "in")
-    missing = Point(trace.there[back[0] - 1].tap, None)
+    missing = Point(trace.request[back[0] - 1].tap, None)
     sentence = f"{conclusion.sentence}, last seen {last}; it was not seen at {missing.tap}"
     return replace(conclusion, sentence=sentence, last=last, missing=missing, lost="answer")
 
 
 def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
-    home = make_point(trace.back[-1], "answer")
-    after = (trace.back[-1].answer.first - trace.began) / 1e6
+    home = make_point(trace.reply[-1], "answer")
+    after = (trace.reply[-1].answer.first - trace.began) / 1e6
     came = f"the answer was seen {home} after {after:.2f} ms"
     if well:
         return Conclusion("answered", f"{came}{errors}", home)
-    sent = max(row.question.covered for row in trace.there)
-    back = max(row.answer.covered for row in trace.back)
+    sent = max(row.question.covered for row in trace.request)
+    back = max(row.answer.covered for row in trace.reply)
     went = f"{quantity(sent, 'byte')} went there and {back:,} came back"
-    begins, ends = trace.there[0], trace.there[-1]
-    asks, answers = begins.question, trace.back[-1].answer
+    begins, ends = trace.request[0], trace.request[-1]
+    asks, answers = begins.question, trace.reply[-1].answer
     source, target = begins.tap.place, ends.tap.place
     arrived, leaves = make_point(ends, "question"), make_point(begins, "question")
     echoes = begins.asks is not None and begins.asks.protocol == "udp"
     taken = asks.confirms and not (answers.repeated and answers.data)
     waits = taken and _at_target(asks, answers)
     if trace.known and (back < sent if echoes else waits):
-        answered = make_point(trace.back[0], "answer")
+        answered = make_point(trace.reply[0], "answer")
         sentence = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
         return Conclusion("unanswered", sentence, arrived, answered, "answer")
     sentence = f"{came}, and {source} did not continue; {went}{errors}"
@@ -197,15 +200,15 @@ def _broken(
     kind: Kind
     came, reset = "", ""
     if message == "question":
-        rows, sights = trace.there, [row.question for row in trace.there]
+        rows, sights = trace.request, [row.question for row in trace.request]
         kind = "question-cut" if _some(sights, lost) else "question-lost"
         if kind == "question-lost" and (trace.reset or trace.errors):
             kind = "refused"
         reset = f"; {_refusal(trace)}" if trace.reset else ""
     else:
-        rows, sights = trace.back, [row.answer for row in trace.back]
+        rows, sights = trace.reply, [row.answer for row in trace.reply]
         kind = "answer-cut" if _some(sights, lost) else "answer-lost"
-        came = f"it came to {trace.there[-1].tap}, and its answer was "
+        came = f"it came to {trace.request[-1].tap}, and its answer was "
     sentence = came + _words(owners, message, rows, sights, lost)
     last, missing = (make_point(row, message) for row in rows[lost - 1 : lost + 1])
     return Conclusion(kind, f"{sentence}{reset}{errors}", last, missing, message)

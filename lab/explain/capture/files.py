@@ -22,7 +22,7 @@ from lab.providers.provider import Outcome
 
 WHOLE = "path.pcapng"
 """Name of the file with all hops."""
-_COMMENTS: dict[Leg, str] = {"there": "the probe's question", "back": "the probe's answer"}
+_COMMENTS: dict[Leg, str] = {"request": "the probe's question", "reply": "the probe's answer"}
 _ERROR = "an error about the probe"
 
 

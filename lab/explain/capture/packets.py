@@ -257,7 +257,7 @@ def _address(packed: bytes) -> str:
     return str(IPv4Address(packed))
 
 
-Leg = Literal["there", "back"]
+Leg = Literal["request", "reply"]
 _Mark = tuple[object, ...]
 
 
@@ -374,8 +374,8 @@ def _datagram(inside: InnerPacket) -> tuple[object, ...]:
 
 def _leg(flow: PacketEnds, requests: set[PacketEnds]) -> Leg | None:
     if flow in requests:
-        return "there"
-    return "back" if flow.reversed() in requests else None
+        return "request"
+    return "reply" if flow.reversed() in requests else None
 
 
 def _closure(read: Sequence[_Reading], request: ProbeIdentity) -> Mapping[Tap, set[PacketEnds]]:
@@ -394,7 +394,7 @@ def _closure(read: Sequence[_Reading], request: ProbeIdentity) -> Mapping[Tap, s
                 leg = _leg(flow, own)
                 if leg is None and mark in marks and flow.source_port is not None:
                     leg = marks[mark]
-                    own.add(flow if leg == "there" else flow.reversed())
+                    own.add(flow if leg == "request" else flow.reversed())
                     growing = True
                 if leg is not None and mark not in marks:
                     marks[mark] = leg

@@ -76,7 +76,7 @@ def choose_capture_points(intent: Intent, cell: Cell) -> CapturePoint:
         return CapturePoint(around, (), request, ends, owners, addresses=frozenset(addresses))
     flow = flow_of(cell)
     paths = walk(intent, flow)
-    ways = tuple((stations(path.there), stations(_select_answer_hops(path))) for path in paths)
+    ways = tuple((stations(path.request), stations(_select_answer_hops(path))) for path in paths)
     taps = {
         Tap(station.place, station.device): station.machine
         for outbound, back in ways
@@ -94,23 +94,23 @@ def choose_capture_points(intent: Intent, cell: Cell) -> CapturePoint:
 
 def _select_answer_hops(path: Path) -> tuple[Hop, ...]:
     """The way back, without the server's own query before its answer."""
-    if not path.flow.forwarded or path.end or not path.back:
-        return () if path.flow.forwarded else path.back
-    server = path.there[-1].place
+    if not path.flow.forwarded or path.end or not path.reply:
+        return () if path.flow.forwarded else path.reply
+    server = path.request[-1].place
     leaves = [
-        at for at, hop in enumerate(path.back) if (hop.kind, hop.place) == ("endpoint", server)
+        at for at, hop in enumerate(path.reply) if (hop.kind, hop.place) == ("endpoint", server)
     ]
-    return path.back[leaves[-1] :]
+    return path.reply[leaves[-1] :]
 
 
 def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoint | None:
     """Capture of the query that a path's DNS server sends to the services node's."""
-    front, server = intent.services_node, path.there[-1].place
-    if front is None or server == front.machine or not path.back:
+    front, server = intent.services_node, path.request[-1].place
+    if front is None or server == front.machine or not path.reply:
         return None
     flow = Flow(server, front.address, path.flow.port, "udp")
     onward = walk(intent, flow)[0]
-    ways = ((stations(onward.there), stations(onward.back)),)
+    ways = ((stations(onward.request), stations(onward.reply)),)
     taps = {Tap(at.place, at.device): at.machine for way in ways[0] for at in way}
     pod = next(pod for machine in intent.machines for pod in machine.pods if pod.name == server)
     target = frozenset({(front.address, flow.port)})

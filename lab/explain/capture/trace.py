@@ -68,10 +68,10 @@ class Row:
     passing: Passing | None
     """The request's direction; the answer's is the opposite. None if neither was seen nor
     expected."""
-    there: bool
+    on_request: bool
     """Whether the request should pass; without an intended path, True for every device that it
     passed."""
-    back: bool
+    on_reply: bool
     """The same for the answer."""
     question: Sight
     answer: Sight
@@ -94,9 +94,9 @@ class Trace:
     """One probe from device to device."""
 
     rows: tuple[Row, ...]
-    there: tuple[Row, ...]
+    request: tuple[Row, ...]
     """The rows that the request passes, in order."""
-    back: tuple[Row, ...]
+    reply: tuple[Row, ...]
     """The rows that the answer passes, in order."""
     began: int
     """Time of the first packet, nanoseconds since 1970; 0 if there was none."""
@@ -126,7 +126,7 @@ def trace(
     Parameters
     ----------
     ways
-        At least one path, there and back.
+        At least one path, of request and reply.
     matched
         The probe's packets.
     well
@@ -135,10 +135,10 @@ def trace(
 
     """
     # a path that ends at a card that is down has no stations
-    ends = [outbound[-1].packet.target if outbound else "" for outbound, _ in ways]
+    ends = [request[-1].packet.target if request else "" for request, _ in ways]
     traces = [
-        replace(_along(outbound, back, _of_end(matched, end, ends), blind), path_index=number)
-        for number, ((outbound, back), end) in enumerate(zip(ways, ends, strict=True))
+        replace(_along(request, reply, _of_end(matched, end, ends), blind), path_index=number)
+        for number, ((request, reply), end) in enumerate(zip(ways, ends, strict=True))
     ]
     return max(
         traces, key=lambda candidate: (not well and _is_lost(candidate), _distance(candidate))
@@ -149,13 +149,13 @@ def _of_end(matched: Matched, end: str, ends: Collection[str]) -> Matched:
     """Without the packets of connections that translation led to another of the ends."""
     ports: dict[str, set[int | None]] = defaultdict(set)
     for packet in matched.passed:
-        if packet.leg == "there" and packet.inside.flow.target in ends:
+        if packet.leg == "request" and packet.inside.flow.target in ends:
             ports[packet.inside.flow.target].add(packet.inside.flow.source_port)
     others = {port for other in ends if other != end for port in ports[other]} - ports[end]
 
     def is_own(packet: Passed) -> bool:
         flow = packet.inside.flow
-        port = flow.source_port if packet.leg == "there" else flow.target_port
+        port = flow.source_port if packet.leg == "request" else flow.target_port
         return port is None or port not in others
 
     return replace(matched, passed=tuple(filter(is_own, matched.passed)))
@@ -163,7 +163,7 @@ def _of_end(matched: Matched, end: str, ends: Collection[str]) -> Matched:
 
 def _is_lost(trace: Trace) -> bool:
     """Whether the probe was on this path, and something of it or its answer is missing there."""
-    sights = [[row.question for row in trace.there], [row.answer for row in trace.back]]
+    sights = [[row.question for row in trace.request], [row.answer for row in trace.reply]]
     if not any(sight.seen for sight in sights[0]):
         return False
     return any(
@@ -190,17 +190,17 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
     }
     rows = []
     for (tap, passing, leg), sight in sorted(sights.items(), key=lambda pair: pair[1].first):
-        if leg == "there":
-            answer = sights.get((tap, _turned(passing), "back"), NOTHING)
+        if leg == "request":
+            answer = sights.get((tap, _turned(passing), "reply"), NOTHING)
             rows.append(Row(tap, machines[tap], passing, True, True, sight, answer))
-    back = sorted((row for row in rows if row.answer.seen), key=lambda row: row.answer.first)
+    reply = sorted((row for row in rows if row.answer.seen), key=lambda row: row.answer.first)
     shown = {row.tap for row in rows}
     others = [
         Row(tap, machine, None, False, False, NOTHING, NOTHING)
         for tap, machine in taps
         if tap not in shown
     ]
-    trace = _whole([*rows, *others], tuple(rows), tuple(back), matched)
+    trace = _whole([*rows, *others], tuple(rows), tuple(reply), matched)
     return replace(trace, known=False, arrived=any(tap.place in ends for tap in shown))
 
 
@@ -208,33 +208,33 @@ _Sights = Mapping[tuple[Tap, Passing, Leg], Sight]
 
 
 def _along(
-    outbound: Sequence[Station], back: Sequence[Station], matched: Matched, blind: Collection[Tap]
+    request: Sequence[Station], reply: Sequence[Station], matched: Matched, blind: Collection[Tap]
 ) -> Trace:
     sights = _sights(matched.passed)
     rows: dict[tuple[Tap, Passing], Row] = {}
-    for station in outbound:
+    for station in request:
         key = Tap(station.place, station.device), station.passing
-        question = _sight(sights, station, "there")
+        question = _sight(sights, station, "request")
         rows[key] = Row(
             *(key[0], station.machine, key[1], True, False, question, NOTHING, station.tunnelled),
             asks=station.packet,
             exact=station.kind in _EXACT,
         )
-    request_keys = [(Tap(station.place, station.device), station.passing) for station in outbound]
+    request_keys = [(Tap(station.place, station.device), station.passing) for station in request]
     answered = []
-    for station in back:
+    for station in reply:
         key = Tap(station.place, station.device), _turned(station.passing)
-        answer = _sight(sights, station, "back")
+        answer = _sight(sights, station, "reply")
         row = rows.get(key) or Row(key[0], station.machine, key[1], False, False, NOTHING, NOTHING)
         rows[key] = replace(
-            row, back=True, answer=answer, tunnelled=station.tunnelled, answers=station.packet,
+            row, on_reply=True, answer=answer, tunnelled=station.tunnelled, answers=station.packet,
             exact=station.kind in _EXACT,
         )  # fmt: skip
         answered.append(key)
     rows = {key: replace(row, blind=row.tap in blind) for key, row in rows.items()}
     bridges = {
         Tap(station.place, station.device)
-        for station in (*outbound, *back)
+        for station in (*request, *reply)
         if station.kind == "bridge"
     }
     return _whole(
@@ -261,13 +261,13 @@ def _shown(rows: Sequence[tuple[Row, Sight]], bridges: Collection[Tap]) -> tuple
 
 
 def _whole(
-    rows: Sequence[Row], outbound: tuple[Row, ...], back: tuple[Row, ...], matched: Matched
+    rows: Sequence[Row], request: tuple[Row, ...], reply: tuple[Row, ...], matched: Matched
 ) -> Trace:
     began = min((packet.frame.at for packet in matched.passed), default=0)
     return Trace(
         tuple(rows),
-        outbound,
-        back,
+        request,
+        reply,
         began,
         _reset(rows, matched.passed),
         matched.errors,
@@ -277,8 +277,8 @@ def _whole(
 
 def _distance(trace: Trace) -> tuple[int, int, int]:
     return (
-        sum(1 for row in trace.there if row.question.seen),
-        sum(1 for row in trace.back if row.answer.seen),
+        sum(1 for row in trace.request if row.question.seen),
+        sum(1 for row in trace.reply if row.answer.seen),
         -(find_change(trace) is not None),
     )
 
@@ -302,18 +302,18 @@ def _sights(passed: Iterable[Passed]) -> _Sights:
 
 
 def _seen(packets: Sequence[Passed]) -> Sight:
-    mine = [packet for packet in packets if packet.frame.direction != "other"]
-    stranger = "" if mine else packets[0].decoded.target_mac
-    first = (mine or packets)[0]
+    own = [packet for packet in packets if packet.frame.direction != "other"]
+    stranger = "" if own else packets[0].decoded.target_mac
+    first = (own or packets)[0]
     return Sight(
-        packets=len(mine or packets),
-        covered=covered(packet.inside for packet in mine or packets),
+        packets=len(own or packets),
+        covered=covered(packet.inside for packet in own or packets),
         first=first.frame.at,
         flow=first.inside.flow,
         ttl=first.inside.ttl,
-        data=any(packet.inside.data or not packet.inside.flags for packet in mine or packets),
-        confirms=any(packet.inside.confirms for packet in mine or packets),
-        repeated=repeated(packet.inside for packet in mine or packets),
+        data=any(packet.inside.data or not packet.inside.flags for packet in own or packets),
+        confirms=any(packet.inside.confirms for packet in own or packets),
+        repeated=repeated(packet.inside for packet in own or packets),
         tunnels=" in ".join(str(outer) for outer in reversed(first.decoded.outers)),
         depth=len(first.decoded.outers),
         strangers_mac=stranger,
@@ -322,7 +322,7 @@ def _seen(packets: Sequence[Passed]) -> Sight:
 
 def _reset(rows: Sequence[Row], passed: Sequence[Passed]) -> Row | None:
     """The row where the first RST that answers the request was seen first."""
-    answers = [packet for packet in passed if packet.leg == "back"]
+    answers = [packet for packet in passed if packet.leg == "reply"]
     if not answers or not answers[0].inside.reset:
         return None
     first = answers[0]
@@ -359,10 +359,10 @@ def find_change(trace: Trace) -> Change | None:
     for row in trace.rows:
         for packet in filter(None, (row.asks, row.answers)):
             shown[row.tap.place] += (packet, packet.answered())
-    requests = [(row, row.question, row.asks) for row in trace.there]
-    back = [(row, row.answer, row.answers) for row in trace.back]
-    begins = trace.there[0].tap.place if trace.there else ""
-    return _changed(requests, "question", shown, "") or _changed(back, "answer", shown, begins)
+    requests = [(row, row.question, row.asks) for row in trace.request]
+    reply = [(row, row.answer, row.answers) for row in trace.reply]
+    begins = trace.request[0].tap.place if trace.request else ""
+    return _changed(requests, "question", shown, "") or _changed(reply, "answer", shown, begins)
 
 
 _EXACT = frozenset({"endpoint", "card"})

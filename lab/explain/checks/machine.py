@@ -63,7 +63,7 @@ _RUNS = {"active", "running", "activating", "startpending"}
 
 def _at_card(difference: Difference, hop: Hop, path: Path) -> bool:
     """Also a Service that the node itself uses: without its interface it has no route there."""
-    asks = hop.kind == "service" and path.there[0].place == hop.place == difference.node
+    asks = hop.kind == "service" and path.request[0].place == hop.place == difference.node
     return asks or at_object(difference, hop, path)
 
 

@@ -46,11 +46,11 @@ def _at_question(difference: Difference, hop: Hop, path: Path) -> bool:
 
 
 def _at_target(difference: Difference, hop: Hop, path: Path) -> bool:
-    return hop.place == path.there[-1].place and at_object(difference, hop, path)
+    return hop.place == path.request[-1].place and at_object(difference, hop, path)
 
 
 def _at_hairpin(difference: Difference, hop: Hop, path: Path) -> bool:
-    comes_back = path.there[0].place == path.there[-1].place
+    comes_back = path.request[0].place == path.request[-1].place
     return comes_back and at_object(difference, hop, path)
 
 

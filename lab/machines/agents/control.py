@@ -166,7 +166,7 @@ class NodeControl:
         A root shell on it.
     token
         For real Kubernetes pods: the token in their processes' environment.
-    by_hand
+    command_prefix
         Command prefix that reaches the machine from a terminal:
         ``("lab", "ssh", "overlay", "worker1", "--")``. Without it, command lines are for the
         machine itself.
@@ -180,7 +180,7 @@ class NodeControl:
         self,
         name: str,
         shell: Shell,
-        by_hand: Sequence[str] = (),
+        command_prefix: Sequence[str] = (),
         token: str = "",
         devices: Mapping[str, str] | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class NodeControl:
         self._names = {own: name for name, own in self._devices.items()}
         self.name = name
         self.shell = shell
-        self.by_hand = tuple(by_hand)
+        self.command_prefix = tuple(command_prefix)
         self._cluster = ClusterPods(name, token) if token else None
 
     def up(
@@ -422,7 +422,7 @@ class NodeMachine:
 
     def command_line(self, command: Sequence[str]) -> str:
         """The equivalent shell command."""
-        return shlex.join([*self.control.by_hand, *self._words(command)])
+        return shlex.join([*self.control.command_prefix, *self._words(command)])
 
     @property
     def _is_pod(self) -> bool:

@@ -123,15 +123,15 @@ def _path(store: BundleStore, manifest: Manifest, system: Os) -> Path:
 
 
 def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> None:
-    draft, place = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "images"))
+    draft, scratch = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "images"))
     try:
         _room(path.parent, manifest, system)
-        remove(place)  # left by a killed command
-        place.mkdir()
+        remove(scratch)  # left by a killed command
+        scratch.mkdir()
         with ExitStack() as opened:
             contents = {
                 name: (opened.enter_context(file.open("rb")), file.stat().st_size)
-                for name, file in _files(store, manifest, system, place).items()
+                for name, file in _files(store, manifest, system, scratch).items()
             }
             with draft.open("w+b") as out:
                 iso.write(LABEL, contents, out, [name for name in contents if _is_program(name)])
@@ -142,16 +142,16 @@ def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> No
     finally:
         draft.unlink(missing_ok=True)
         digest_file(draft).unlink(missing_ok=True)
-        remove(place)
+        remove(scratch)
 
 
 def _is_program(name: str) -> bool:
     return name.startswith(("bin/", "cni/"))
 
 
-def _files(store: BundleStore, manifest: Manifest, system: Os, place: Path) -> Mapping[str, Path]:
-    """Path on the medium and the file for it: the bundle's own, or one written to ``place``."""
-    files = {FILE: place / FILE}
+def _files(store: BundleStore, manifest: Manifest, system: Os, scratch: Path) -> Mapping[str, Path]:
+    """Path on the medium and the file for it: the bundle's own, or one written to ``scratch``."""
+    files = {FILE: scratch / FILE}
     files[FILE].write_bytes(manifest.encoded())
     for program in manifest.programs:
         if program.os == system and not program.is_archive:
@@ -164,7 +164,7 @@ def _files(store: BundleStore, manifest: Manifest, system: Os, place: Path) -> M
         if image.os == system:
             images.setdefault(image.name, []).append(image)
     for name, of_it in images.items():
-        file = files[image_path(name)] = place / image_path(name)
+        file = files[image_path(name)] = scratch / image_path(name)
         file.parent.mkdir(exist_ok=True)
         _archive(name, of_it, lambda blob: store.blob(manifest, blob), file)
     return files

@@ -391,15 +391,15 @@ class BundleStore:
         yield from (self._root / name for name in self._names() if name not in kept)
 
     def _dead(self) -> Iterator[Path]:
-        for place in sorted((*self._root.glob(f".*{PARTIAL}"), *self._root.glob(f"*/{MEDIA}/.*"))):
-            if holder(self._lock_of(place)) is None:
-                yield place
+        for path in sorted((*self._root.glob(f".*{PARTIAL}"), *self._root.glob(f"*/{MEDIA}/.*"))):
+            if holder(self._lock_of(path)) is None:
+                yield path
 
-    def _lock_of(self, place: Path) -> Path:
+    def _lock_of(self, path: Path) -> Path:
         """The lock for a bundle's directory, finished or in progress (name with a leading dot)."""
-        name = place.name.removeprefix(".").removesuffix(PARTIAL)
-        if place.parent.name == MEDIA:
-            return self.lock(f"medium-{place.parents[1].name}-{name.partition('-')[0]}")
+        name = path.name.removeprefix(".").removesuffix(PARTIAL)
+        if path.parent.name == MEDIA:
+            return self.lock(f"medium-{path.parents[1].name}-{name.partition('-')[0]}")
         return self.lock(name)
 
     def lock(self, name: str) -> Path:

@@ -363,17 +363,17 @@ class ImageStore:
     def _others_left(self, name: str, scratch: Path) -> bool:
         """Whether another build of this name continues although no process waits for it."""
         every = self._images.glob(f".{name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
-        places = {path.parent for path in every} - {scratch}
-        return any(not self._is_held(place) for place in places)
+        directories = {path.parent for path in every} - {scratch}
+        return any(not self._is_held(directory) for directory in directories)
 
     def _is_held(self, scratch: Path) -> bool:
         return holder(self._lock(scratch.name.removeprefix(".").removesuffix(PARTIAL))) is not None
 
     def _stored(self, name: str, digest: str) -> GoldenImage | None:
-        place = self._images / _directory_name(name, digest)
+        directory = self._images / _directory_name(name, digest)
         with guarded(f"looking for image '{name}'"):
-            whole = place.is_dir() and not golden.damage(place)
-            return golden.load(place) if whole else None
+            whole = directory.is_dir() and not golden.damage(directory)
+            return golden.load(directory) if whole else None
 
     @contextmanager
     def _locked(self, name: str, digest: str, say: Say) -> Iterator[None]:
@@ -402,10 +402,10 @@ class ImageStore:
 
     def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
         current = {digest[:_SHORT] for digest in (*self._current(), *in_use)}
-        for place in (*entries(self._images), *entries(self._roots)):
-            named = _BUILT.fullmatch(place.name)
+        for directory in (*entries(self._images), *entries(self._roots)):
+            named = _BUILT.fullmatch(directory.name)
             if named and named["digest"] not in current:
-                yield place
+                yield directory
 
     def _current(self) -> Iterator[str]:
         """Digests of the recipes' current images, as far as they are known."""
@@ -414,9 +414,9 @@ class ImageStore:
                 yield digest
 
     def _dead_scratch(self) -> Iterator[Path]:
-        for place in (*entries(self._images), *entries(self._roots)):
-            if place.name.startswith(".") and not self._is_held(place):
-                yield place
+        for directory in (*entries(self._images), *entries(self._roots)):
+            if directory.name.startswith(".") and not self._is_held(directory):
+                yield directory
 
     def _old_downloads(self) -> Iterator[Path]:
         wanted = inputs.referenced_names(self._folder, self._inventory)

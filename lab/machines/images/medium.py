@@ -382,8 +382,8 @@ def _records(root: Any) -> Iterator[Any]:
 
 def _rock_ridge(record: Any) -> Iterator[Any]:
     if record.rock_ridge is not None:
-        both = record.rock_ridge.dr_entries, record.rock_ridge.ce_entries
-        yield from (entries for entries in both if entries is not None)
+        areas = record.rock_ridge.dr_entries, record.rock_ridge.ce_entries
+        yield from (entries for entries in areas if entries is not None)
 
 
 def _pycdlib() -> Any:

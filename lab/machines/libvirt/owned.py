@@ -83,7 +83,7 @@ def _tunnels(host: Host, token: str) -> tuple[str, ...]:
 def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]:
     """The controller's objects; with ``all_users`` also those of others' expired labs."""
     marks_found: list[Mark] = []
-    now, this = time.time(), controller_id()
+    now, own = time.time(), controller_id()
     for host in hosts:
         unlisted = host.hypervisor.line == 0
         if unlisted and not connection.is_here(host.hypervisor):
@@ -98,7 +98,7 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
             continue
         for title, owner in owners:
             expired = owner.expires is not None and owner.expires < now
-            whose = "" if owner.controller == this else owner.name()
+            whose = "" if owner.controller == own else owner.name()
             if not whose or (all_users and expired):
                 age = max(0.0, now - owner.created)
                 marks_found.append(
@@ -116,12 +116,12 @@ def destroy(
     them: then they have the lab's directory. Safe to repeat. Raises BrokenError if a hypervisor is
     unreachable or refuses, after all others are done.
     """
-    this = controller_id()
+    own = controller_id()
 
     def is_whose(mark: Owner) -> bool:
         if owner:
-            return mark.controller != this and mark.name() == owner
-        return mark.controller == this or mark.directory == lab.directory
+            return mark.controller != own and mark.name() == owner
+        return mark.controller == own or mark.directory == lab.directory
 
     removed: list[str] = []
     failed: list[str] = []

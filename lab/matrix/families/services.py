@@ -8,7 +8,7 @@ from functools import cache, partial
 from lab.matrix.cell import Endpoint, GridPath, GridTarget, Relation
 from lab.matrix.cells import PROXY, SERVICES, SOURCE_IP, CellFamily, Ends, rule
 from lab.matrix.endpoints import (
-    PLACES,
+    PLACEMENTS,
     Choose,
     LabEndpoints,
     SharedTarget,
@@ -59,16 +59,16 @@ def _node_service(lab: LabEndpoints) -> Ends:
     """
     chosen = {node.name: local_and_remote(lab, node.name, lab.services) for node in lab.hosts}
 
-    def path(place: str, node: Endpoint) -> GridPath:
-        backend = chosen[node.name][place](node)
+    def path(placement: str, node: Endpoint) -> GridPath:
+        backend = chosen[node.name][placement](node)
         target = lab.services[backend.name]
         sources = lab.sources.of_machine(node.name, backend)
         return GridPath(node, target, find_relation(node, backend), (backend.name,), sources)
 
     return lab.hosts, (
-        GridTarget(place, False, partial(path, place), excluded=without)
-        for place in PLACES
-        for without in [frozenset(name for name, kinds in chosen.items() if place not in kinds)]
+        GridTarget(placement, False, partial(path, placement), excluded=without)
+        for placement in PLACEMENTS
+        for without in [frozenset(name for name, kinds in chosen.items() if placement not in kinds)]
     )
 
 
@@ -98,9 +98,9 @@ def _nodeport(lab: LabEndpoints) -> Ends:
         return _path_through(lab, source, entry, choose(source))
 
     return (*lab.pods, *lab.senders, *lab.clients), (
-        GridTarget(entry.name, True, partial(path, entry, choose), place)
+        GridTarget(entry.name, True, partial(path, entry, choose), placement)
         for entry in lab.hosts
-        for place, choose in local_and_remote(lab, entry.name, lab.node_ports).items()
+        for placement, choose in local_and_remote(lab, entry.name, lab.node_ports).items()
     )
 
 

@@ -244,8 +244,8 @@ def _await_ready(placed: _Placed, alive: _Alive, deadline: Deadline) -> None:
                 bool(re.search(ready.pattern, text, re.MULTILINE)), tail(placed.home / LOG)
             )
         code, text = _run(placed, ready.command, alive, deadline)
-        good = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
-        return _ReadyState(bool(good), f"exit code {code}: {_last_lines(text)}")
+        answered = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
+        return _ReadyState(bool(answered), f"exit code {code}: {_last_lines(text)}")
 
     own = Deadline(min(ready.seconds, deadline.left()))
     own.wait(action, look, until=lambda ready_state: ready_state.ready, every=_LOOK_SECONDS)

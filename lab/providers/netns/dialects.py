@@ -97,7 +97,7 @@ class LabDatagrams:
         large = () if self._small else tuple(_make_large(nonce + 1, probe.mtu))
         made = (_make_small(nonce), *large)
         self.rounds: tuple[tuple[Datagram, ...], ...] = (made[:1], large) if large else (made,)
-        self._by_nonce = {nonce + place: datagram for place, datagram in enumerate(made)}
+        self._by_nonce = {nonce + number: datagram for number, datagram in enumerate(made)}
 
     def hear(self, reply: bytes) -> Answer | None:
         """Match a reply to its datagram; every reply names its endpoint."""
@@ -146,11 +146,13 @@ def _make_large(nonce: int, mtu: int) -> list[Datagram]:
         Datagram(
             title,
             protocol.datagram(
-                nonce + place, FILLING[: size - protocol.QUESTION_BYTES], fragments=bool(place)
+                nonce + number,
+                FILLING[: size - protocol.QUESTION_BYTES],
+                fragments=bool(number),
             ),
-            fragments=bool(place),
+            fragments=bool(number),
         )
-        for place, (title, size) in enumerate(zip(titles(*sizes), sizes, strict=True))
+        for number, (title, size) in enumerate(zip(titles(*sizes), sizes, strict=True))
     ]
 
 
@@ -241,10 +243,10 @@ def _make_echoes(mtu: int) -> dict[bytes, Datagram]:
     nonce = random.getrandbits(62)
     echoes: dict[bytes, Datagram] = {}
     sizes = (whole, fragmented) if fragmented + IP_UDP_BYTES > mtu else (whole,)
-    for place, size in enumerate(sizes):
-        text = (b"%016x" % (nonce + place) + _TEXT)[: size - len(_ECHO)]
-        title = titles(whole, fragmented)[place]
-        echoes[text] = Datagram(title, _ECHO + text, fragments=bool(place))
+    for number, size in enumerate(sizes):
+        text = (b"%016x" % (nonce + number) + _TEXT)[: size - len(_ECHO)]
+        title = titles(whole, fragmented)[number]
+        echoes[text] = Datagram(title, _ECHO + text, fragments=bool(number))
     return echoes
 
 
@@ -256,7 +258,7 @@ def _check(datagram: Datagram, expected: bytes, reply: bytes) -> None:
     if len(reply) != len(expected):
         datagram.detail = f"{len(reply)} bytes came back instead of {len(expected)}"
     else:
-        at = next(place for place, byte in enumerate(expected) if reply[place] != byte)
+        at = next(number for number, byte in enumerate(expected) if reply[number] != byte)
         datagram.detail = f"damaged from byte {at}"
 
 

@@ -381,10 +381,10 @@ def _make_speaker(name: str, addresses: Mapping[str, str]) -> Speaker:
 def _list_daemons(
     plan: Plan, intent: Intent, machine: MachineIntent, addresses: Mapping[str, str]
 ) -> Iterator[Daemon]:
-    mine = tuple(gateway for gateway in intent.gateways if machine.name in gateway.candidates)
-    if mine:
+    gateways = tuple(gateway for gateway in intent.gateways if machine.name in gateway.candidates)
+    if gateways:
         seconds = parameter(plan, "advert_seconds")
-        yield keepalived_daemon(machine.name, mine, addresses, seconds)
+        yield keepalived_daemon(machine.name, gateways, addresses, seconds)
     if machine.speaker:
         learned = [route for route in machine.routes if route.by == bird.NAME]
         yield bird.daemon(machine.speaker, str(plan.pod_cidr), learned, _BIRD_STAGE)

@@ -71,8 +71,10 @@ def test_the_place_where_the_probe_was_last_seen_is_reported(path):
         "last": str(conclusion.last.tap) if conclusion.last else None,
         "missing": str(conclusion.missing.tap) if conclusion.missing else None,
         "sentence": conclusion.sentence,
-        "question": [passed(row.tap, row.question) for row in trace.there if row.question.packets],
-        "answer": [passed(row.tap, row.answer) for row in trace.back if row.answer.packets],
+        "question": [
+            passed(row.tap, row.question) for row in trace.request if row.question.packets
+        ],
+        "answer": [passed(row.tap, row.answer) for row in trace.reply if row.answer.packets],
     }
     assert found == expected
 
@@ -229,7 +231,7 @@ def sent(station: Station, port: int, at: int) -> Passed:
     inside = InnerPacket(flow, at, 0, fragment=False, length=80, digest=port, ttl=64)
     frame = Frame(at + 1, station.passing, b"", 100)
     return Passed(
-        tap, frame, Decoded("", inside=inside), inside, "back" if packet.answer else "there"
+        tap, frame, Decoded("", inside=inside), inside, "reply" if packet.answer else "request"
     )
 
 
@@ -296,7 +298,7 @@ def test_a_way_is_every_passing_of_a_device(name, cell, there):
 def test_an_icmp_error_that_is_the_expected_answer_is_followed_back(at_source, lost):
     case = read(next(path for path in CASES if path.stem == POD_TO_POD))
     trace, _ = judged(case, taken(case))
-    first, second, third = (row.tap for row in trace.there[:3])
+    first, second, third = (row.tap for row in trace.request[:3])
     directions = ((third, "in"), (second, "out"), (first, at_source))
     errors = tuple(Refused(tap, Frame(1, way, b"", 0), None, None) for tap, way in directions)
     conclusion = _lost_error(replace(trace, errors=errors), Conclusion("refused", "said"))

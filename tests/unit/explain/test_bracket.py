@@ -18,7 +18,7 @@ from lab.explain.capture.trace import NOTHING, Change, Point, Row, Trace
 from lab.explain.deviations import rank_finding, rank_place
 from lab.explain.lab_queries import LabQueries
 from lab.explain.paths import flow_of
-from lab.explain.stages import explain
+from lab.explain.stages import explain_cells
 from lab.facts.difference import DEVIATION, Difference
 from lab.matrix.judge import expect
 from lab.providers.capture import Tap
@@ -152,7 +152,7 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         asked.append(tuple(places))
         return {name: [stray] for name in ("worker1", "win1") if name in places}
 
-    explanation = explain(
+    explanation = explain_cells(
         [CELL],
         (),
         INTENT,
@@ -187,7 +187,7 @@ def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_containe
     ]
     facts["master"] = replace(facts["master"], pods=tuple(pods))
     stray = of_state(XfrmSubject("policy", "dir out"), "block")
-    explanation = explain(
+    explanation = explain_cells(
         [asked],
         (),
         intent,
@@ -283,7 +283,7 @@ def test_frames_that_stay_on_a_bridge_pass_no_chain_of_what_its_machine_takes_an
 
 def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}))
-    target = next(hop.packet.target for hop in PATH.there)
+    target = next(hop.packet.target for hop in PATH.request)
     wide = f"{target.rpartition('.')[0]}.0/24"
     ordered = sorted(
         (

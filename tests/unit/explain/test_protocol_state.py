@@ -26,7 +26,7 @@ from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
 from lab.explain.lab_queries import LabQueries
 from lab.explain.paths import flow_of, select_machines
-from lab.explain.stages import explain
+from lab.explain.stages import explain_cells
 from lab.facts import linux, nftables
 from lab.facts.difference import Difference
 from lab.facts.items import make_device_items
@@ -139,7 +139,7 @@ def test_a_session_that_stays_down_ranks_after_its_cause() -> None:
 
 def explained(name: str, id_: str, look: Callable[..., object]) -> Difference | None:
     """The first finding where every probe times out."""
-    return explain(
+    return explain_cells(
         [cell(name, id_)], (), lab(name)[1], LabQueries(timed_out, look, lambda _: ())
     ).finding
 

@@ -22,7 +22,7 @@ from lab.explain.kernel import KernelReport
 from lab.explain.known_lines import find_known_lines
 from lab.explain.lab_queries import Compare, LabQueries, NoAnswer
 from lab.explain.paths import flow_of
-from lab.explain.stages import explain
+from lab.explain.stages import explain_cells
 from lab.facts.difference import Difference, make_not_asked
 from lab.facts.items import make_setting
 from lab.facts.node import PACKETS, DeviceCounter, NodeFacts
@@ -66,7 +66,7 @@ class World:
         facts = whole(intent)
         for name, what in self.change.items():
             facts[name] = replace(facts[name], **what)  # type: ignore[arg-type]
-        return explain(
+        return explain_cells(
             cells,
             limits,
             intent,
@@ -126,7 +126,7 @@ def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspect
         raise AssertionError("the path was inspected")
 
     send = Network(cells, ()).send
-    explanation = explain(
+    explanation = explain_cells(
         cells, [limit], intent, LabQueries(send, inspect, inspect, inspect, inspect)
     )
     assert (explanation.verdict, explanation.well) == ("unexpected-pass", False)
@@ -136,7 +136,7 @@ def test_an_unexpected_pass_is_explained_by_its_rule_and_its_path_is_not_inspect
     facts = whole(intent)
     cells = tuple(reversed(cells))
     send = Network(cells, (), tcp_fails).send
-    failed = explain(cells, [limit], intent, LabQueries(send, lambda _: facts, lambda _: ()))
+    failed = explain_cells(cells, [limit], intent, LabQueries(send, lambda _: facts, lambda _: ()))
     assert (failed.verdict, failed.cell.protocol) == ("fail", "tcp"), "a failure comes first"
 
 
@@ -254,7 +254,7 @@ def test_counters_are_asked_where_no_state_differs() -> None:
             facts[name] = replace(facts[name], counters=(counter,))
         return {name: facts[name] for name in asked}
 
-    explanation = explain(
+    explanation = explain_cells(
         cells, (), intent, LabQueries(Network(cells, (), no_reply).send, look, lambda _: ())
     )
     assert explanation.finding is not None
@@ -305,7 +305,9 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
         facts["win1"] = replace(facts["win1"], counters=counters)
         return {name: facts[name] for name in asked}
 
-    explanation = explain(cells, (), intent, LabQueries(Network(cells).send, look, lambda _: ()))
+    explanation = explain_cells(
+        cells, (), intent, LabQueries(Network(cells).send, look, lambda _: ())
+    )
     assert explanation.well
     assert [(difference.kind, difference.node) for difference in explanation.marginal] == [
         ("packets-dropped", "win1")
@@ -318,7 +320,7 @@ def test_a_difference_on_the_path_of_a_green_cell_is_shown_but_is_no_finding() -
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     buffer = of_state(SettingSubject("ipv4/tcp_rmem"), "256", made="4096")
     facts = whole(intent)
-    explanation = explain(
+    explanation = explain_cells(
         cells,
         (),
         intent,
@@ -370,7 +372,7 @@ def test_a_comparison_that_did_not_finish_is_never_nothing_wrong(
     facts = whole(intent)
     compare = WITNESSES_SILENT[name]
     witnesses = LabQueries(Network(cells).send, lambda _: facts, lambda _: (), compare)
-    explanation = explain(cells, (), intent, witnesses)
+    explanation = explain_cells(cells, (), intent, witnesses)
     assert (explanation.has_problem, explanation.well) == (False, False)
     (silence,) = explanation.unanswered
     assert "win1" in silence.places
@@ -399,7 +401,7 @@ def test_what_a_machine_has_no_program_for_is_a_note_and_no_silence() -> None:
         return {place: lacking if place.startswith("worker1") else () for place in places}
 
     witnesses = LabQueries(Network(cells).send, lambda _: seen, lambda _: (), compare)
-    found = explain(cells, (), intent, witnesses)
+    found = explain_cells(cells, (), intent, witnesses)
     assert found.well
     text = to_text("overlay", found)
     assert "  nothing is wrong on its path" in text
@@ -419,7 +421,7 @@ def test_what_cannot_be_compared_or_followed_is_listed_with_the_reason() -> None
 
     sends = Network(cells, (), no_reply).send
     witnesses = LabQueries(sends, lambda _: facts, lambda _: (), compare, lambda _: no_room())
-    explanation = explain(cells, (), intent, witnesses)
+    explanation = explain_cells(cells, (), intent, witnesses)
     assert explanation.unanswered == (NoAnswer("where", (), "comparing 'win1': no room"),)
     assert explanation.unrecorded == ("worker1",)
     assert set(explanation.stateless) == {"win1", "win1-p1"}
@@ -440,7 +442,7 @@ def test_a_kernel_that_cannot_be_asked_is_no_kernel_that_reports_no_drop() -> No
     )
     sends = Network(cells, (), no_reply).send
     witnesses = LabQueries(sends, lambda _: seen, lambda _: (), follow=lambda _: bracket)
-    found = explain(cells, (), intent, witnesses)
+    found = explain_cells(cells, (), intent, witnesses)
     assert found.unanswered == (NoAnswer("kernel", ("worker1",), "there is no 'tc'"),)
     text = to_text("overlay", found)
     assert "  not known: what the kernel reports at worker1: there is no 'tc'\n" in text
@@ -453,7 +455,9 @@ def test_a_machine_off_the_path_that_does_not_answer_is_named_beside() -> None:
     cells = choose_cells(matrix, "worker1-p1", "win1-p1", action="explaining")[:1]
     seen: dict[str, NodeFacts | LabError] = {**whole(intent), "worker2": NO_ROOM}
     look = lambda asked: {name: seen[name] for name in asked}  # noqa: E731
-    explanation = explain(cells, (), intent, LabQueries(Network(cells).send, look, lambda _: ()))
+    explanation = explain_cells(
+        cells, (), intent, LabQueries(Network(cells).send, look, lambda _: ())
+    )
     assert explanation.well
     assert [(difference.kind, difference.node) for difference in explanation.elsewhere] == [
         ("machine-silent", "worker2")
@@ -478,7 +482,7 @@ def test_advice_is_what_undoes_the_only_difference_where_a_check_knows_no_comman
     none = replace(facts["worker1"].translations, services=())
     facts["worker1"] = replace(facts["worker1"], translations=none)
     differs = [of_state(TableSubject("ip", "x"), "b", fix) for fix in fixes]
-    explanation = explain(
+    explanation = explain_cells(
         cells,
         (),
         intent,
@@ -503,7 +507,7 @@ def test_what_differs_at_an_api_server_that_never_answers_is_the_cause() -> None
 
     facts = whole(intent)
     socket = of_state(SocketSubject("tcp", "0.0.0.0", "6443"), "none", made="open")
-    explanation = explain(
+    explanation = explain_cells(
         [cell],
         (),
         intent,

@@ -56,7 +56,7 @@ def test_cells_of_a_pod_that_does_not_run_are_probe_errors_and_all_others_are_ju
         pace=replace(PACE, settle=0.0),
         obstacle=obstructions.reason,
     )
-    for index, result in enumerate(map(obstructions.explain, results)):
+    for index, result in enumerate(map(obstructions.add_finding, results)):
         cell = result.cell
         uses = "worker1-p1" in {cell.source.name, cell.target.name, *cell.backends}
         assert (result.verdict == "probe-error") == uses, cell.id

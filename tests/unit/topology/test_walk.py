@@ -42,7 +42,7 @@ def changed(intent: Intent, name: str, **what: object) -> Intent:
 
 
 def brief(path: Path) -> list[str]:
-    return [f"{hop.place}/{hop.device}" for hop in path.there if hop.device]
+    return [f"{hop.place}/{hop.device}" for hop in path.request if hop.device]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,17 +58,17 @@ def test_every_cell_arrives_with_a_source_that_the_matrix_allows_and_is_answered
             continue
         assert [path.end for path in paths] == [""] * len(paths), cell.id
         for path in paths:
-            got, packet = path.back[-1].packet, path.there[0].packet
+            got, packet = path.reply[-1].packet, path.request[0].packet
             assert (got.source, got.target) == (cell.target.address, packet.source), cell.id
         if has_sources(kind, cell):
             judged += 1
-            assert {path.there[-1].packet.source for path in paths} <= set(cell.sources), cell.id
+            assert {path.request[-1].packet.source for path in paths} <= set(cell.sources), cell.id
         if cell.family == "health-check":
-            assert [path.there[-1].place for path in paths] == [cell.entry]
+            assert [path.request[-1].place for path in paths] == [cell.entry]
             continue
         answering = tuple(name.partition(":")[0] for name in asked_first(cell))
-        assert tuple(path.there[-1].place for path in paths) == answering, cell.id
-        assert {path.back[-1].place for path in paths} == {cell.source.name}, cell.id
+        assert tuple(path.request[-1].place for path in paths) == answering, cell.id
+        assert {path.reply[-1].place for path in paths} == {cell.source.name}, cell.id
     assert judged > len(made) / 4
 
 
@@ -94,11 +94,13 @@ def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it():
         "worker1-p1/eth0",
     ]
     assert path.machines == ("master", "worker1")
-    wire = next(hop for hop in path.there if hop.kind == "card")
+    wire = next(hop for hop in path.request if hop.kind == "card")
     assert (wire.packet.protocol, wire.packet.port) == ("udp", 4789)
     assert wire.carried is not None
     assert wire.carried.port == 8080
-    assert [str(hop) for hop in path.there if hop.kind in {"route", "neighbour", "entry"}][1:5] == [
+    assert [str(hop) for hop in path.request if hop.kind in {"route", "neighbour", "entry"}][
+        1:5
+    ] == [
         "master: route to 10.244.1.0/24",
         "master: neighbour 10.244.1.0 on flannel.4096",
         "master: forwarding entry 0a:58:0a:f4:01:00 on flannel.4096",
@@ -110,7 +112,7 @@ def test_between_hypervisors_the_segments_own_tunnel_is_walked():
     intent = intent_of("kubeinit")
     (path,) = walk(intent, pods(intent, "controller-01-p1", "compute-01-p1"))
     assert path.machines == ("controller-01", "hypervisor-01", "hypervisor-02", "compute-01")
-    on_them = [hop for hop in path.there if hop.machine.startswith("hypervisor-")]
+    on_them = [hop for hop in path.request if hop.machine.startswith("hypervisor-")]
     assert [f"{hop.machine[-2:]} {hop.object}" for hop in on_them] == [
         *("01 port vnet0 of controller-01", "01 switch br-nodes", "01 tunnel vxlan-nodes"),
         *("01 forwarding entry 0a:58:0a:00:00:04 on vxlan-nodes", "01 output"),
@@ -127,7 +129,7 @@ def test_between_hypervisors_the_segments_own_tunnel_is_walked():
 def test_machines_of_one_hypervisor_meet_on_its_switch():
     intent = intent_of("kubeinit")
     (path,) = walk(intent, pods(intent, "controller-01-p1", "controller-02-p1"))
-    on_it = [hop.object for hop in path.there if hop.machine == "hypervisor-01"]
+    on_it = [hop.object for hop in path.request if hop.machine == "hypervisor-01"]
     assert on_it == [
         "port vnet0 of controller-01",
         "switch br-nodes",
@@ -144,7 +146,7 @@ def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(kind, be
     machine, other = [m for m in intent.machines if m.pods][:2]
     (path,) = walk(intent, pods(intent, machine.pods[-1].name, other.pods[-1].name))
     assert path.machines == (machine.name, *between, other.name)
-    assert {hop.machine for hop in path.back} == {machine.name, *between, other.name}
+    assert {hop.machine for hop in path.reply} == {machine.name, *between, other.name}
     assert bool(intent.machine("router").routes) == bool(between)
 
 
@@ -158,9 +160,11 @@ def test_a_service_with_several_backends_has_a_path_for_each():
 def test_a_nodeport_is_translated_at_the_node_that_is_asked():
     cell = cell_of("overlay", "nodeport/client/worker1:to-win1-p1/tcp-small")
     (path,) = walk(intent_of("overlay"), flow_of(cell))
-    said = [(hop.machine, hop.kind) for hop in path.there if hop.kind in {"service", "masquerade"}]
+    said = [
+        (hop.machine, hop.kind) for hop in path.request if hop.kind in {"service", "masquerade"}
+    ]
     assert said == [("worker1", "service"), ("worker1", "masquerade")]
-    undone = [hop.machine for hop in path.back if hop.kind == "untranslated"]
+    undone = [hop.machine for hop in path.reply if hop.kind == "untranslated"]
     assert undone == ["worker1"]
 
 
@@ -197,11 +201,11 @@ def test_a_path_that_ends_in_the_intent_has_the_reason():
     broken = changed(intent, "master", routes=())
     (path,) = walk(broken, flow)
     assert path.end == f"master has no route to {flow.target}"
-    assert path.back == ()
+    assert path.reply == ()
     (path,) = walk(changed(intent, "master", forwarding=()), flow)
     assert path.end == "master has no forwarding entry for 10.244.1.0"
     (path,) = walk(changed(intent, "worker1", routes=()), flow)
-    assert path.there[-1].place == "worker1-p1"
+    assert path.request[-1].place == "worker1-p1"
     assert path.end.startswith("worker1 has no route to")
 
 
