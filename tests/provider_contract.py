@@ -18,10 +18,10 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.facts.node import NodeFacts
 from lab.plan.planner import make_plan
 from lab.providers.capture import Capturing, KernelTracing
+from lab.providers.failover import FailoverProvider
 from lab.providers.provider import (
     Ability,
     ClusterProvider,
-    FailoverProvider,
     LabHandle,
     Mark,
     Outcome,

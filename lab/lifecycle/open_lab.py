@@ -16,7 +16,8 @@ from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.matrix.verdict import VERDICTS, RunResult
 from lab.plan.plan import Plan
-from lab.providers.provider import FailoverProvider, LabHandle, Provider
+from lab.providers.failover import FailoverProvider
+from lab.providers.provider import LabHandle, Provider
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
 from lab.state.files import write_private

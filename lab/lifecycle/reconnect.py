@@ -12,7 +12,8 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.providers.provider import FailoverProvider, LabHandle, Provider
+from lab.providers.failover import FailoverProvider
+from lab.providers.provider import LabHandle, Provider
 from lab.state.rows import FaultRow
 from lab.state.store import Store
 from lab.topology.intent import Intent

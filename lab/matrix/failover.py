@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lab._errors import UsageError
-from lab.providers.provider import Beat, Silence
+from lab.providers.failover import Beat, Silence
 from lab.topology.intent import Intent, MachineIntent
 
 

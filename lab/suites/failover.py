@@ -10,7 +10,8 @@ from lab._errors import DeadlineError, LabError, UsageError
 from lab._log import say
 from lab.explain.explainer import compare_lab, list_unlearned
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
-from lab.providers.provider import FAILOVER, BeatPace, FailoverProvider, resolve_gateways
+from lab.providers.failover import BeatPace, FailoverProvider, resolve_gateways
+from lab.providers.provider import FAILOVER
 from lab.suites.running_lab import RunningLab
 from lab.topology import gateways
 from lab.topology.intent import Intent

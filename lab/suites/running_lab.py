@@ -13,6 +13,7 @@ from lab._errors import LabError
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
+from lab.providers.failover import resolve_gateways
 from lab.providers.provider import (
     LOOK_SECONDS,
     LabHandle,
@@ -22,7 +23,6 @@ from lab.providers.provider import (
     Provider,
     RealCluster,
     find_cluster,
-    resolve_gateways,
 )
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent

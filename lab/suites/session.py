@@ -21,14 +21,8 @@ from lab.matrix.obstructed import Obstructions
 from lab.matrix.run import PACE, RunInterrupted, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
-from lab.providers.provider import (
-    MACHINES,
-    Outcome,
-    Probe,
-    ProbeSettings,
-    find_cluster,
-    resolve_gateways,
-)
+from lab.providers.failover import resolve_gateways
+from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, find_cluster
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.state.capacity import available, check_room
 from lab.state.stamps import FORMAT

@@ -37,8 +37,9 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
+from lab.providers.failover import resolve_gateways
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, resolve_gateways
+from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
 from lab.suites.running_lab import bind_intent

@@ -17,7 +17,8 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.providers.netns import holders
-from lab.providers.netns.holders import HolderEntry, Tell, start_time
+from lab.providers.netns.child_calls import Tell
+from lab.providers.netns.holders import HolderEntry, start_time
 from lab.shells.shell import Completed
 
 LONG = f"60.{os.getpid()}"
@@ -142,7 +143,7 @@ def test_a_child_stopped_while_it_is_forked_does_not_run_its_callers_code(number
 import os, signal, sys
 from lab._deadline import Deadline
 from lab.lifecycle.interruption import terminable
-from lab.providers.netns import holders
+from lab.providers.netns import child_calls
 fork = os.fork
 def forked():
     child = fork()
@@ -152,7 +153,7 @@ def forked():
 os.fork = forked
 with terminable():
     try:
-        holders._call("x", (), lambda _: None, Deadline(10), holders.Listener())
+        child_calls.call_in_child("x", (), lambda _: None, Deadline(10), child_calls.Listener())
     except BaseException as error:
         print(type(error).__name__, os.getpid() == int(sys.argv[1]))
 """
@@ -180,13 +181,13 @@ def test_a_signal_that_came_before_the_wait_ends_the_child():
     """Who has forked the next is told to end before it has begun to wait for it."""
     code = (
         "import os, signal\n"
-        "from lab.providers.netns import holders\n"
+        "from lab.providers.netns import child_calls\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})\n"
         "child = os.fork()\n"
         "if not child:\n"
         "    signal.alarm(60)\n"
         "    signal.pause()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
-        "holders._reap(child)\n"
+        "child_calls._reap(child)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=20, check=False).returncode == 0

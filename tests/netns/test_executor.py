@@ -9,7 +9,7 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.providers.netns import namespaces, netlink
-from lab.providers.netns.holders import call_isolated
+from lab.providers.netns.child_calls import call_isolated
 from lab.providers.netns.operations import (
     AddressAdd,
     BridgeAdd,

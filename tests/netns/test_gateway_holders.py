@@ -10,7 +10,7 @@ from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.providers.provider import Beat, BeatPace, resolve_gateways
+from lab.providers.failover import Beat, BeatPace, resolve_gateways
 from lab.suites.failover import FailoverTest
 from lab.suites.running_lab import RunningLab
 from lab.topology.intent import Intent

@@ -12,8 +12,8 @@ from netns_intents import cluster
 
 from lab._deadline import Deadline
 from lab.providers.netns import namespaces, netlink, script
+from lab.providers.netns.child_calls import call_isolated
 from lab.providers.netns.compile import compile_intent
-from lab.providers.netns.holders import call_isolated
 from lab.providers.netns.operations import RulesetLoad
 from lab.providers.netns.windows import realise
 

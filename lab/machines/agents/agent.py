@@ -24,7 +24,8 @@ from lab.machines.agents import files, network, pod_namespaces, protocol
 from lab.machines.agents.protocol import Order
 from lab.providers.capture import KernelTrace, Taken
 from lab.providers.netns import isolation, namespaces
-from lab.providers.netns.holders import HolderEntry, Tell
+from lab.providers.netns.child_calls import Tell
+from lab.providers.netns.holders import HolderEntry
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
 from lab.providers.provider import THROUGHPUT_PORT, Outcome
 from lab.providers.wire import decode

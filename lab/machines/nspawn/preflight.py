@@ -22,7 +22,7 @@ from lab._errors import LabError
 from lab.machines.cluster.cluster import HostTraits
 from lab.machines.nspawn import cgroups
 from lab.machines.nspawn.system import container_systems
-from lab.providers.netns import holders, isolation
+from lab.providers.netns import child_calls, isolation
 from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
 from lab.state.permissions import writer
@@ -217,7 +217,7 @@ def _overlay(directory: Path) -> Diagnosis:
             isolation.unmount(parts["merged"])
 
     try:
-        holders.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
+        child_calls.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
     except (OSError, LabError) as error:
         why = error.strerror if isinstance(error, OSError) else error.happened
         return _fail(

@@ -36,15 +36,11 @@ from lab.machines.nspawn.networks import configure
 from lab.machines.nspawn.system import ContainerSystem, container_systems, root_image
 from lab.machines.system import has_system, system_of
 from lab.plan.step import Step
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
-from lab.providers.netns.holders import (
-    NODE_HOLDER,
-    HolderEntry,
-    HolderProcess,
-    Tell,
-    list_holders,
-)
+from lab.providers.netns.child_calls import Tell
+from lab.providers.netns.holders import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
 from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.provider import (
     CAPTURE,
@@ -52,15 +48,12 @@ from lab.providers.provider import (
     FAILOVER,
     KERNEL_TRACE,
     MACHINES,
-    Beat,
-    BeatPace,
     Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
     Mark,
     Provider,
-    Silence,
 )
 from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost

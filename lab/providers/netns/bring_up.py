@@ -27,8 +27,9 @@ from lab.providers.netns import (
     netlink,
     preflight,
 )
+from lab.providers.netns.child_calls import call_isolated
 from lab.providers.netns.compile import compile_intent, configuration
-from lab.providers.netns.holders import call_isolated, list_holders
+from lab.providers.netns.holders import list_holders
 from lab.providers.netns.machine import NetnsMachine, run_captured
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
 from lab.providers.provider import LabHandle

@@ -17,13 +17,15 @@ from itertools import pairwise
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import dialects, namespaces, netlink
+from lab.providers.netns.child_calls import Tell
 from lab.providers.netns.compile import compile_intent
-from lab.providers.netns.holders import HolderEntry, Tell
+from lab.providers.netns.holders import HolderEntry
 from lab.providers.netns.netlink import Socket, list_addresses, list_links
 from lab.providers.netns.operations import LinkDown, LinkUp, NamespaceOperations, VethAdd
 from lab.providers.netns.protocol import datagram, nonce_of
-from lab.providers.provider import PROBE_PORT, Beat, BeatPace, Silence
+from lab.providers.provider import PROBE_PORT
 from lab.topology.intent import Intent
 
 _ANSWER_BYTES = 512

@@ -16,7 +16,8 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import quantity
 from lab.providers.netns import daemons, guard, holders, isolation, namespaces
-from lab.providers.netns.holders import HolderEntry, HolderProcess, Tell
+from lab.providers.netns.child_calls import Tell
+from lab.providers.netns.holders import HolderEntry, HolderProcess
 from lab.providers.netns.isolation import (
     RESOLV_DIRECTORY,
     RESOLVER_FILE,

@@ -19,7 +19,8 @@ from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
 from lab.providers.netns import isolation, namespaces, netlink, operations
-from lab.providers.netns.holders import call_isolated, list_holders
+from lab.providers.netns.child_calls import call_isolated
+from lab.providers.netns.holders import list_holders
 from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
 from lab.providers.netns.operations import (
     BridgeAdd,

@@ -22,8 +22,9 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError, did_you_mean
 from lab._log import listed, quantity
 from lab.plan.step import Step
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import daemons, holders, isolation, namespaces
-from lab.providers.netns.holders import Tell
+from lab.providers.netns.child_calls import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
 from lab.providers.netns.marks import BANNER
 from lab.providers.netns.windows import RULES, realise
@@ -31,8 +32,6 @@ from lab.providers.provider import (
     CAPTURE,
     FAILOVER,
     KERNEL_TRACE,
-    Beat,
-    BeatPace,
     Diagnosis,
     Evidence,
     LabHandle,
@@ -43,7 +42,6 @@ from lab.providers.provider import (
     ProbeSettings,
     ProbesInterrupted,
     Provider,
-    Silence,
 )
 from lab.providers.setup import ProviderSetup
 from lab.scenario.terms import Protocol, Size

@@ -7,7 +7,7 @@ from shipped import intent_of
 
 from lab._errors import UsageError
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
-from lab.providers.provider import Silence
+from lab.providers.failover import Silence
 from lab.topology import gateways
 
 HELD = {"node009": "master1", "node010": "master1"}

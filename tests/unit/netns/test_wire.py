@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from lab._errors import BrokenError, DeadlineError, LabError, ScenarioError, UsageError
 from lab.providers.capture import Frame, KernelTrace, RouteQuestion, Taken, Tap
-from lab.providers.provider import Diagnosis, Outcome, Silence
+from lab.providers.failover import Silence
+from lab.providers.provider import Diagnosis, Outcome
 from lab.providers.wire import Failure, decode, encode
 from lab.shells.shell import Completed, UnreachableError
 

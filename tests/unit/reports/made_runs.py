@@ -14,7 +14,8 @@ from lab.matrix.sampling import Coverage, Part
 from lab.matrix.verdict import CellResult, RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import Outcome, Silence
+from lab.providers.failover import Silence
+from lab.providers.provider import Outcome
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit, NodeGroup, Services
 from lab.scenario.terms import Family
