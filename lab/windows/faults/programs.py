@@ -21,31 +21,27 @@ def _stop_service(*names: str) -> Callable[[Intent, str, str], FaultChange]:
     return stop
 
 
-KUBELET_STOPPED = Fault(
-    name="kubelet-stopped",
-    title="the kubelet of a Windows node is stopped: the node becomes NotReady",
-    needs="a Windows node of a cluster",
-    sites=ON_EACH,
-    change=_stop_service("kubelet"),
-    windows=True,
-)
+def _stopped(title: str, *services: str) -> Fault:
+    """The fault of a service that is stopped, with those that depend on it after it."""
+    return Fault(
+        name=f"{services[0]}-stopped",
+        title=title,
+        needs="a Windows node of a cluster",
+        sites=ON_EACH,
+        change=_stop_service(*services),
+        windows=True,
+    )
 
-KUBE_PROXY_STOPPED = Fault(
-    name="kube-proxy-stopped",
-    title="kube-proxy of a Windows node is stopped: its load balancers are no longer updated",
-    needs="a Windows node of a cluster",
-    sites=ON_EACH,
-    change=_stop_service("kube-proxy"),
-    windows=True,
-)
 
-CONTAINERD_STOPPED = Fault(
-    name="containerd-stopped",
-    title="containerd of a Windows node is stopped, and with it the kubelet",
-    needs="a Windows node of a cluster",
-    sites=ON_EACH,
-    change=_stop_service("containerd", "kubelet"),
-    windows=True,
+KUBELET_STOPPED = _stopped(
+    "the kubelet of a Windows node is stopped: the node becomes NotReady", "kubelet"
+)
+KUBE_PROXY_STOPPED = _stopped(
+    "kube-proxy of a Windows node is stopped: its load balancers are no longer updated",
+    "kube-proxy",
+)
+CONTAINERD_STOPPED = _stopped(
+    "containerd of a Windows node is stopped, and with it the kubelet", "containerd", "kubelet"
 )
 
 FLANNELD_KILLED = Fault(
