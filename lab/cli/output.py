@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more, so that a command that only streams to it ends."""
+    """The reader of standard output has gone; a command that only streams to it ends."""
 
 
 class _StandardOutput(io.FileIO):

@@ -192,26 +192,26 @@ def command(
     with guarded_files(f"testing lab '{name}'", "or set TMPDIR to a directory of yours"):
         tempfile.gettempdir()
     opened = api.open_any(name)
-    keeper = RunPlugin(replace(opened, held_alone=failover, repeat_with=repeat_with))
+    run_plugin = RunPlugin(replace(opened, held_alone=failover, repeat_with=repeat_with))
     quiet = not (verbose or _find_files(selection) or _only_lists(selection))
     options = [*sample, *(("--lab-quiet",) if quiet else ()), *selection]
     with terminable(), opened.in_use(f"lab test {name}", say, alone=failover):
         opened.require_running()
         # pytest's own words are no part of a result
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
-            code = _run_pytest(keeper, options)
-    if keeper.stopped is not None:
-        raise keeper.stopped
-    if keeper.run is not None:
-        _show(keeper.run, keeper.directory, as_json)
-    if failed := [test for test, outcome in keeper.own.items() if outcome == "failed"]:
-        own_tests = quantity(len(keeper.own), "own test")
+            code = _run_pytest(run_plugin, options)
+    if run_plugin.stopped is not None:
+        raise run_plugin.stopped
+    if run_plugin.run is not None:
+        _show(run_plugin.run, run_plugin.directory, as_json)
+    if failed := [test for test, outcome in run_plugin.own.items() if outcome == "failed"]:
+        own_tests = quantity(len(run_plugin.own), "own test")
         line = f"{len(failed):,} of {own_tests} failed: {listed(failed)}"
         (say if as_json else echo)(line)
     return code
 
 
-def _run_pytest(keeper: RunPlugin, options: list[str]) -> int:
+def _run_pytest(run_plugin: RunPlugin, options: list[str]) -> int:
     """Run pytest on the lab with these options besides those that every run has; its exit code."""
     import pytest
 
@@ -219,7 +219,7 @@ def _run_pytest(keeper: RunPlugin, options: list[str]) -> int:
     from lab.state.failure import NO_ROOM
     from lab.suites import plugin
 
-    opened = keeper.opened
+    opened = run_plugin.opened
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
     # without a root, names of own tests are relative to the directory of the suite
@@ -243,7 +243,7 @@ def _run_pytest(keeper: RunPlugin, options: list[str]) -> int:
     ]
     check_room(directory, _KEPT_BYTES)
     try:
-        return int(pytest.main(arguments, plugins=[keeper]))
+        return int(pytest.main(arguments, plugins=[run_plugin]))
     except OSError as error:
         if error.errno in NO_ROOM:  # pytest's own files: the error does not say which disk
             check_room(directory, _KEPT_BYTES)

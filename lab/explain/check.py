@@ -214,7 +214,7 @@ class Kind:
     windows: OnWindows | None = None
     """None if the Linux commands apply, or it does not occur on Windows."""
     meets: Meets = at_object
-    """Which packets meet it. A firewall rule is met by the packets that it takes."""
+    """Which packets meet it. A firewall rule affects the packets that match it."""
     follows: bool = False
     """Whether it is usually a consequence of something else, or not on a packet's path."""
     symptom: Symptom = ""

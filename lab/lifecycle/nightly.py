@@ -261,7 +261,7 @@ class _ScenarioRun:
         stopped = self.stop.is_set if stoppable else lambda: False
         code = self.operations.run(words, log, deadline, stopped)
         relative = str(log.relative_to(self.request.output))
-        words = last_words(log) if code is None else cause(log) or last_words(log)
+        words = find_last_line(log) if code is None else cause(log) or find_last_line(log)
         self.stages.append(Done(stage, code, time.monotonic() - begun, relative, words))
         return self.stages[-1]
 
@@ -298,7 +298,7 @@ def cause(log: Path) -> str:
         file.unlink(missing_ok=True)
 
 
-def last_words(log: Path) -> str:
+def find_last_line(log: Path) -> str:
     """The last line of a command's output, without hints and "interrupted"."""
     if not log.is_file():
         return ""

@@ -27,14 +27,16 @@ _ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class RepairResult:
     """What differed, and what still does."""
 
     differences: tuple[Difference, ...]
     left: tuple[Difference, ...]
 
 
-def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look: bool) -> Repair:
+def repair(
+    opened: OpenLab, place: str, name: str | None, say: Say, *, only_look: bool
+) -> RepairResult:
     """Run the commands that undo the differences of a machine or pod, until nothing differs.
 
     ``place``: the machine or pod. ``name``: the object, as a difference names it; None for all.
@@ -61,7 +63,7 @@ def repair(opened: OpenLab, place: str, name: str | None, say: Say, *, only_look
                 left = _choose_differences(
                     _find_place_differences(view, intent, place, action), name
                 )
-    return Repair(first, left)
+    return RepairResult(first, left)
 
 
 def _find_place_differences(

@@ -43,7 +43,7 @@ UNUSABLE = tuple(
 _PRIVATE = tuple(IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 
 
-def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
+def check_ranges_are_usable(scenario: Scenario) -> Iterator[Problem]:
     """Ranges that cannot be used for a network."""
     for key, cidr in _list_ranges(scenario):
         for unusable, reason in UNUSABLE:
@@ -53,7 +53,7 @@ def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
                 break
 
 
-def overlaps(scenario: Scenario) -> Iterator[Problem]:
+def check_overlaps(scenario: Scenario) -> Iterator[Problem]:
     """Ranges that share addresses, with each other or with the lab's outside network."""
     ranges = _list_ranges(scenario)
     for number, (key, cidr) in enumerate(ranges):
@@ -67,7 +67,7 @@ def overlaps(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem(key, message, _suggest_elsewhere(scenario, key, cidr))
 
 
-def service_range_width(scenario: Scenario) -> Iterator[Problem]:
+def check_service_range_width(scenario: Scenario) -> Iterator[Problem]:
     """A service range wider than the API server accepts."""
     cidr = scenario.kubernetes.service_cidr
     if cidr.prefixlen < WIDEST_SERVICES:
@@ -78,7 +78,7 @@ def service_range_width(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(SERVICE_CIDR, message, f"write {narrower}")
 
 
-def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
+def check_pod_range_width(scenario: Scenario) -> Iterator[Problem]:
     """A node's range that does not fit into the pod range, or is too many bits narrower."""
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     bits = prefix - cidr.prefixlen
@@ -94,7 +94,7 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(POD_CIDR, f"{message}, and {allowed}", hint)
 
 
-def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
+def check_pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     """A pod range with fewer node ranges than nodes."""
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     nodes = sum(group.count for group in scenario.nodes if group.kubelet)
@@ -108,7 +108,7 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     yield Problem(POD_CIDR, message, _suggest_wider(cidr, prefix - _bits(nodes)))
 
 
-def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
+def check_node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
     """A node's range with fewer free addresses than pods; the worst node is named."""
     prefix = scenario.kubernetes.node_prefix
     size = 2 ** (32 - prefix)
@@ -127,7 +127,7 @@ def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(key, f"{message}: too few for the {whose}", hint)
 
 
-def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
+def check_network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     """A node network with fewer addresses than nodes."""
     cidr = scenario.network.cidr
     nodes = sum(group.count for group in scenario.nodes)
@@ -139,7 +139,7 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(NODE_CIDR, message, _suggest_wider(cidr, 32 - _bits(need)))
 
 
-def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
+def check_service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
     """A service range with fewer addresses than Services."""
     cidr = scenario.kubernetes.service_cidr
     pods, shared = probe_pods(scenario), len(scenario.services.shared)
@@ -156,7 +156,7 @@ def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(SERVICE_CIDR, message, _suggest_wider(cidr, 32 - _bits(need + _EDGES)))
 
 
-def dns_address(scenario: Scenario) -> Iterator[Problem]:
+def check_dns_address(scenario: Scenario) -> Iterator[Problem]:
     """A DNS address that the cluster's DNS Service cannot have."""
     cidr, address = scenario.kubernetes.service_cidr, scenario.kubernetes.dns_address
     if cidr.num_addresses < _SMALLEST:
@@ -172,7 +172,7 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, not a Service's address", hint)
 
 
-def router(scenario: Scenario) -> Iterator[Problem]:
+def check_router(scenario: Scenario) -> Iterator[Problem]:
     """A router's address that is outside the node network or at its edge."""
     cidr, address = scenario.network.cidr, scenario.network.router
     if cidr.num_addresses < _SMALLEST:
@@ -184,7 +184,7 @@ def router(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(ROUTER, f"{address} is an edge of {cidr}, not a router's address", hint)
 
 
-def node_addresses(scenario: Scenario) -> Iterator[Problem]:
+def check_node_addresses(scenario: Scenario) -> Iterator[Problem]:
     """Explicit node addresses that are outside the network, taken, or the router's."""
     cidr = scenario.network.cidr
     if cidr.num_addresses < _SMALLEST:
@@ -219,7 +219,7 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
         taken.setdefault(address, f"{name} (line {group.line})")
 
 
-def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
+def check_node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
     """Explicit pod ranges of nodes that are outside the cluster's, or taken."""
     whole, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     taken: dict[IPv4Network, str] = {}
@@ -246,7 +246,7 @@ def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
         taken.setdefault(cidr, f"{name} (line {group.line})")
 
 
-def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
+def check_single_node_keys(scenario: Scenario) -> Iterator[Problem]:
     """Keys for a single machine on a group of several."""
     for index, group in enumerate(scenario.nodes):
         if group.count == 1:

@@ -324,32 +324,32 @@ _RANGES = ("kubernetes.pod_cidr", "kubernetes.service_cidr", "network.cidr")
 _PODS = ("pods_per_node", "nodes.*.count", "nodes.*.kubelet", "nodes.*.pods")
 _NAMES = ("nodes.*.name", "nodes.*.count")
 _SPECIAL = ("services.special",)
-_RANGE = "services.node_ports"
+_RANGE = "services.check_node_ports"
 _PREFIX = "kubernetes.node_prefix"
 
 RULES: tuple[Rule, ...] = (
-    Rule(addresses.unusable_ranges, _RANGES),
-    Rule(addresses.overlaps, _RANGES),
-    Rule(addresses.service_range_width, ("kubernetes.service_cidr",)),
-    Rule(addresses.pod_range_width, ("kubernetes.pod_cidr", _PREFIX)),
-    Rule(addresses.pod_range_holds_nodes, ("kubernetes.pod_cidr", _PREFIX, *_PODS)),
-    Rule(addresses.node_range_holds_pods, (_PREFIX, "nodes.*.os", *_PODS)),
-    Rule(addresses.network_holds_nodes, ("network.cidr", "nodes.*.count")),
+    Rule(addresses.check_ranges_are_usable, _RANGES),
+    Rule(addresses.check_overlaps, _RANGES),
+    Rule(addresses.check_service_range_width, ("kubernetes.service_cidr",)),
+    Rule(addresses.check_pod_range_width, ("kubernetes.pod_cidr", _PREFIX)),
+    Rule(addresses.check_pod_range_holds_nodes, ("kubernetes.pod_cidr", _PREFIX, *_PODS)),
+    Rule(addresses.check_node_range_holds_pods, (_PREFIX, "nodes.*.os", *_PODS)),
+    Rule(addresses.check_network_holds_nodes, ("network.cidr", "nodes.*.count")),
     Rule(
-        addresses.service_range_holds_services,
+        addresses.check_service_range_holds_services,
         ("kubernetes.service_cidr", "services.shared.*", *_SPECIAL, *_PODS),
     ),
-    Rule(addresses.dns_address, ("kubernetes.service_cidr", "kubernetes.dns_address")),
-    Rule(addresses.router, ("network.cidr", "network.router")),
+    Rule(addresses.check_dns_address, ("kubernetes.service_cidr", "kubernetes.dns_address")),
+    Rule(addresses.check_router, ("network.cidr", "network.router")),
     Rule(
-        addresses.node_addresses,
+        addresses.check_node_addresses,
         ("network.cidr", "network.router", "nodes.*.count", "nodes.*.address"),
     ),
     Rule(
-        addresses.node_pod_ranges,
+        addresses.check_node_pod_ranges,
         ("kubernetes.pod_cidr", _PREFIX, "nodes.*.count", "nodes.*.kubelet", "nodes.*.pod_cidr"),
     ),
-    Rule(addresses.single_node_keys, ("nodes.*.count",)),
+    Rule(addresses.check_single_node_keys, ("nodes.*.count",)),
     Rule(control_plane, ("nodes.*.role", "nodes.*.os")),
     Rule(without_kubelet, ("nodes.*.role", "nodes.*.kubelet")),
     Rule(somewhere_to_run, ("nodes.*.os", *_PODS)),
@@ -365,19 +365,19 @@ RULES: tuple[Rule, ...] = (
     Rule(services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
     Rule(hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
     Rule(families, ("matrix.families", "nodes.*.role")),
-    Rule(services.shared_backends, ("services.shared.*.backends", *_PODS)),
-    Rule(services.names, ("services.shared.*.name", "services.special.*.name", *_NAMES)),
-    Rule(services.node_port_range, (_RANGE, "services.shared.*", *_SPECIAL, *_PODS)),
+    Rule(services.check_shared_backends, ("services.shared.*.backends", *_PODS)),
+    Rule(services.check_names, ("services.shared.*.name", "services.special.*.name", *_NAMES)),
+    Rule(services.check_node_port_range, (_RANGE, "services.shared.*", *_SPECIAL, *_PODS)),
     Rule(
-        services.exceptions,
+        services.check_exceptions,
         ("exceptions", "services.shared.*.name", "services.special.*.name", *_NAMES, *_PODS),
     ),
-    Rule(services.backends, (*_SPECIAL, *_NAMES, *_PODS)),
-    Rule(services.behaviour, _SPECIAL),
-    Rule(services.one_subdomain, _SPECIAL),
-    Rule(services.ports, _SPECIAL),
-    Rule(services.node_ports, (_RANGE, *_SPECIAL)),
-    Rule(services.asked_families, ("matrix.families", *_SPECIAL)),
+    Rule(services.check_backends, (*_SPECIAL, *_NAMES, *_PODS)),
+    Rule(services.check_behaviour, _SPECIAL),
+    Rule(services.check_subdomains, _SPECIAL),
+    Rule(services.check_ports, _SPECIAL),
+    Rule(services.check_node_ports, (_RANGE, *_SPECIAL)),
+    Rule(services.check_asked_families, ("matrix.families", *_SPECIAL)),
 )
 
 TOPOLOGY_NEEDS = (

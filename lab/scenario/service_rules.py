@@ -29,7 +29,7 @@ TRIES = 64
 CLIENT = "client"
 
 
-def shared_backends(scenario: Scenario) -> Iterator[Problem]:
+def check_shared_backends(scenario: Scenario) -> Iterator[Problem]:
     """Shared Services with more backends than pods, or too many to be seen within the tries."""
     pods = probe_pods(scenario)
     for index, service in enumerate(scenario.services.shared):
@@ -49,7 +49,7 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(key, message, f"write {pods} or fewer, or add pods")
 
 
-def names(scenario: Scenario) -> Iterator[Problem]:
+def check_names(scenario: Scenario) -> Iterator[Problem]:
     """Shared and special Services whose name is already used in the lab."""
     taken = {name: f"is in every lab {use}" for name, use in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
@@ -73,7 +73,7 @@ def _list_services(scenario: Scenario) -> Iterator[tuple[str, int, str]]:
         yield "special", index, special.name
 
 
-def node_port_range(scenario: Scenario) -> Iterator[Problem]:
+def check_node_port_range(scenario: Scenario) -> Iterator[Problem]:
     """A NodePort range with fewer ports than Services."""
     first, last = scenario.services.node_ports
     need = probe_pods(scenario) + len(scenario.services.shared) + _special_ports(scenario)
@@ -93,7 +93,7 @@ def _special_ports(scenario: Scenario) -> int:
     return number + sum(service.health_check for service in special)
 
 
-def exceptions(scenario: Scenario) -> Iterator[Problem]:
+def check_exceptions(scenario: Scenario) -> Iterator[Problem]:
     """Exceptions that would match every cell, or that name nothing in the lab."""
     for index, limit in enumerate(scenario.exceptions):
         if limit.when == Match():
@@ -171,7 +171,7 @@ def _list_special(scenario: Scenario) -> Iterator[tuple[Key, SpecialService]]:
         yield ("services", "special", index), service
 
 
-def backends(scenario: Scenario) -> Iterator[Problem]:
+def check_backends(scenario: Scenario) -> Iterator[Problem]:
     """Special Services with too many backends, or with unknown or duplicate pods."""
     known = [name for group in scenario.nodes for name in pod_names(scenario, group)]
     for key, service in _list_special(scenario):
@@ -202,7 +202,7 @@ def _number(scenario: Scenario, key: Key, service: SpecialService) -> Iterator[P
         yield Problem(at, message, f"write {pods} or fewer, or add pods", at_key=bool(service.pods))
 
 
-def behaviour(scenario: Scenario) -> Iterator[Problem]:
+def check_behaviour(scenario: Scenario) -> Iterator[Problem]:
     """Special Services without a special property, and properties that exclude each other."""
     for key, service in _list_special(scenario):
         name = quoted(service.name)
@@ -242,7 +242,7 @@ def _check_headless(key: Key, service: SpecialService) -> Iterator[Problem]:
             yield Problem((*key, field), message, "remove one of the two", at_key=True)
 
 
-def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
+def check_subdomains(scenario: Scenario) -> Iterator[Problem]:
     """Pods behind two headless Services: a pod has only one subdomain."""
     taken: dict[str, str] = {}
     several = [service for _, service in _list_special(scenario) if service.headless]
@@ -261,7 +261,7 @@ def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
                 )
 
 
-def ports(scenario: Scenario) -> Iterator[Problem]:
+def check_ports(scenario: Scenario) -> Iterator[Problem]:
     """Duplicate or unnamed ports of one Service, and target ports that no pod answers on."""
     for key, service in _list_special(scenario):
         names: set[str] = set()
@@ -293,7 +293,7 @@ def _check_target(at: Key, port: Port) -> Iterator[Problem]:
         yield Problem((*at, "target_port"), message, f'add "protocols: [tcp]", or use {POD_PORT}')
 
 
-def node_ports(scenario: Scenario) -> Iterator[Problem]:
+def check_node_ports(scenario: Scenario) -> Iterator[Problem]:
     """Node ports outside the range, or taken by another Service or by the node."""
     first, last = scenario.services.node_ports
     taken: dict[tuple[int, Protocol], str] = {}
@@ -324,7 +324,7 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
             )
 
 
-def asked_families(scenario: Scenario) -> Iterator[Problem]:
+def check_asked_families(scenario: Scenario) -> Iterator[Problem]:
     """Requested families that no special Service has cells of."""
     for index, family in enumerate(scenario.matrix.families or ()):
         needed = family_terms()[family].needs

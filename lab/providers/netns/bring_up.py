@@ -40,7 +40,7 @@ from lab.topology.intent import Intent
 if TYPE_CHECKING:
     from lab.facts.difference import Difference
 
-_FORM = "1"
+_STEPS_VERSION = "1"
 """Increment when the steps do something different for the same inputs."""
 _SECONDS = 60.0
 _SECONDS_EACH = 0.1
@@ -228,7 +228,7 @@ def _capture_output(command: Sequence[str], name: str, *, pod: bool) -> Complete
 
 
 def _digest(parts: Iterable[object]) -> str:
-    made = hashlib.sha256(_FORM.encode())
+    made = hashlib.sha256(_STEPS_VERSION.encode())
     for part in parts:
         made.update((part if isinstance(part, str) else repr(part)).encode())
         made.update(b"\0")

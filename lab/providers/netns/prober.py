@@ -58,7 +58,7 @@ class SourcePorts:
         self._begin = int(now * _COUNT / CYCLE_SECONDS)
         self._used: defaultdict[str, int] = defaultdict(int)
 
-    def of(self, source: str, tries: int) -> Iterator[int]:
+    def take_next(self, source: str, tries: int) -> Iterator[int]:
         """The next ``tries`` ports of the source."""
         for _ in range(tries):
             used = self._used[source]
@@ -367,7 +367,7 @@ class _Loop:
         self._deadlines.append((flight.deadline, flight))
 
     def _bind(self, sock: socket.socket, source: str) -> None:
-        for port in self._ports.of(source, _PORTS_TRIED):
+        for port in self._ports.take_next(source, _PORTS_TRIED):
             try:
                 sock.bind(("", port))
             except OSError as error:

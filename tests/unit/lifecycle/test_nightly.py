@@ -28,8 +28,8 @@ from lab.lifecycle.nightly import (
     NightOperations,
     NightRequest,
     cause,
+    find_last_line,
     jobs_of,
-    last_words,
     run_night,
 )
 from lab.lifecycle.open_lab import JUNIT, REPORT, RESULT
@@ -283,9 +283,9 @@ def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores, jobs):
         ("network\ninterrupted\n", "network"),
     ],
 )
-def test_last_words_are_what_happened_not_what_to_try(tmp_path, text, words):
+def test_the_last_line_is_what_happened_not_what_to_try(tmp_path, text, words):
     (tmp_path / "log").write_text(text)
-    assert last_words(tmp_path / "log") == words
+    assert find_last_line(tmp_path / "log") == words
 
 
 NIGHT = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)

@@ -206,16 +206,16 @@ COUNT = LAST - FIRST + 1
 
 def test_a_source_has_every_port_once_before_one_comes_again():
     ports = SourcePorts(1234.5)
-    had = list(ports.of("worker1-p1", COUNT))
+    had = list(ports.take_next("worker1-p1", COUNT))
     assert sorted(had) == list(range(FIRST, LAST + 1))
-    assert list(ports.of("worker1-p1", 3)) == had[:3]
+    assert list(ports.take_next("worker1-p1", 3)) == had[:3]
 
 
 def test_sources_do_not_take_each_others_ports():
     ports = SourcePorts(1234.5)
-    mine = list(ports.of("worker1-p1", 5))
-    list(ports.of("worker1-p2", 500))
-    assert list(ports.of("worker1-p1", 1)) == [mine[-1] + 1]
+    mine = list(ports.take_next("worker1-p1", 5))
+    list(ports.take_next("worker1-p2", 500))
+    assert list(ports.take_next("worker1-p1", 1)) == [mine[-1] + 1]
 
 
 @pytest.mark.parametrize("gap", [0.5, 2.0, 50.0])

@@ -52,7 +52,7 @@ def opened_here() -> list[str]:
     return found
 
 
-# SECURITY.md: Root in a system container is kept from accidents, not locked in.
+# SECURITY.md: A system container protects the host from accidents, not from a malicious root.
 @pytest.mark.parametrize(
     ("attempt", "came_of_it"),
     [
