@@ -35,7 +35,7 @@ FLOW = (
 """The core, and then the rooms, which may import all of it."""
 ROOMS = {"machines", "windows"}
 """What an installation may lack."""
-EVERYONE = {"_deadline", "_errors", "_log", "_plugins"}
+EVERYONE = {"_dataclass", "_deadline", "_errors", "_log", "_plugins"}
 THE_DOERS = {"providers", "shells", "machines", "windows"}
 ONLY_DOERS = {"subprocess", "socket", "ctypes", "libvirt", "paramiko", "winrm", "pycdlib"}
 EXCEPTED = {ROOT / "lifecycle" / "nightly.py": {"subprocess"}}
