@@ -225,7 +225,7 @@ class Explainer:
 
     def everything(self) -> tuple[Difference, ...]:
         """What is wrong on every machine, and what of them could not be read."""
-        return (*self.silent((*self._silent, *self._facts)), *self.elsewhere())
+        return (*self.list_unread((*self._silent, *self._facts)), *self.list_elsewhere())
 
     def list_not_asked(self) -> Iterator[Difference]:
         """What the machines were not asked, as they lack the program."""
@@ -235,7 +235,7 @@ class Explainer:
                 if query in DISPENSABLE - unread:
                     yield make_not_asked(query, reason, name)
 
-    def silent(self, names: Iterable[str]) -> tuple[Difference, ...]:
+    def list_unread(self, names: Iterable[str]) -> tuple[Difference, ...]:
         """What could not be read of the machines, or of their parts."""
         return tuple(finding for name in names for finding in self._silences(name))
 
@@ -245,7 +245,7 @@ class Explainer:
         elif name in self._facts:
             yield from (_unread(name, part, -1) for part in self._facts[name].unread)
 
-    def elsewhere(self) -> tuple[Difference, ...]:
+    def list_elsewhere(self) -> tuple[Difference, ...]:
         """Everything that is wrong on the observed machines, on any path."""
         every = [difference for name in self._facts for difference in self._compare_own(name)]
         return tuple(self._at(cause, -1) for cause in _causes([*every, *self._between]))

@@ -231,10 +231,10 @@ def check_other_machines(case: Case) -> Case:
     whole = Explainer(case.intent, {**case.lab.look(rest), **case.facts})
     further = whole.explain(case.tried.flow, works=case.tried.expectation.works)
     case = case.with_findings(further) if further.findings else case
-    elsewhere = whole.elsewhere() if case.failed and not case.findings else ()
+    elsewhere = whole.list_elsewhere() if case.failed and not case.findings else ()
     if near := _near(case.explained.path, elsewhere):
         case, elsewhere = replace(case, findings=near), ()
-    return replace(case, elsewhere=(*elsewhere, *whole.silent(rest)))
+    return replace(case, elsewhere=(*elsewhere, *whole.list_unread(rest)))
 
 
 def find_deviations(case: Case) -> Case:

@@ -98,7 +98,11 @@ def _find_place_differences(
         raise error
     return (
         *findings,
-        *(finding for finding in Explainer(intent, answers).elsewhere() if finding.place == place),
+        *(
+            finding
+            for finding in Explainer(intent, answers).list_elsewhere()
+            if finding.place == place
+        ),
     )
 
 

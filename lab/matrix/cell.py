@@ -142,7 +142,14 @@ class GridPath:
 
 @dataclass(frozen=True, slots=True)
 class GridTarget:
-    """One target of a grid, for all its sources."""
+    """One target of a grid, for all its sources.
+
+    The grid calls ``path`` once for each source. So the NodePort of a remote Linux pod, asked at
+    ``worker1``, is one target: ``path(master_p1)`` gives ``master-p1`` as the source, the node port
+    at ``worker1`` as the target, and as the backend the pod that is chosen for that source. Its
+    ``group`` is ``worker1`` and its ``kind`` ``linux``; ``local`` and ``windows`` are two more
+    targets there.
+    """
 
     group: str
     """The node that is probed or answers; the target's name if that is not a single node."""

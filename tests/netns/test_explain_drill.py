@@ -120,7 +120,7 @@ def elsewhere(opened: OpenLab) -> tuple[Difference, ...]:
     intent = as_it_is(opened)
     asked = {machine.name: () for machine in intent.machines}
     seen = opened.provider.observe(opened.handle, intent, asked, Deadline(30))
-    return Explainer(intent, seen).elsewhere()
+    return Explainer(intent, seen).list_elsewhere()
 
 
 def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:

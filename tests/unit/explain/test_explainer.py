@@ -126,7 +126,7 @@ def test_a_card_that_is_down_goes_before_the_port_that_hears_nothing() -> None:
 def test_a_lab_as_intended_has_no_findings(name: str) -> None:
     _, intent, matrix = lab(name)
     explainer = Explainer(intent, whole(intent))
-    assert explainer.elsewhere() == ()
+    assert explainer.list_elsewhere() == ()
     for grid in matrix.grids:
         for sample in list(grid.cells())[::17]:
             assert explainer.explain(flow_of(sample)).findings == (), sample.id
@@ -573,7 +573,7 @@ def test_services_that_are_refused_still_do_not_hide_that_none_is_translated() -
     lost = translations("worker2", services=refused)(facts)
     kinds = {
         difference.kind
-        for difference in Explainer(intent, lost).elsewhere()
+        for difference in Explainer(intent, lost).list_elsewhere()
         if difference.node == "worker2"
     }
     assert {one for one in kinds if one.startswith("service-")} == {"service-rules-missing"}

@@ -200,4 +200,4 @@ def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:
 
 def test_unobserved_machines_have_no_findings() -> None:
     _, intent, _ = lab("ovn")
-    assert Explainer(intent, {}).elsewhere() == ()
+    assert Explainer(intent, {}).list_elsewhere() == ()
