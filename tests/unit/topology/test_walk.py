@@ -185,7 +185,7 @@ def test_a_pod_whose_port_is_not_known_enters_its_bridge_as_others_do() -> None:
     path = walk(intent, pods(intent, "win1-p1", "worker1-p1"))[0]
 
     def at(name: str) -> list[str]:
-        ways = (stations(path.there), stations(path.back))
+        ways = (stations(path.request), stations(path.reply))
         return [each.passing for way in ways for each in way if each.device == name]
 
     assert node.bridge
