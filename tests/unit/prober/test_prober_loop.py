@@ -222,8 +222,10 @@ def test_sources_do_not_take_each_others_ports():
 @pytest.mark.parametrize("began", [0.0, 59.9, 1_000_000.25])
 def test_another_process_goes_on_where_the_one_before_ended_at_most(began, gap):
     rate = COUNT / CYCLE_SECONDS
-    before = set(SourcePorts(began).of("win1-p1", int(rate * gap)))
-    after = set(SourcePorts(began + gap).of("win1-p1", int(rate * (CYCLE_SECONDS - gap)) - 1))
+    before = set(SourcePorts(began).take_next("win1-p1", int(rate * gap)))
+    after = set(
+        SourcePorts(began + gap).take_next("win1-p1", int(rate * (CYCLE_SECONDS - gap)) - 1)
+    )
     assert not before & after
 
 
@@ -240,7 +242,7 @@ def _ports_had(monkeypatch: pytest.MonkeyPatch, taken: int) -> list[int]:
     probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(3)]
     others = []
     try:
-        for port in SourcePorts(7.0).of("a", taken):
+        for port in SourcePorts(7.0).take_next("a", taken):
             others.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             others[-1].bind(("", port))
         prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
@@ -251,7 +253,7 @@ def _ports_had(monkeypatch: pytest.MonkeyPatch, taken: int) -> list[int]:
 
 
 def test_each_probe_has_the_next_port_that_nobody_has(monkeypatch):
-    ports = list(SourcePorts(7.0).of("a", 10))
+    ports = list(SourcePorts(7.0).take_next("a", 10))
     assert _ports_had(monkeypatch, 0) == ports[:3]
     assert _ports_had(monkeypatch, 5) == ports[5:8]
     first, *others = _ports_had(monkeypatch, 8)

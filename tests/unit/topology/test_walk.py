@@ -192,7 +192,7 @@ def test_a_pod_whose_port_is_not_known_enters_its_bridge_as_others_do() -> None:
     assert node.bridge.name == "cni0"
     assert at("cni0")[:1] + at("cni0")[-1:] == ["in", "out"]
     beside = walk(intent, pods(intent, "win1-p1", "win1-p2"))[0]
-    assert [str(each) for each in stations(beside.there)] == ["win1-p1 eth0", "win1-p2 eth0"]
+    assert [str(each) for each in stations(beside.request)] == ["win1-p1 eth0", "win1-p2 eth0"]
 
 
 def test_a_path_that_ends_in_the_intent_has_the_reason():
