@@ -180,7 +180,7 @@ FLAGS = {"1.33": (PAUSE, OVERLAY, GATES)}
 
 GIVEN = {
     OVERLAY: {"overlay", "kubeinit", "calico-vxlan"},
-    GATES: set(TOPOLOGIES) - {"upstream-vrrp"},
+    GATES: set(TOPOLOGIES) - {"hard-way", "upstream-vrrp"},
 }
 """Topologies with a flag that not all have."""
 

@@ -116,8 +116,8 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> D
 
 
 def _hns_allocates(cluster: Cluster) -> bool:
-    """Whether pods get their addresses from HNS, and its own gateway (network + 1) is theirs."""
-    return cluster.topology == "upstream-vrrp"
+    """Whether pods get their addresses from HNS, not from an IPAM plugin."""
+    return cluster.topology in {"upstream-vrrp", "hard-way"}
 
 
 def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork, *, dsr: bool) -> Document:
@@ -468,7 +468,7 @@ class JoinPlan:
     def _dsr(self, observed: WindowsObserved) -> bool:
         """Whether kube-proxy uses Direct Server Return: an old 2019 has none.
 
-        Nor where HNS allocates the pods' addresses: win-bridge would then give a pod's way to
+        Nor where HNS allocates the pods' addresses: the plugin would then give a pod's way to
         itself (``loopbackDSR``) the destination "<nil>".
         """
         return observed.dsr and not _hns_allocates(self.cluster)

@@ -253,3 +253,23 @@ def test_a_malformed_question_is_refused_and_changes_nothing(operation, named, d
     after_it, refusal = asked(state, operation, named, document)
     assert refusal.code == 0x80070057
     assert after_it is state
+
+
+@pytest.mark.parametrize(
+    ("given", "gateway"),
+    [
+        ([{"NextHop": "", "DestinationPrefix": "0.0.0.0/0"}], "10.244.1.1"),  # win-bridge, no IPAM
+        ([{"NextHop": "10.244.1.2", "DestinationPrefix": "0.0.0.0/0"}], "10.244.1.2"),  # sdnbridge
+        ([], "10.244.1.1"),
+    ],
+)
+def test_hns_gives_an_address_and_only_a_gateway_that_was_not_asked_for(given, gateway) -> None:
+    endpoint = {"IpConfigurations": [{"IpAddress": ""}], "Routes": given}
+    state = after(
+        STATE,
+        ("create", f"networks {NETWORK}", OVERLAY),
+        ("create", f"endpoints {POD} {NETWORK}", endpoint),
+    )
+    made = state.of("endpoints")[POD]
+    assert documents.address(made).startswith("10.244.1.")
+    assert documents.gateway(made) == gateway

@@ -214,6 +214,7 @@ def _create_endpoint(
     configurations = [each for each in given.get("IpConfigurations") or () if each.get("IpAddress")]
     if not configurations and prefix:
         configurations = [{"IpAddress": _free_address(state, network_guid, prefix)}]
+    if not documents.gateway(given):
         given = {**given, "Routes": documents.subnet(network).get("Routes") or ()}
     length = IPv4Network(prefix).prefixlen if prefix else documents.USUAL_LENGTH
     document = {

@@ -158,7 +158,8 @@ function New-NetRoute {
         [string]$AddressFamily
     )
     $name = Get-LinkName -Index $InterfaceIndex -Alias $InterfaceAlias
-    $way = if ($NextHop -eq '0.0.0.0') { @('dev', $name) } else { @('via', $NextHop, 'dev', $name) }
+    # Windows takes the interface's word that the next hop is on its link
+    $way = if ($NextHop -eq '0.0.0.0') { @('dev', $name) } else { @('via', $NextHop, 'dev', $name, 'onlink') }
     $null = Invoke-Linux -Program 'ip' -Words (@('route', 'add', $DestinationPrefix) + $way)
     Get-NetRoute -DestinationPrefix $DestinationPrefix -InterfaceIndex $InterfaceIndex
 }
