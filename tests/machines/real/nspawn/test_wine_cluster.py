@@ -56,7 +56,12 @@ nodes:
 KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
 
 
-TOPOLOGIES = ("wine_host_gateway.yaml", "wine_kubeinit.yaml", "wine_upstream_tor.yaml")
+TOPOLOGIES = (
+    "wine_host_gateway.yaml",
+    "wine_kubeinit.yaml",
+    "wine_upstream_tor.yaml",
+    "wine_hard_way.yaml",
+)
 """Scenarios beside this file, each the smallest with a Windows node."""
 
 
