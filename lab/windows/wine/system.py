@@ -34,6 +34,13 @@ LOOK_SECONDS = 0.5
 LABELS: Mapping[str, str] = {"hybridlab/windows": "wine"}
 """What tells a Wine node from Windows in ``kubectl get nodes``."""
 
+_FOREIGN_GATEWAY = {
+    "upstream-vrrp": (
+        "its pods' gateway is a Linux node's address, which the emulated HNS does not carry; "
+        "network namespaces emulate it"
+    ),
+}
+
 
 class WineSystem(ContainerSystem):
     """Kubernetes' Windows programs on Wine. Each method imports what it uses: few labs have one."""
@@ -76,13 +83,13 @@ class WineSystem(ContainerSystem):
     def join_refusals(
         self, cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
     ) -> Collection[str]:
-        """As on Windows, and a bundle without PowerShell."""
+        """As on Windows, and a bundle without PowerShell, and a gateway that HNS does not reach."""
         from lab.windows.nodes.join_checks import join_refusals  # noqa: PLC0415
         from lab.windows.wine.bundle import lacks_powershell  # noqa: PLC0415
 
-        lacking = lacks_powershell(manifest)
+        lacking = [lacks_powershell(manifest), _FOREIGN_GATEWAY.get(cluster.topology, "")]
         refusals = join_refusals(cluster, intent, node, manifest)
-        return (*refusals, *([f"{node.name}: {lacking}"] if lacking else []))
+        return (*refusals, *(f"{node.name}: {reason}" for reason in lacking if reason))
 
     def prepare(self, joining: NodeJoining) -> None:
         """As on Windows."""

@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from cluster_nodes import decided
 
 from lab.inventory.inventory import STOCK
 from lab.lifecycle.compilation import compile_scenario
@@ -16,7 +17,7 @@ from lab.machines.nspawn.provider import NspawnProvider
 from lab.state.lock import lab_lock
 from lab.windows.nodes.join_checks import AGNHOST
 from lab.windows.wine import IMAGE, bundle, host, standins, template
-from lab.windows.wine.system import WINE
+from lab.windows.wine.system import WINE, WineSystem
 
 PROGRAMS = ("powershell.zip", "agnhost.exe")
 
@@ -205,3 +206,13 @@ def test_the_banner_and_the_disclaimer_say_what_windows_nodes_are() -> None:
     linux = compile_scenario("overlay", "linux", None, "kubernetes", real=True).intent
     assert provider.disclaimer(linux) == ""
     assert provider.banner(linux) == provider.banner(None)
+
+
+@pytest.mark.parametrize(
+    ("topology", "refused"), [("upstream-vrrp", True), ("upstream-tor", False), ("hard-way", False)]
+)
+def test_a_topology_whose_gateway_hns_does_not_carry_is_refused(topology, refused) -> None:
+    plan = decided(topology)
+    given = (plan.cluster, plan.intent, plan.node, plan.manifest)
+    refusals = WINE.join_refusals(*given)
+    assert any("emulated HNS does not carry" in words for words in refusals) == refused
