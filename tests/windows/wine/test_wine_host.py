@@ -17,7 +17,7 @@ from lab.machines.nspawn.provider import NspawnProvider
 from lab.state.lock import lab_lock
 from lab.windows.nodes.join_checks import AGNHOST
 from lab.windows.wine import IMAGE, bundle, host, standins, template
-from lab.windows.wine.system import WINE, WineSystem
+from lab.windows.wine.system import WINE
 
 PROGRAMS = ("powershell.zip", "agnhost.exe")
 
