@@ -144,23 +144,23 @@ def test_a_user_of_one_namespace_need_not_read_namespaces(lab, kubeconfig, doubl
 
 @pytest.mark.parametrize("end", ["/namespaces", "/services", "/pods"])
 def test_a_server_that_dies_in_the_middle_leaves_nothing_that_detach_does_not_find(
-    lab, kubeconfig, double, end
+    impatient, kubeconfig, double, end
 ):
     double.dies_at = ("POST", end)
-    code, _, err = lab("attach", "prod", "--kubeconfig", kubeconfig)
+    code, _, err = impatient("attach", "prod", "--kubeconfig", kubeconfig)
     assert code == 3
     assert "lab down prod" not in err
     double.deaf, double.dies_at = False, None
-    assert lab("detach", "prod")[0] == 0
+    assert impatient("detach", "prod")[0] == 0
     assert not any("hybridlab-" in path for path in double.objects)
 
 
-def test_a_check_whose_server_dies_is_taken_away_by_gc(lab, kubeconfig, double):
+def test_a_check_whose_server_dies_is_taken_away_by_gc(impatient, kubeconfig, double):
     double.dies_at = ("POST", "/pods")
-    code, _, err = lab("check", "--kubeconfig", kubeconfig)
+    code, _, err = impatient("check", "--kubeconfig", kubeconfig)
     assert code == 3
     assert "lab attach check-" not in err
     double.deaf, double.dies_at = False, None
     assert any("hybridlab-check-" in path for path in double.objects)
-    assert lab("gc", "--yes")[0] == 0
+    assert impatient("gc", "--yes")[0] == 0
     assert not any("hybridlab-" in path for path in double.objects)

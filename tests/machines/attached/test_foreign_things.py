@@ -123,12 +123,12 @@ def test_detach_finds_the_cluster_without_the_lab_s_files(double, lab, kubeconfi
     assert not any("hybridlab-" in path for path in double.objects)
 
 
-def test_a_lab_whose_cluster_is_gone_can_be_forgotten(double, lab, kubeconfig):
-    assert lab("attach", "prod", "--kubeconfig", kubeconfig)[0] == 0
+def test_a_lab_whose_cluster_is_gone_can_be_forgotten(double, impatient, kubeconfig):
+    assert impatient("attach", "prod", "--kubeconfig", kubeconfig)[0] == 0
     double.deaf = True
-    assert lab("detach", "prod")[0] == 3
-    code, out, _ = lab("detach", "prod", "--forget")
+    assert impatient("detach", "prod")[0] == 3
+    code, out, _ = impatient("detach", "prod", "--forget")
     assert code == 0
     remains = f"kubectl --kubeconfig={kubeconfig} --context=kubernetes-admin@kubernetes delete"
     assert f"{remains} namespace hybridlab-prod-" in out
-    assert "no labs" in "".join(lab("list")[1:])
+    assert "no labs" in "".join(impatient("list")[1:])
