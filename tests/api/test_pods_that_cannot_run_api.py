@@ -173,6 +173,27 @@ def test_a_webhook_that_fails_is_named_once_a_busy_api_server_lists_it(new_pods,
     assert "webhook gate.example.com fails" in obstacle.sentence
 
 
+def test_a_service_whose_answer_was_lost_is_not_refused_its_own_node_port(
+    new_pods, api, monkeypatch
+):
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    wanted = next(made for made in pods._wanted.services if made["spec"]["type"] == "NodePort")
+    path, ask = f"{OWN}/services", api.ask
+    api.remove(f"{path}/{wanted['metadata']['name']}", Deadline(SECONDS))
+    lost = iter(range(1))
+
+    def lose_the_first_answer(method: str, *arguments: object, **named: object) -> Object:
+        answer = ask(method, *arguments, **named)
+        if method == "POST" and next(lost, None) is not None:
+            raise LostError("making the Service", "no answer in time")
+        return answer
+
+    monkeypatch.setattr(api, "ask", lose_the_first_answer)
+    assert PodCreation(api).create(path, wanted, Deadline(SECONDS)) is None
+    assert next(lost, None) is None
+
+
 def test_what_refuses_a_pod_is_named_though_others_are_late(new_pods, api, monkeypatch):
     def others_are_late(*_: object, **__: object) -> None:
         raise DeadlineError("waiting for the pods", "not ready: worker1-p2")

@@ -50,7 +50,7 @@ _CALL_SECONDS = 15.0
 _WATCH_SECONDS = 10
 """The server ends a watch after this time; a watch that stays silent for longer is lost."""
 _AGAIN_SECONDS = 0.25
-_GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
+_GONE, _NOT_FOUND, _CONFLICT, _INVALID = 410, 404, 409, 422
 _BUSY = frozenset({429, 500, 502, 503, 504})
 """Status codes of a server that is starting, stopping, or has lost its etcd."""
 _PLANE_HINT = "check that the control plane runs: 'lab status'"
@@ -278,23 +278,35 @@ class Api:
                     raise LostError(action, f"it says {json.dumps(event)[:80]}", _PLANE_HINT)
                 yield kind, item
 
-    def create_or_replace(self, path: str, wanted: Object, deadline: Deadline) -> None:
+    def create_or_replace(
+        self, path: str, wanted: Object, deadline: Deadline, *, retry: bool = False
+    ) -> None:
         """Create an object; one with the same name and the lab's token is removed first.
 
         A pod or a Service cannot be changed into another, and its removal takes an instant.
+        ``retry``: an earlier call did not see the answer to its request. Until that request has
+        been carried out, a Service's address and node port are taken (status 422) though there is
+        no such Service yet.
 
         Raises as :meth:`ask`; ForeignError when an object of that name has another token or none;
         DeadlineError when the existing one is not removed in time.
         """
         own = f"{path}/{wanted['metadata']['name']}"
+        unseen = retry
 
         def make() -> None:
+            nonlocal unseen
             try:
                 self.ask("POST", path, deadline, wanted)
+            except LostError:
+                unseen = True
+                raise
             except RefusedError as error:
-                if error.code != _CONFLICT:
+                if error.code not in {_CONFLICT, _INVALID}:
                     raise
                 existing = self.find(own, deadline)
+                if existing is None and error.code == _INVALID and not unseen:
+                    raise
                 if existing is not None:
                     if _is_of_this_call(existing, wanted):
                         return

@@ -76,13 +76,15 @@ class PodCreation:
         """
         resource = path.rpartition("/")[2]
         parts = (Deadline(min(seconds, deadline.left())) for seconds in _TRIES)
+        retry = False
         try:
             for part in chain(parts, (deadline,)):
                 if self._failing:
                     break
                 try:
-                    self._api.create_or_replace(path, wanted, part)
+                    self._api.create_or_replace(path, wanted, part, retry=retry)
                 except DeadlineError as error:
+                    retry = True
                     cause = error.__cause__
                     if isinstance(cause, LostError) and cause.code == _INTERNAL:
                         self._failing = self._webhook(resource, wanted)

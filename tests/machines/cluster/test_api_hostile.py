@@ -1,5 +1,6 @@
 """An API server, or what stands before it, that drips, lies or breaks off: lost, and in time."""
 
+import json
 import socket
 import struct
 from collections.abc import Callable
@@ -93,6 +94,45 @@ def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(me
     with pytest.raises(RefusedError, match="403"):
         ask()
     assert answers == ["200 OK"]
+
+
+SERVICE = {"kind": "Service", "metadata": {"name": "to-a", "labels": {"run": "1"}}}
+EXISTING = f"200 {json.dumps(SERVICE)}"
+REFUSED, ABSENT = '422 {"message": "port is already allocated"}', "404 {}"
+
+
+def create(meet, answers: list[str], *, retry: bool = False) -> None:
+    """Create a Service on a server with these answers; "" is one that is lost."""
+
+    def conduct(connection) -> None:
+        if answer := answers.pop(0):
+            code, _, body = answer.partition(" ")
+            head = f"HTTP/1.1 {code} -\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall((head + body).encode())
+
+    meet(conduct).create_or_replace("/api/v1/services", SERVICE, Deadline(LONG), retry=retry)
+    assert not answers
+
+
+@pytest.mark.parametrize(
+    ("answers", "retry"),
+    [
+        (["", REFUSED, EXISTING], False),
+        (["", REFUSED, ABSENT, "201 {}"], False),
+        ([REFUSED, ABSENT, "201 {}"], True),
+    ],
+    ids=["it exists", "it does not exist yet", "an earlier call's does not exist yet"],
+)
+def test_a_service_whose_first_answer_was_lost_holds_its_own_node_port(
+    meet, monkeypatch, answers, retry
+):
+    monkeypatch.setattr("lab.machines.cluster.api._AGAIN_SECONDS", 0.0)
+    create(meet, answers, retry=retry)
+
+
+def test_a_service_whose_node_port_another_holds_is_refused_at_once(meet):
+    with pytest.raises(RefusedError, match="already allocated"):
+        create(meet, [REFUSED, ABSENT])
 
 
 def test_a_user_s_own_request_needs_no_deadline(meet):
