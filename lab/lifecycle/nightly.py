@@ -36,6 +36,7 @@ from lab.reports.result import read_run
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import open_regular, read_regular, replacing
+from lab.state.provenance import provenance
 from lab.topology.intent import Intent
 
 DOWN_SECONDS = 600.0
@@ -162,6 +163,7 @@ def run_night(
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - begun,
         scenarios=nights,
+        provenance=provenance(),
     )
     return night, ended_by
 

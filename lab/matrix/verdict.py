@@ -12,6 +12,7 @@ from lab.matrix.failover import Failover
 from lab.matrix.sampling import Coverage
 from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult
+from lab.state.provenance import Provenance
 from lab.topology.observed import NodeVersion
 
 Verdict = Literal["pass", "fail", "flaky", "probe-error", "known-limit", "unexpected-pass"]
@@ -122,6 +123,8 @@ class RunResult:
     """Whether Ctrl-C or SIGTERM ended it; then not every chosen cell need be judged."""
     temporary: bool = False
     """Whether its lab is taken down afterwards; then 'lab repro' repeats a cell, in another lab."""
+    provenance: Provenance | None = None
+    """What it was made with; None in runs of earlier versions."""
 
     def count(self, verdict: Verdict) -> int:
         """The number of cells with the verdict."""

@@ -365,6 +365,27 @@ def notes(made: RunDifference) -> Iterator[str]:
     for noun, before, other in pairs:
         if before != other:
             yield f"different {noun}: {before} and {other}"
+    for noun, before, other in changed_provenance(made):
+        yield f"different {noun}: {before} and {other}"
+
+
+def changed_provenance(made: RunDifference) -> Iterator[tuple[str, str, str]]:
+    """What the runs were made with where it differs: what, that of the first, of the second."""
+    first, second = made.before.provenance, made.after.provenance
+    if first == second:
+        return
+    if first is None or second is None:
+        unknown = "one that did not record it"
+        told = [made_by.tool if made_by else unknown for made_by in (first, second)]
+        yield "versions of the tool", told[0], told[1]
+        return
+    pairs = (
+        ("versions of the tool", first.tool, second.tool),
+        ("versions of Python", first.python, second.python),
+        ("kernels", first.kernel, second.kernel),
+        ("hosts", first.host, second.host),
+    )
+    yield from (pair for pair in pairs if pair[1] != pair[2])
 
 
 def _describe_nodes(run: RunResult) -> str:
@@ -438,4 +459,5 @@ def _run_json(run: RunResult) -> dict[str, Any]:
         "started": run.started,
         "cells": len(run.results),
         "green": run.green(),
+        "provenance": asdict(run.provenance) if run.provenance else None,
     }

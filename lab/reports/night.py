@@ -10,9 +10,16 @@ from xml.etree import ElementTree as ET
 
 from lab._log import one_line, quantity, table_lines
 from lab.matrix.verdict import RunResult, Verdict
-from lab.reports.difference import TITLES, RunDifference, text_lines, to_json
+from lab.reports.difference import (
+    TITLES,
+    RunDifference,
+    changed_provenance,
+    text_lines,
+    to_json,
+)
 from lab.reports.html import part, render
 from lab.reports.wording import closing_line, count_verdicts, in_full
+from lab.state.provenance import Provenance
 
 FORMAT = 2
 """Version of the JSON files; a change that an older reader would misread raises it.
@@ -95,6 +102,8 @@ class Night:
     """For each scenario that is compared, the name of the night that it is compared with."""
     differences: Mapping[str, RunDifference] = field(default_factory=dict)
     """For the same scenarios, the difference."""
+    provenance: Provenance | None = None
+    """What it was made with; None if that is not recorded."""
 
     @property
     def usual_before(self) -> str | None:
@@ -174,6 +183,7 @@ def summary_json(night: Night) -> dict[str, Any]:
         "seconds": night.seconds,
         "green": night.green,
         "exit_code": night.exit_code,
+        "provenance": asdict(night.provenance) if night.provenance else None,
         "before": night.usual_before,
         "scenarios": [
             {**_scenario_json(scenario), "before": night.before.get(scenario.scenario)}
@@ -280,11 +290,31 @@ def comparison_lines(night: Night) -> list[str]:
         ]
         names = ", ".join(name for name, other in night.before.items() if other == before)
         lines += [f"Compared with '{before}' ({names}):", *(changes or ["  no cell differs"])]
+        lines += [f"  {line}" for line in _tool_changes(night, before)]
     if night.alone:
         lines.append(
             f"Not compared, as no earlier night has a complete run: {', '.join(night.alone)}."
         )
     return [*map(one_line, lines)] or ["Nothing to compare: no scenario was tested completely."]
+
+
+def tool_changes(night: Night) -> list[str]:
+    """How what this night was made with differs from that of the nights it is compared with."""
+    return [
+        f"Against {before}: {line}"
+        for before in dict.fromkeys(night.before.values())
+        for line in _tool_changes(night, before)
+    ]
+
+
+def _tool_changes(night: Night, before: str) -> list[str]:
+    changes = [
+        f"{noun} differ: {was}, now {now}"
+        for name, difference in night.differences.items()
+        if night.before[name] == before
+        for noun, was, now in changed_provenance(difference)
+    ]
+    return list(dict.fromkeys(changes))
 
 
 _COUNTS = ("tests", "failures", "errors", "skipped")
@@ -351,6 +381,7 @@ def night_to_html(night: Night) -> str:
         totals=totals,
         headline=headline(night),
         disclaimers=disclaimers(night),
+        tool_changes=tool_changes(night),
         tone="green" if night.green else "red",
         when=in_full(night.started),
         titles=TITLES,

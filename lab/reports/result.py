@@ -235,6 +235,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Difference]) -> dic
         "green": run.green(),
         "interrupted": run.interrupted,
         "temporary": run.temporary,
+        "provenance": asdict(run.provenance) if run.provenance else None,
         "counts": counts(run),
         "coverage": asdict(run.coverage) if run.coverage else None,
         "nodes": [asdict(node) for node in run.nodes],

@@ -25,6 +25,7 @@ from lab.providers.failover import resolve_gateways
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, find_cluster
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.state.capacity import available, check_room
+from lab.state.provenance import provenance
 from lab.state.stamps import FORMAT
 from lab.suites.running_lab import BoundLab, RunningLab, bind_intent
 from lab.topology.intent import Intent
@@ -313,6 +314,7 @@ class MatrixSession:
             windows_rules_off=tuple(self.lab.windows_rules_off),
             hosts=self.lab.intent.hosts(),
             temporary=bool(self.lab.repeat_with),
+            provenance=provenance(),
         )
 
 

@@ -228,6 +228,8 @@ class SessionPlugin:
         """Add the provider, coverage and causes as properties to JUnit."""
         run = self.session.run
         added = {} if run is None else {"provider": run.banner}
+        if run is not None and run.provenance is not None:
+            added |= {"made_by": run.provenance.tool, "made_on": run.provenance.surroundings}
         if run is not None and run.coverage is not None:
             added |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
         if run is not None:

@@ -19,6 +19,7 @@ from lab.reports.difference import (
     text_lines,
     to_json,
 )
+from lab.state.provenance import Provenance
 
 HEALTHY = made_run("healthy")
 LISTED = ("failing", "passing", "changed", "gone", "new")
@@ -309,6 +310,7 @@ def test_json_names_its_runs():
 
 AGAIN = replace(HEALTHY, run="20261121-101600-1111", started="2026-11-21T10:16:00+00:00")
 ELSEWHERE = replace(HEALTHY, provider="libvirt", only="linux", windows_rules_off=("WIN-X",))
+MADE_BY = Provenance("0.1.0", "1f2e3d4c5b6a", "3.11.2", "Linux 6.1.0", "x86_64, 8 GiB")
 NOTES = {
     "nothing": (AGAIN, []),
     "itself": (HEALTHY, [f"both are run {HEALTHY.run}: 'overlay~1' is the one before it"]),
@@ -319,6 +321,12 @@ NOTES = {
     "sample": (
         replace(HEALTHY, coverage=SAMPLED),
         ["different samples: none and 'node-pairs' with seed 7"],
+    ),
+    "an earlier version without provenance": (
+        replace(HEALTHY, provenance=MADE_BY),
+        [
+            f"different versions of the tool: one that did not record it and {MADE_BY.tool}",
+        ],
     ),
     "place": (
         ELSEWHERE,
@@ -337,6 +345,30 @@ def test_what_else_differs_is_noted(case):
     made = compare(HEALTHY, other)
     assert list(notes(made)) == expected
     assert (f"        {REACHED}" in plain_lines(made)) == (case == "sample")
+
+
+PARTS = {
+    "versions of the tool": {"version": "0.2.0"},
+    "versions of Python": {"python": "3.14.0"},
+    "kernels": {"kernel": "Linux 6.12.0"},
+    "hosts": {"host": "aarch64, 4 GiB"},
+}
+
+
+@pytest.mark.parametrize("noun", PARTS)
+def test_a_change_of_the_tool_or_of_the_machine_is_told_by_its_part(noun):
+    after = replace(AGAIN, provenance=replace(MADE_BY, **PARTS[noun]))
+    (line,) = notes(difference(replace(HEALTHY, provenance=MADE_BY), after))
+    assert line.startswith(f"different {noun}: ")
+    (new,) = PARTS[noun].values()
+    assert new in line.partition(" and ")[2]
+
+
+def test_runs_of_one_tool_on_one_machine_need_no_note():
+    before, after = (replace(run, provenance=MADE_BY) for run in (HEALTHY, AGAIN))
+    made = difference(before, after)
+    assert list(notes(made)) == []
+    assert comparison_json(made)["after"]["provenance"]["commit"] == "1f2e3d4c5b6a"
 
 
 AUTUMN, SPRING = "2026-11-21T10:15:00+00:00", "2026-03-01T00:00:00+00:00"

@@ -21,6 +21,7 @@ from lab.reports.night import (
     plain_lines,
     summary_json,
 )
+from lab.state.provenance import Provenance
 
 HEALTHY, TROUBLED = made_run("healthy"), made_run("dead-node")
 EMPTY = replace(HEALTHY, results=())
@@ -121,6 +122,27 @@ def test_a_night_says_what_nodes_of_a_scenario_are() -> None:
     assert f"a, b: {words}" in html.fromstring(night_to_html(made)).text_content()
     assert [each["disclaimer"] for each in summary_json(made)["scenarios"]] == [words, words, ""]
     assert words not in night_to_html(night(scenario("c", "green", HEALTHY)))
+
+
+def test_a_night_says_what_made_it_and_whether_the_tool_changed() -> None:
+    old = Provenance("0.1.0", "1f2e3d4c5b6a", "3.11.2", "Linux 6.1.0", "x86_64")
+    new = replace(old, commit="99aa88bb77cc")
+    before, after = (replace(HEALTHY, provenance=made_by) for made_by in (old, new))
+    changed = difference(before, after)
+    made = replace(
+        night(scenario("a", "green", after), scenario("b", "green", after)),
+        before={"a": "yesterday", "b": "yesterday"},
+        differences={"a": changed, "b": changed},
+        provenance=new,
+    )
+    told = "versions of the tool differ: hybridlab 0.1.0, commit 1f2e3d4c5b6a, now hybridlab"
+    assert [told in line for line in plain_lines(made)].count(True) == 1
+    page = html.fromstring(night_to_html(made)).text_content()
+    assert page.count(told) == 1
+    assert "Made by hybridlab 0.1.0, commit 99aa88bb77cc on Python 3.11.2" in page
+    assert summary_json(made)["provenance"]["kernel"] == "Linux 6.1.0"
+    same = difference(before, before)
+    assert "differ:" not in "".join(plain_lines(replace(made, differences={"a": same, "b": same})))
 
 
 def unfit(name: str) -> ScenarioNight:

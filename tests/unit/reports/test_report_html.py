@@ -11,6 +11,7 @@ from unit.reports.made_runs import REACHED, SAMPLED, intent_of, made_run, many_n
 from lab.matrix.verdict import RunResult
 from lab.reports.html import COLUMNS, STATIC_ROWS, escape_json, to_html
 from lab.reports.topology import picture_of
+from lab.state.provenance import Provenance
 
 PICTURE = picture_of(intent_of())
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -104,6 +105,14 @@ def test_ten_thousand_cells_stay_below_six_megabytes():
 @pytest.mark.parametrize("started", ["", "yesterday"])
 def test_a_time_that_cannot_be_read_is_shown_as_it_is(started):
     assert f"<dd>{started}</dd>" in to_html(replace(made_run("healthy"), started=started), PICTURE)
+
+
+def test_the_page_says_what_made_the_run():
+    made_by = Provenance("0.1.0", "1f2e3d4c5b6a", "3.11.2", "Linux 6.1.0", "x86_64")
+    page = to_html(replace(made_run("healthy"), provenance=made_by), PICTURE)
+    words = "Made by hybridlab 0.1.0, commit 1f2e3d4c5b6a on Python 3.11.2, Linux 6.1.0, x86_64."
+    assert words in page
+    assert "Made by" not in to_html(made_run("healthy"), PICTURE)
 
 
 def test_a_run_without_cells_is_red_and_has_a_page():

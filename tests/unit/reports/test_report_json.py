@@ -15,6 +15,7 @@ from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult
 from lab.reports.result import expanded_text, from_json, to_json, to_text
 from lab.reports.topology import picture_of
+from lab.state.provenance import Provenance
 from lab.topology.observed import NodeVersion
 
 AMOUNTS = st.floats(min_value=0, allow_infinity=False)
@@ -55,9 +56,16 @@ def test_runs_of_formats_1_and_2_are_read_without_what_they_lack():
         del cell["refusal"], cell["sticky"], cell["expectation"]["promised"]
     whole = replace(run, scenario_text="name: overlay", only="linux")
     assert from_json({**document, "format": 2})[0] == whole
-    for key in ("scenario_text", "only", "nodes", "workloads"):
+    for key in ("scenario_text", "only", "nodes", "workloads", "provenance"):
         del document[key]
     assert from_json({**document, "format": 1})[0] == run
+
+
+def test_what_made_a_run_survives():
+    made_by = Provenance("0.1.0", "1f2e3d4c5b6a", "3.11.2", "Linux 6.1.0", "x86_64, 8 processors")
+    run = replace(made_run("healthy"), provenance=made_by)
+    for written in (json.dumps(to_json(run, intent_of())), to_text(run, intent_of())):
+        assert from_json(json.loads(written))[0].provenance == made_by
 
 
 def test_a_clusters_facts_about_nodes_survive_and_a_failed_check_is_not_green():
@@ -153,9 +161,8 @@ def test_the_keys_of_format_3_are_these_in_this_order():
     assert list(document) == [
         "format", "run", "number", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "disclaimer", "windows_rules_off", "only", "scenario_text", "version",
-        "started", "seconds", "green", "interrupted", "temporary", "counts", "coverage", "nodes",
-        "workloads", "failover", "hosts", "picture", "findings",
-        "cells",
+        "started", "seconds", "green", "interrupted", "temporary", "provenance", "counts",
+        "coverage", "nodes", "workloads", "failover", "hosts", "picture", "findings", "cells",
     ]  # fmt: skip
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",

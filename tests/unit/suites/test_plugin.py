@@ -650,10 +650,13 @@ def test_a_sample_is_collected_and_its_run_has_its_share_of_the_matrix(outer, py
     assert len(asked(labs)) < TOTAL
     root = ET.parse(pytester.path / "junit.xml").getroot()
     told = {one.get("name"): one.get("value") for one in root.findall("testsuite/properties/*")}
-    provider = labs.taken[-1][0].banner
+    provider, made_by = labs.taken[-1][0].banner, labs.taken[-1][0].provenance
     assert provider
+    assert made_by is not None
     assert told == {
         "provider": provider,
+        "made_by": made_by.tool,
+        "made_on": made_by.surroundings,
         "cells": coverage.share,
         "coverage": coverage.sentence,
     }
