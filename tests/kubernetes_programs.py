@@ -15,18 +15,20 @@ HOW = f"'python tests/bundle/make.py' builds it, or {VARIABLE} names the directo
 
 def programs(*names: str) -> Path | None:
     """The directory that holds all of them for Linux, the newest first; None if there is none."""
+    folders = (home / "linux-amd64" for home in _homes())
+    return next((at for at in folders if all((at / name).is_file() for name in names)), None)
+
+
+def _homes() -> list[Path]:
     told = os.environ.get(VARIABLE)
-    homes = [Path(told)] if told else sorted(CACHE.glob("*/"), key=_age) if CACHE.is_dir() else []
-    for home in homes:
-        if all((home / "linux-amd64" / name).is_file() for name in names):
-            return home / "linux-amd64"
-    return None
+    if told:
+        return [Path(told)]
+    return sorted(CACHE.glob("*/"), key=_age) if CACHE.is_dir() else []
 
 
 def image(name: str, into: Path) -> Path | None:
     """Unpack the newest image of that name; None if there is none."""
-    folder = programs()
-    archives = sorted((folder.parent / "images").glob(f"{name}-v*.tar")) if folder else []
+    archives = [path for home in _homes() for path in sorted(home.glob(f"images/{name}-v*.tar"))]
     if not archives:
         return None
     with tarfile.open(archives[0]) as archive:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError, did_you_mean, os_failure
@@ -24,6 +26,7 @@ _LOGIN_SECONDS = 2 * SECONDS
 """A plug-in has its own limit, and several threads may wait for it."""
 _API_SECONDS = 20.0
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
+_LOOPBACK = re.compile(r"localhost$|127\.|::1$")
 _TEST_ADDRESS = "192.0.2.1"
 """In no cluster's Service range (RFC 5737): the refusal names the range."""
 
@@ -138,6 +141,7 @@ def _load(address: ClusterAddress, action: str, made: client.Configuration) -> N
         plugin = find_plugin(action, settings.pop("exec"), folder, cluster["cluster"].value)
         settings |= plugin.credentials().settings()
     kube_config.KubeConfigLoader(merged, address.context, config_base_path=None).load_and_set(made)
+    _set_proxy(action, made, own="proxy-url" in cluster["cluster"].value)
     if plugin:
 
         def renew(configuration: client.Configuration) -> None:
@@ -145,6 +149,31 @@ def _load(address: ClusterAddress, action: str, made: client.Configuration) -> N
                 configuration.api_key["BearerToken"] = f"Bearer {token}"
 
         made.refresh_api_key_hook = renew
+
+
+def _set_proxy(action: str, made: client.Configuration, *, own: bool) -> None:
+    """Use a proxy as kubectl does: with its URL's credentials; for loopback only an ``own`` one.
+
+    ``own``: whether the kubeconfig has it, and not the environment.
+
+    Raises UsageError for a proxy of another kind than commands in pods can use.
+    """
+    if not own and _LOOPBACK.match(urlsplit(made.host).hostname or ""):
+        made.proxy = None
+    if not made.proxy:
+        return
+    from urllib3.util import make_headers, parse_url  # noqa: PLC0415  slow, and an extra
+
+    url = parse_url(made.proxy)
+    if url.scheme != "http" or not url.host:
+        raise UsageError(
+            action,
+            f"its proxy is no 'http://' address, but '{url.scheme}://{url.host}'",
+            "set proxy-url of the kubeconfig's cluster, or HTTPS_PROXY, to 'http://HOST:PORT'",
+        )
+    if url.auth:
+        made.proxy_headers = make_headers(proxy_basic_auth=unquote(url.auth))
+        made.proxy = url._replace(auth=None).url
 
 
 def _within(seconds: float, action: str, work: Callable[[], None]) -> None:

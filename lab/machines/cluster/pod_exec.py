@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from lab._deadline import Deadline
-from lab.machines.ssh.transport import TimedConnection
+from lab.machines.ssh.transport import HttpProxy, TimedConnection
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -18,6 +18,7 @@ _STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
 """Channels of a command; a message on the last one closes the channel that it names."""
 _NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
 """How the API server's own errors begin; since 1.30 they come on the command's status channel."""
+_HTTP_PORT = 80
 _V5 = "v5.channel.k8s.io"
 _CHUNK = 16_384
 """Bytes of standard input per message; a message must fit the kubelet's buffers."""
@@ -72,7 +73,7 @@ def run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
 def _connection(
     connected: client.ApiClient, url: SplitResult, deadline: Deadline
 ) -> TimedConnection:
-    """A separate connection: the client's has no timeout and reads proxies from the environment."""
+    """A separate connection, because the client's has no timeout; through the client's proxy."""
     import ssl  # noqa: PLC0415  slow
 
     config, tls = connected.configuration, None
@@ -88,7 +89,17 @@ def _connection(
             tls.load_cert_chain(config.cert_file, config.key_file)
     host, port = url.hostname or "", url.port or (443 if tls else 80)
     action = f"connecting to the API server at {host}:{port}"
-    return TimedConnection(action, host, port, deadline, tls, config.tls_server_name)
+    proxy = _find_proxy(connected)
+    return TimedConnection(action, host, port, deadline, tls, config.tls_server_name, proxy)
+
+
+def _find_proxy(connected: client.ApiClient) -> HttpProxy | None:
+    """The proxy of the client, which knows when it is not to be used (``NO_PROXY``)."""
+    pools = connected.rest_client.pool_manager
+    url = getattr(pools, "proxy", None)
+    if url is None:
+        return None
+    return HttpProxy(url.host, url.port or _HTTP_PORT, dict(pools.proxy_headers or {}))
 
 
 def _exec_address(

@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,8 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 """``SO_LINGER`` with timeout 0: closing the socket resets the connection."""
 CONNECT_SECONDS = 10.0
 """For the TCP connection alone, so that a lost SYN does not use up a long deadline."""
+_LONGEST_ANSWER = 65_536
+"""Bytes of a proxy's answer."""
 DEAD_SECONDS = 45
 """How long sent data may stay unacknowledged before the connection is dropped."""
 
@@ -73,6 +75,16 @@ def timeout_of(deadline: Deadline) -> float:
     return threading.TIMEOUT_MAX if math.isinf(left) else max(left, 0.001)
 
 
+@dataclass(frozen=True, slots=True)
+class HttpProxy:
+    """A proxy that makes tunnels to servers (HTTP ``CONNECT``)."""
+
+    host: str
+    port: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the request for a tunnel: the user's credentials."""
+
+
 class TimedConnection:
     """A TCP or TLS connection to a server; a slow server does not extend the deadline.
 
@@ -80,7 +92,7 @@ class TimedConnection:
     context manager, it resets the connection if the block raises.
 
     ``tls``: the context with the certificates; None for plain TCP. ``name``: the name that the
-    server's certificate must have; None for ``host``.
+    server's certificate must have; None for ``host``. ``proxy``: makes a tunnel to the server.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  all of them define a connection
@@ -91,17 +103,35 @@ class TimedConnection:
         deadline: Deadline,
         tls: ssl.SSLContext | None = None,
         name: str | None = None,
+        proxy: HttpProxy | None = None,
     ) -> None:
         self._deadline = deadline
-        self._socket = connect_tcp(action, host, port, deadline, "")
-        if tls is None:
-            return
+        first = (proxy.host, proxy.port) if proxy else (host, port)
+        self._socket = connect_tcp(action, *first, deadline, "")
         try:
-            self._take_time()
-            self._socket = tls.wrap_socket(self._socket, server_hostname=name or host)
+            if proxy:
+                self._open_tunnel(action, proxy, f"{host}:{port}")
+            if tls is not None:
+                self._take_time()
+                self._socket = tls.wrap_socket(self._socket, server_hostname=name or host)
         except BaseException:
             self.break_off()
             raise
+
+    def _open_tunnel(self, action: str, proxy: HttpProxy, server: str) -> None:
+        headers = {"Host": server, **proxy.headers}
+        lines = (f"CONNECT {server} HTTP/1.1", *(f"{key}: {headers[key]}" for key in headers))
+        self._take_time()
+        self._socket.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n") and len(answer) < _LONGEST_ANSWER:
+            if not (byte := self.recv(1)):  # what follows the answer is the server's
+                break
+            answer += byte
+        _, _, words = answer.partition(b"\r\n")[0].decode(errors="replace").partition(" ")
+        if not words.startswith("2"):
+            at = f"the proxy {proxy.host}:{proxy.port}"
+            raise UnreachableError(action, f"{at} answers '{words}'" if words else f"{at} hung up")
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,5 @@
 """A server whose behaviour on each connection is scripted by a test, and access to it."""
 
-import base64
-import hashlib
 import json
 import re
 import socket
@@ -11,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from websockets_by_hand import frame, switched
+
 from lab._deadline import Deadline
 from lab.machines.cluster.credentials import CertificateSubject, issue, make_authority
 
 Conduct = Callable[[socket.socket], None]
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""RFC 6455, 1.3."""
 
 
 class RudeServer:
@@ -55,7 +53,9 @@ class RudeServer:
         with suppress(OSError), self._secured(connection) as line:
             self.asked.append(line.recv(65_536))
             if self._switches and b"Upgrade: websocket" in self.asked[-1]:
-                line.sendall(_switched(self.asked[-1]))
+                key = re.search(rb"(?i)sec-websocket-key: (\S+)", self.asked[-1])
+                assert key
+                line.sendall(switched(key[1]))
             self._conduct(line)
 
     def _secured(self, connection: socket.socket) -> socket.socket:
@@ -107,28 +107,9 @@ def kubeconfig(path: Path, server: str, ca: Path | None = None) -> Path:
     return path
 
 
-def frame(content: bytes, kind: int = 2) -> bytes:
-    """A whole WebSocket frame."""
-    length = len(content)
-    size = bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2, "big")
-    return bytes([0x80 | kind]) + size + content
-
-
 CLOSED = frame(b"\x03\xe8", 8)
 
 
 def status(**found: object) -> bytes:
     """The final status message of a command."""
     return frame(b"\x03" + json.dumps(found).encode())
-
-
-def _switched(request: bytes) -> bytes:
-    match = re.search(rb"(?i)sec-websocket-key: (\S+)", request)
-    assert match
-    accepted = base64.b64encode(hashlib.sha1(match[1] + _GUID).digest())
-    return (
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nSec-WebSocket-Accept: "
-        + accepted
-        + b"\r\n\r\n"
-    )

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfig, status
+from rude_server import CLOSED, Conduct, RudeServer, certified, kubeconfig, status
+from websockets_by_hand import frame
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
