@@ -132,6 +132,7 @@ test-windows: ## tests of Windows guests, without Windows; installs and starts l
 test-wine: ## clusters with a Windows node on Wine, on system containers; as root
 	@tools/setup develop nspawn
 	@.venv/bin/python tests/machines/real/nspawn/wine_tests.py \
+		tests/machines/real/nspawn/test_wine_standins.py \
 		tests/machines/real/nspawn/test_wine_cluster.py \
 		tests/machines/real/nspawn/test_wine_node.py || [ $$? = 4 ]
 

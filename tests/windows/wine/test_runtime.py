@@ -8,7 +8,7 @@ from lab.windows.shell import POWERSHELL, encoded_command, file_command
 from lab.windows.wine.runtime import places, translate, wire
 from lab.windows.wine.runtime.plugin import environment, linux_result, namespace_guid
 from lab.windows.wine.runtime.powershell import Script, script_of
-from lab.windows.wine.runtime.service import drive_path, time_limit
+from lab.windows.wine.runtime.service import drive_path, run_program, time_limit
 from lab.windows.wine.runtime.tasks import split_arguments
 from lab.windows.wine.runtime.wire import Field, Message
 
@@ -268,3 +268,23 @@ def test_a_mount_without_a_drive_is_on_drive_c_and_where_wine_looks_for_it() -> 
         (token, "/wine/drive_c/k/token"),
         (f"/wine/drive_c{token}", "/wine/drive_c/k/token"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["show", "a", "", "b c"], (7, b"a||b c\n")),
+        (["none"], (1, b"'none' is none of show, sleep, absent\n")),
+        ([], (1, b"'' is none of show, sleep, absent\n")),
+        (["absent"], (1, b"absent: [Errno 2] No such file or directory: '/no/program'\n")),
+        (["show", "a\0b"], (1, b"show: embedded null byte\n")),
+        (["sleep"], (1, b"sleep did not end within 0.1 s; it wrote: ''\n")),
+    ],
+)
+def test_a_program_of_linux_is_always_answered(words: list[str], answer: tuple[int, bytes]) -> None:
+    programs = {
+        "show": ("sh", "-c", "IFS='|'; echo \"$*\"; exit 7", "sh"),
+        "sleep": ("sleep", "60"),
+        "absent": ("/no/program",),
+    }
+    assert run_program(programs, words, 0.1 if words == ["sleep"] else 60.0) == answer

@@ -12,8 +12,10 @@ function Invoke-Linux {
     $client = New-Object -TypeName 'System.Net.Sockets.TcpClient' -ArgumentList '127.0.0.1', $port
     try {
         $stream = $client.GetStream()
-        # each word ends with a zero; an empty one is the last
-        $asked = [System.Text.Encoding]::UTF8.GetBytes((@($Program) + $Words + '' -join "`0") + "`0")
+        # how many words, then the words, each ended by a zero
+        $all = @($Program) + $Words
+        $text = "$($all.Count)`n" + (($all -join "`0") + "`0")
+        $asked = [System.Text.Encoding]::UTF8.GetBytes($text)
         $stream.Write($asked, 0, $asked.Length)
         $reader = New-Object -TypeName 'System.IO.StreamReader' -ArgumentList $stream
         $code = $reader.ReadLine()

@@ -100,25 +100,50 @@ def drive_path(word: str) -> str:
     return places.linux_path(word)
 
 
-class _Command(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        words = []
-        while word := self._word():
-            words.append(drive_path(word))
-        if not words:  # whoever connected has gone
-            return
+def run_program(
+    programs: Mapping[str, Sequence[str]], words: Sequence[str], seconds: float = _COMMAND_SECONDS
+) -> tuple[int, bytes]:
+    """Run the program of a name with words: its exit code, and all that it wrote.
+
+    ``programs``: the command of each name. ``seconds``: when it is ended. One that is not known,
+    cannot be started or takes too long is answered with 1 and a sentence.
+    """
+    name, *arguments = words or ("",)
+    try:
         done = subprocess.run(  # noqa: S603  the words are those of the lab's steps
-            (*cast("_Commands", self.server).programs[words[0]], *words[1:]),
+            (*programs[name], *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
         )
-        self.wfile.write(f"{done.returncode}\n".encode() + done.stdout)
+    except KeyError:
+        why = f"'{name}' is none of {', '.join(programs)}"
+    except (OSError, ValueError) as error:
+        why = f"{name}: {error}"
+    except subprocess.TimeoutExpired as error:
+        written = (error.stdout or b"").decode(errors="replace").strip()
+        why = f"{name} did not end within {seconds:g} s; it wrote: '{written}'"
+    else:
+        return done.returncode, done.stdout
+    return 1, f"{why}\n".encode()
+
+
+class _Command(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        try:
+            words = [self._word() for _ in range(int(self.rfile.readline()))]
+        except (EOFError, ValueError):  # whoever connected has gone, or is none of ours
+            return
+        programs = cast("_Commands", self.server).programs
+        code, output = run_program(programs, [drive_path(word) for word in words])
+        self.wfile.write(f"{code}\n".encode() + output)
 
     def _word(self) -> str:
         out = bytearray()
-        while (byte := self.rfile.read(1)) not in {b"", b"\0"}:
+        while (byte := self.rfile.read(1)) != b"\0":
+            if not byte:
+                raise EOFError
             out += byte
         return out.decode()
 

@@ -8,7 +8,8 @@
    Pods are Linux containers that run Windows programs on Wine, by Linux's containerd behind
    lab/windows/wine/runtime, which translates the CRI. This program carries the pipe's bytes to it,
    over TCP on 127.0.0.1, and answers what the lab's step "containerd" asks of containerd.exe:
-   --version, config default, --register-service. */
+   --version, config default, --register-service. Without its pipe it ends with the error, as the real
+   one does, and is started again by its failure actions. */
 #include <winsock2.h>
 #include <windows.h>
 
@@ -36,7 +37,7 @@ static const char DEFAULT_CONFIGURATION[] =
     "      conf_dir = ''\n";
 
 typedef struct {
-    HANDLE pipe;
+    HANDLE pipe, ended; /* ended: set once either thread ends */
     SOCKET socket;
     LONG users; /* of the two threads */
 } connection;
@@ -44,15 +45,17 @@ typedef struct {
 static void leave(connection *shared)
 {
     shutdown(shared->socket, SD_BOTH);
-    CancelIoEx(shared->pipe, NULL);
+    SetEvent(shared->ended);
     if (InterlockedDecrement(&shared->users))
         return;
     CloseHandle(shared->pipe);
+    CloseHandle(shared->ended);
     closesocket(shared->socket);
     free(shared);
 }
 
-/* Reading and writing one pipe at once needs overlapped calls. Returns the bytes, 0 at the end. */
+/* Reading and writing one pipe at once needs overlapped calls. Returns the bytes; 0 at the end of the
+   pipe, or of the connection. */
 static DWORD transfer(connection *shared, BOOL reads, char *bytes, DWORD size)
 {
     OVERLAPPED overlapped = {.hEvent = CreateEventW(NULL, TRUE, FALSE, NULL)};
@@ -60,10 +63,14 @@ static DWORD transfer(connection *shared, BOOL reads, char *bytes, DWORD size)
     BOOL started = reads ? ReadFile(shared->pipe, bytes, size, NULL, &overlapped)
                          : WriteFile(shared->pipe, bytes, size, NULL, &overlapped);
 
-    if (!started && GetLastError() != ERROR_IO_PENDING)
-        done = 0;
-    else if (!GetOverlappedResult(shared->pipe, &overlapped, &done, TRUE))
-        done = 0;
+    if (started || GetLastError() == ERROR_IO_PENDING) {
+        HANDLE either[] = {overlapped.hEvent, shared->ended};
+
+        if (WaitForMultipleObjects(ARRAYSIZE(either), either, FALSE, INFINITE) != WAIT_OBJECT_0)
+            CancelIoEx(shared->pipe, &overlapped);
+        if (!GetOverlappedResult(shared->pipe, &overlapped, &done, TRUE))
+            done = 0;
+    }
     CloseHandle(overlapped.hEvent);
     return done;
 }
@@ -149,6 +156,10 @@ static BOOL wait_for_client(HANDLE pipe)
     return connected;
 }
 
+static SERVICE_STATUS_HANDLE handle;
+static HANDLE told_to_stop;
+static DWORD failure; /* why the pipe cannot be served any longer */
+
 static DWORD WINAPI serve(void *argument)
 {
     HANDLE pipe;
@@ -164,21 +175,23 @@ static DWORD WINAPI serve(void *argument)
         }
         shared = calloc(1, sizeof *shared);
         shared->pipe = pipe;
+        shared->ended = CreateEventW(NULL, TRUE, FALSE, NULL);
         shared->socket = socket;
         shared->users = 2;
         CloseHandle(CreateThread(NULL, 0, to_runtime, shared, 0, NULL));
         CloseHandle(CreateThread(NULL, 0, from_runtime, shared, 0, NULL));
     }
+    failure = GetLastError();
+    SetEvent(told_to_stop);
     return 1;
 }
-
-static SERVICE_STATUS_HANDLE handle;
-static HANDLE told_to_stop;
 
 static void report(DWORD state)
 {
     SERVICE_STATUS status = {.dwServiceType = SERVICE_WIN32_OWN_PROCESS, .dwCurrentState = state};
 
+    if (state == SERVICE_STOPPED)
+        status.dwWin32ExitCode = failure;
     if (state == SERVICE_RUNNING)
         status.dwControlsAccepted = SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN;
     SetServiceStatus(handle, &status);

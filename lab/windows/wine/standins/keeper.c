@@ -12,9 +12,10 @@
 #include <windows.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SERVICES = 32, NAME = 256, RESTART = 1 };
+enum { NAME = 256, RESTART = 1 };
 
 typedef struct {
     DWORD reset_seconds, unused[2], count, actions_offset;
@@ -29,21 +30,23 @@ typedef struct {
     ULONGLONG failed_at; /* GetTickCount64; 0: it has not failed */
 } service;
 
-static service services[SERVICES];
+static service *services;
 static int known;
 static BOOL is_on; /* after the first look */
 
 static service *find(const WCHAR *name)
 {
+    service *more;
     int number;
 
     for (number = 0; number < known; number++)
         if (!_wcsicmp(services[number].name, name))
             return &services[number];
-    if (known == SERVICES)
+    if (!(more = realloc(services, (known + 1) * sizeof *services)))
         return NULL;
+    services = more;
+    services[known] = (service){.started = is_on};
     wcsncpy(services[known].name, name, NAME - 1);
-    services[known].started = is_on;
     return &services[known++];
 }
 

@@ -6,8 +6,9 @@
    Probe: none; no Wine has containers.
 
    The words are carried to lab/windows/wine/runtime, which runs the program with them; a path on a
-   drive is the file's path there. The words, this program's name first, each ended by a zero, and an
-   empty one; the answer, until the connection ends: the exit code on a line, then the output. */
+   drive is the file's path there. The number of words on a line, then the words, this program's name
+   first, each ended by a zero; the answer, until the connection ends: the exit code on a line, then the
+   output. */
 #include <winsock2.h>
 #include <windows.h>
 
@@ -48,9 +49,10 @@ int main(int count, char **words)
     }
     GetModuleFileNameA(NULL, path, sizeof path);
     words[0] = own_name(path);
+    size = snprintf(bytes, sizeof bytes, "%d\n", count);
+    send(connection, bytes, size, 0);
     for (at = 0; at < count; at++)
         send(connection, words[at], (int)strlen(words[at]) + 1, 0);
-    send(connection, "", 1, 0);
     for (at = 0; at < (int)sizeof bytes - 1 && recv(connection, bytes + at, 1, 0) == 1; at++)
         if (bytes[at] == '\n')
             break;

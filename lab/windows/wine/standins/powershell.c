@@ -4,10 +4,11 @@
    Wine 10.0: has an empty program there, which ends with 0.
    Probe: powershell.
 
-   Starts PowerShell 7 of C:\Program Files\PowerShell\7 with the same words. Words that are no option
-   are a command for Windows PowerShell and a file for PowerShell 7: -Command is put before them. .NET
-   does not load the DLL by which stand-ins come (loader.c), so it is loaded into the new process
-   first. */
+   Starts PowerShell 7 of C:\Program Files\PowerShell\7 with the same words; options get their whole
+   names, since not all short forms are the same. Words that are no option are a command for Windows
+   PowerShell and a file for PowerShell 7: -Command is put before them. What PowerShell 7 does not know
+   (-Version 5.1, -PSConsoleFile, -ImportSystemModules) is left out. .NET does not load the DLL by which
+   stand-ins come (loader.c), so it is loaded into the new process first. */
 #include <windows.h>
 
 #include <stdio.h>
@@ -15,32 +16,100 @@
 
 #define PROGRAM L"C:\\Program Files\\PowerShell\\7\\pwsh.exe"
 
-/* Where the first word that is neither an option nor an option's value begins; the end, if none. */
-static const WCHAR *first_command_word(const WCHAR *words)
-{
-    static const WCHAR *valued[] = {L"ExecutionPolicy", L"ex",                L"exec",
-                                    L"ep",              L"InputFormat",       L"OutputFormat",
-                                    L"Version",         L"WindowStyle",       L"w",
-                                    L"PSConsoleFile",   L"ConfigurationName", L"WorkingDirectory"};
-    static const WCHAR *last[] = {L"Command", L"c", L"File", L"f", L"EncodedCommand", L"e", L"ec"};
-    size_t length, number;
-    BOOL value = FALSE;
+/* Options of Windows PowerShell: each may be cut down to its shortest form. */
+enum kind { FLAG, VALUE, REST, UNKNOWN_TO_7, VALUE_UNKNOWN_TO_7 };
+static const struct {
+    const WCHAR *name, *shortest, *other; /* other: a short form that is no beginning; NULL: none */
+    enum kind kind;
+} OPTIONS[] = {
+    {L"Command", L"c", NULL, REST},
+    {L"ConfigurationName", L"config", NULL, VALUE},
+    {L"EncodedArguments", L"encodeda", L"ea", VALUE},
+    {L"EncodedCommand", L"e", L"ec", VALUE},
+    {L"ExecutionPolicy", L"ex", L"ep", VALUE},
+    {L"File", L"f", NULL, REST},
+    {L"Help", L"h", L"?", FLAG},
+    {L"ImportSystemModules", L"imp", NULL, UNKNOWN_TO_7},
+    {L"InputFormat", L"i", L"if", VALUE},
+    {L"Mta", L"mta", NULL, FLAG},
+    {L"NoExit", L"noe", NULL, FLAG},
+    {L"NoLogo", L"nol", NULL, FLAG},
+    {L"NonInteractive", L"noni", NULL, FLAG},
+    {L"NoProfile", L"nop", NULL, FLAG},
+    {L"OutputFormat", L"o", L"of", VALUE},
+    {L"PSConsoleFile", L"psc", NULL, VALUE_UNKNOWN_TO_7},
+    {L"ServerMode", L"s", NULL, FLAG},
+    {L"Sta", L"sta", NULL, FLAG},
+    {L"Version", L"v", NULL, VALUE_UNKNOWN_TO_7},
+    {L"WindowStyle", L"w", NULL, VALUE},
+};
 
-    for (;; words += length) {
-        while (*words == L' ' || *words == L'\t')
-            words++;
-        length = wcscspn(words, L" \t");
-        if (!length || (*words != L'-' && *words != L'/' && !value))
-            return words;
-        value = FALSE;
-        for (number = 0; number < ARRAYSIZE(last); number++)
-            if (wcslen(last[number]) == length - 1 && !_wcsnicmp(words + 1, last[number], length - 1))
-                return words + wcslen(words); /* all that follows is its own */
-        for (number = 0; number < ARRAYSIZE(valued); number++)
-            if (wcslen(valued[number]) == length - 1 &&
-                !_wcsnicmp(words + 1, valued[number], length - 1))
-                value = TRUE;
+static size_t skip_blanks(const WCHAR *words)
+{
+    return wcsspn(words, L" \t");
+}
+
+/* The length of the first word, with its quotes. */
+static size_t word_length(const WCHAR *words)
+{
+    BOOL quoted = FALSE;
+    size_t at;
+
+    for (at = 0; words[at] && (quoted || (words[at] != L' ' && words[at] != L'\t')); at++)
+        if (words[at] == L'"')
+            quoted = !quoted;
+    return at;
+}
+
+/* The number of the option that a word is; -1 for none. */
+static int find_option(const WCHAR *word, size_t length)
+{
+    int number;
+
+    if (length > 2 && *word == L'"' && word[length - 1] == L'"')
+        word++, length -= 2;
+    if (length < 2 || (*word != L'-' && *word != L'/'))
+        return -1;
+    word++, length--;
+    for (number = 0; number < (int)ARRAYSIZE(OPTIONS); number++) {
+        const WCHAR *name = OPTIONS[number].name, *other = OPTIONS[number].other;
+
+        if (length >= wcslen(OPTIONS[number].shortest) && length <= wcslen(name) &&
+            !_wcsnicmp(word, name, length))
+            return number;
+        if (other && length == wcslen(other) && !_wcsnicmp(word, other, length))
+            return number;
     }
+    return -1;
+}
+
+/* Windows PowerShell's words as PowerShell 7 takes them; FALSE if they are too long. */
+static BOOL translate(const WCHAR *words, WCHAR *out, size_t size)
+{
+    for (words += skip_blanks(words); *words; words += skip_blanks(words)) {
+        size_t length = word_length(words), value;
+        int number = find_option(words, length), written;
+        const WCHAR *name = number < 0 ? L"Command" : OPTIONS[number].name;
+        enum kind kind = number < 0 ? REST : OPTIONS[number].kind;
+
+        if (number >= 0) {
+            words += length;
+            words += skip_blanks(words);
+        }
+        if (kind == UNKNOWN_TO_7)
+            continue;
+        value = kind == REST ? wcslen(words) : kind == FLAG ? 0 : word_length(words);
+        if (kind != VALUE_UNKNOWN_TO_7) {
+            written = _snwprintf(out, size, L" -%ls%ls%.*ls", name, value ? L" " : L"",
+                                 (int)value, words);
+            if (written < 0 || (size_t)written >= size)
+                return FALSE;
+            out += written;
+            size -= (size_t)written;
+        }
+        words += value;
+    }
+    return TRUE;
 }
 
 /* Have a new process load a DLL before it runs; without the DLL it runs as it is. */
@@ -60,24 +129,22 @@ static void load_into(HANDLE process, const char *library)
 
 int wmain(void)
 {
-    static WCHAR command[32768];
-    WCHAR *words = GetCommandLineW();
-    const WCHAR *rest;
+    static WCHAR command[32768] = L"\"" PROGRAM L"\"";
+    const WCHAR *words = GetCommandLineW();
+    size_t begun = wcslen(command);
     STARTUPINFOW start = {.cb = sizeof start};
     PROCESS_INFORMATION process;
     DWORD code = ERROR_PROCESS_ABORTED;
-    BOOL quoted = FALSE;
 
-    for (; *words && (quoted || (*words != L' ' && *words != L'\t')); words++)
-        if (*words == L'"')
-            quoted = !quoted;
-    rest = first_command_word(words);
-    _snwprintf(command, ARRAYSIZE(command) - 1, L"\"" PROGRAM L"\"%.*ls%ls%ls",
-               (int)(rest - words), words, *rest ? L" -Command " : L"", rest);
+    if (!translate(words + word_length(words), command + begun, ARRAYSIZE(command) - begun)) {
+        fprintf(stderr, "powershell: the command line is longer than 32766 characters\n");
+        return ERROR_FILENAME_EXCED_RANGE;
+    }
     if (!CreateProcessW(PROGRAM, command, NULL, NULL, TRUE, CREATE_SUSPENDED, NULL, NULL, &start,
                         &process)) {
-        fprintf(stderr, "powershell: cannot start '%ls': error %lu\n", PROGRAM, GetLastError());
-        return (int)GetLastError();
+        code = GetLastError();
+        fprintf(stderr, "powershell: cannot start '%ls': error %lu\n", PROGRAM, code);
+        return (int)code;
     }
     load_into(process.hProcess, "bcryptprimitives.dll");
     ResumeThread(process.hThread);

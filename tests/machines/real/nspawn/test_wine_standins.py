@@ -1,0 +1,224 @@
+"""Stand-ins of Wine nodes on bad input and in trouble: on Wine, without a cluster."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from container_labs import why_not
+
+from lab._deadline import Deadline
+from lab.inventory.inventory import Inventory
+from lab.machines.bundle.store import BundleStore
+from lab.machines.images.golden import cache_directory
+from lab.shells import programs
+from lab.windows.wine import IMAGE, standins
+from lab.windows.wine.bundle import lacks_powershell, powershell
+from lab.windows.wine.template import DRIVE, TREE, run_inside, template
+
+pytestmark = pytest.mark.clusters
+SECONDS = 120.0
+HELPER = r"""
+#include <windows.h>
+#include <stdio.h>
+
+#define PIPE L"\\\\.\\pipe\\containerd-containerd"
+
+int wmain(int count, WCHAR **words)
+{
+    HANDLE pipe;
+    char byte;
+    DWORD size;
+
+    if (count == 2 && !wcscmp(words[1], L"hold")) { /* the pipe, which has one instance only */
+        pipe = CreateNamedPipeW(PIPE, PIPE_ACCESS_DUPLEX, 0, 1, 1, 1, 0, NULL);
+        if (pipe != INVALID_HANDLE_VALUE)
+            CloseHandle(CreateFileW(L"C:\\held", GENERIC_WRITE, 0, NULL, CREATE_ALWAYS, 0, NULL));
+        Sleep(INFINITE);
+    }
+    if (count == 2 && !wcscmp(words[1], L"read")) { /* the pipe to its end */
+        while (WaitNamedPipeW(PIPE, 0) == 0 && GetLastError() != ERROR_SEM_TIMEOUT)
+            Sleep(10);
+        pipe = CreateFileW(PIPE, GENERIC_READ | GENERIC_WRITE, 0, NULL, OPEN_EXISTING, 0, NULL);
+        if (pipe == INVALID_HANDLE_VALUE)
+            return 1;
+        while (ReadFile(pipe, &byte, 1, &size, NULL) && size)
+            putchar(byte);
+        puts("end");
+        return 0;
+    }
+    wprintf(L"%ls\n", GetCommandLineW());
+    return 0;
+}
+"""
+Run = Callable[[str], str]
+
+
+def put(scratch: Path, name: str) -> None:
+    """Put a compiled stand-in on drive C."""
+    shutil.copy(standins.compiled(cache_directory(Inventory())) / name, scratch / TREE / DRIVE)
+
+
+@pytest.fixture(scope="module")
+def below() -> Path:
+    """The template and its root file system, as overlayfs names several."""
+    if why := why_not():
+        pytest.skip(f"no Wine here: {why}")
+    cache = cache_directory(Inventory())
+    store = BundleStore(cache)
+    bundles = [bundle for bundle in store.all() if not lacks_powershell(bundle)]
+    roots = sorted((cache / "roots").glob(f"{IMAGE}-*/root"))
+    if not bundles or not roots:
+        pytest.skip("no bundle with PowerShell, or no image of Wine nodes, was made")
+    tree = template(cache, roots[-1], "2022", powershell((store, bundles[-1])), lambda _: None)
+    return Path(f"{tree}:{roots[-1]}")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A directory for what a test changes, with the helper on drive C."""
+    for name in (TREE, "work", "mount"):
+        (tmp_path / name).mkdir()
+    drive = tmp_path / TREE / DRIVE
+    drive.mkdir(parents=True)
+    source = tmp_path / "helper.c"
+    source.write_text(HELPER, encoding="ascii")
+    command = [standins.COMPILER, "-municode", "-o", str(drive / "helper.exe"), str(source)]
+    programs.run("compiling the helper", command, Deadline(SECONDS))
+    return tmp_path
+
+
+@pytest.fixture
+def run(below: Path, scratch: Path) -> Run:
+    """Run a shell script in the root file system of a Wine node that is not started."""
+    return lambda script: run_inside(scratch, below, script, SECONDS)
+
+
+POWERSHELL = r"C:\windows\system32\WindowsPowerShell\v1.0\powershell.exe"
+
+
+WINDOWS_POWERSHELL = {
+    "-nop -noni -c 1 -f 2": "-NoProfile -NonInteractive -Command 1 -f 2",
+    "-exec bypass -enc MQA= -nol": "-ExecutionPolicy bypass -EncodedCommand MQA= -NoLogo",
+    "-ep bypass -ec MQA=": "-ExecutionPolicy bypass -EncodedCommand MQA=",
+    r"-w hidden /f 'C:\a b.ps1' -v 5": r'-WindowStyle hidden -File "C:\a b.ps1" -v 5',
+    "-v 5.1 -i Text -imp -Command -": "-InputFormat Text -Command -",
+    "-nop Get-Date -f": "-NoProfile -Command Get-Date -f",
+    "-no": "-Command -no",
+    "-nologo": "-NoLogo",
+    "-": "-Command -",
+    "": "",
+}
+"""Words of powershell.exe, and what PowerShell 7 gets."""
+
+
+def test_options_of_windows_powershell_are_taken_as_it_takes_them(run: Run, scratch: Path) -> None:
+    folder = scratch / TREE / DRIVE / "Program Files/PowerShell/7"
+    folder.mkdir(parents=True)
+    shutil.copy(scratch / TREE / DRIVE / "helper.exe", folder / "pwsh.exe")
+    program = r"C:\windows\system32\WindowsPowerShell\v1.0\powershell.exe"
+    printed = run("\n".join(f"wine '{program}' {words}" for words in WINDOWS_POWERSHELL))
+    begun = r'"C:\Program Files\PowerShell\7\pwsh.exe"'
+    taken = [line.removeprefix(begun).strip() for line in printed.splitlines()]
+    assert dict(zip(WINDOWS_POWERSHELL, taken, strict=True)) == WINDOWS_POWERSHELL
+
+
+def test_every_service_that_starts_with_the_machine_is_kept(run: Run) -> None:
+    """Their program does not exist: the keeper says so of each."""
+    started = run(r"""
+        {
+            printf 'REGEDIT4\r\n\r\n'
+            services='HKEY_LOCAL_MACHINE\\System\\CurrentControlSet\\Services'
+            for number in $(seq 101 140); do
+                printf "[$services\\kept%s]\r\n" $number
+                printf '"Type"=dword:10\r\n"Start"=dword:2\r\n"ErrorControl"=dword:1\r\n'
+                printf '"ImagePath"="C:\\\\none\\\\kept.exe"\r\n\r\n'
+            done
+        } >/wine/drive_c/kept.reg
+        wine regedit /S 'C:\kept.reg' && wineserver --wait
+        wine 'C:\windows\system32\keeper.exe' >/run/keeper &
+        for second in $(seq 60); do
+            [ "$(grep -c 'kept.*started, error 2' /run/keeper)" -lt 40 ] || break
+            sleep 1
+        done
+        wineserver --kill
+        cat /run/keeper""")
+    assert {line.split(":")[0] for line in started.split()} >= {f"kept{n}" for n in range(101, 141)}
+
+
+SERVE = """
+import json, sys
+sys.path.insert(0, "/usr/lib/hybridlab")
+from lab.windows.wine.runtime.service import _Commands
+show = "import json, sys; print(json.dumps(sys.argv[1:])); sys.exit(7)"
+_Commands({"ctr": (sys.executable, "-c", show)}).serve_forever()
+"""
+
+
+def test_words_of_a_linux_program_may_be_empty_and_its_name_unknown(
+    run: Run, scratch: Path
+) -> None:
+    (scratch / TREE / "serve.py").write_text(SERVE)
+    shutil.copytree(Path(standins.__file__).parents[2], scratch / TREE / "usr/lib/hybridlab/lab")
+    put(scratch, "ctr.exe")
+    printed = run(r"""
+        python3 /serve.py &
+        for second in $(seq 60); do
+            ! python3 -c 'import socket; socket.create_connection(("127.0.0.1", 10011))' || break
+            sleep 1
+        done 2>/run/errors
+        code=0; wine 'C:\ctr.exe' a '' 'b c' '' || code=$?; echo $code
+        cp /wine/drive_c/ctr.exe /wine/drive_c/other.exe
+        code=0; wine 'C:\other.exe' a || code=$?; echo $code""")
+    assert printed.split("\n") == ['["a", "", "b c", ""]', "7", "'other' is none of ctr", "1"]
+
+
+def test_a_containerd_without_its_pipe_ends_with_the_error(run: Run, scratch: Path) -> None:
+    """Another program has the pipe: 231, ERROR_PIPE_BUSY."""
+    put(scratch, "containerd.exe")
+    state = run(r"""
+        wine 'C:\helper.exe' hold &
+        for second in $(seq 60); do
+            [ ! -e /wine/drive_c/held ] || break
+            sleep 1
+        done
+        wine 'C:\containerd.exe' --register-service
+        wine sc start containerd >/run/start || cat /run/start
+        for second in $(seq 60); do
+            wine sc query containerd >/run/state
+            ! grep -q STOPPED /run/state || break
+            sleep 1
+        done
+        wineserver --kill
+        cat /run/state""")
+    assert "STOPPED" in state
+    assert "231" in state
+
+
+CLOSE = """
+import socket
+listening = socket.create_server(("127.0.0.1", 10010))
+while True:
+    connection, _ = listening.accept()
+    connection.sendall(b"a")
+    connection.close()
+"""
+
+
+def test_a_client_of_containerd_sees_the_end_of_the_runtime_at_once(
+    run: Run, scratch: Path
+) -> None:
+    """Though it writes nothing."""
+    put(scratch, "containerd.exe")
+    (scratch / TREE / "close.py").write_text(CLOSE)
+    printed = run(r"""
+        python3 /close.py &
+        wine 'C:\containerd.exe' --register-service
+        wine sc start containerd >/run/start || cat /run/start
+        for time in $(seq 20); do
+            timeout 20 wine 'C:\helper.exe' read
+        done
+        wineserver --kill""")
+    assert printed.split() == ["aend"] * 20
