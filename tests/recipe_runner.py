@@ -94,6 +94,7 @@ def _action(document: Mapping[str, Any], clone: Path, home: Path, output: str) -
         for step in steps
     ]
     written = {"RUNNER_TEMP": str(home), "GITHUB_OUTPUT": str(home / "output")}
+    written |= {"GITHUB_STEP_SUMMARY": str(home / "summary.md")}
     return Job(commands, written)
 
 

@@ -32,6 +32,9 @@ class NightOptions:
     deadline: str | None
     output: Path | None
     before: Path | None
+    expression: str
+    tests: tuple[str, ...]
+    github: bool
 
     def seconds(self, default: float) -> float:
         """The deadline of each scenario.
@@ -73,6 +76,24 @@ class NightOptions:
     type=click.Path(path_type=Path),
     help="Directory of the night to compare with (default: the last).",
 )
+@click.option(
+    "-k",
+    "expression",
+    metavar="EXPRESSION",
+    default="",
+    help="Test only these cells, as 'lab test -k' does.",
+)
+@click.option(
+    "--tests",
+    multiple=True,
+    type=click.Path(exists=True),
+    help="Tests of your own, a file or directory, that pytest runs on every lab, too.",
+)
+@click.option(
+    "--github",
+    is_flag=True,
+    help="In a step of GitHub Actions: write its summary, its outputs and annotations.",
+)
 @json_option("Print the summary as JSON.")
 def command(as_json: bool, **written: Any) -> int:
     """Bring up, test and take down each SCENARIO; all shipped ones by default.
@@ -85,13 +106,14 @@ def command(as_json: bool, **written: Any) -> int:
     no cells; 4 the embedded provider would be used without --provider. A scenario that the provider
     can never run is reported as refused and does not change the exit code, unless all are.
     """
-    from lab.lifecycle import night_report, nightly
+    from lab.lifecycle import github, night_report, nightly
     from lab.reports.night import plain_lines, summary_json
     from lab.scenario.loader import shipped
     from lab.state.directory import nights_directory, state_directory
     from lab.state.lock import lab_lock
 
     options = NightOptions(**written)
+    step = github.find_step(os.environ) if options.github else None
     only, pods = options.only, options.pods
     provider = nightly.choose_provider(options.provider)
     named = nightly.jobs_of(options.named, shipped())
@@ -104,10 +126,22 @@ def command(as_json: bool, **written: Any) -> int:
         parallel = options.jobs or fitting
         counted = quantity(len(jobs), "scenario")
         say(f"{provider.name}: {counted}, {parallel} at once, into '{folder}'")
-        request = nightly.NightRequest(jobs, provider.name, folder, parallel, seconds, only, pods)
+        request = nightly.NightRequest(
+            jobs,
+            provider.name,
+            folder,
+            parallel,
+            seconds,
+            only,
+            pods,
+            options.expression,
+            options.tests,
+        )
         held, ended_by = nightly.run_night(request, nightly.operations(), say)
         night = night_report.compare_night(held, earlier)
         night_report.write(night, folder)
+        if step is not None:
+            step.write(night, say)
     if as_json:
         echo_json(summary_json(night), indent=1)
     else:

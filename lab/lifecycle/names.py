@@ -26,6 +26,11 @@ def is_name(name: str) -> bool:
     return len(name) <= LONGEST and _LABEL.fullmatch(name) is not None
 
 
+def repro_name(scenario: str) -> str:
+    """The lab in which ``lab repro`` repeats a cell of a run of this scenario."""
+    return f"repro-{scenario}"[:LONGEST].rstrip("-")
+
+
 def check_name(name: str, *, new: bool = False) -> None:
     """Refuse a name that no lab can have.
 

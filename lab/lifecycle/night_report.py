@@ -61,7 +61,9 @@ class FoundNight:
 
     @property
     def complete(self) -> frozenset[str]:
-        """The scenarios whose test it finished, even with failed cells."""
+        """The scenarios of which it tested every cell, even with failed cells."""
+        if self.summary.get("expression"):
+            return frozenset()
         return frozenset(
             str(scenario.get("scenario"))
             for scenario in _list_objects(self.summary, "scenarios")

@@ -25,7 +25,7 @@ from lab.inventory.loader import current
 from lab.lifecycle.api import opened_store, providers
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.interruption import postponed, terminable
-from lab.lifecycle.names import LONGEST, NIGHTLY
+from lab.lifecycle.names import LONGEST, NIGHTLY, repro_name
 from lab.lifecycle.open_lab import JUNIT, REPORT, RESULT
 from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose, chosen
@@ -33,10 +33,13 @@ from lab.matrix.verdict import RunResult
 from lab.providers.provider import MACHINES, Pods, Provider
 from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage, judge
 from lab.reports.result import read_run
+from lab.scenario.findings import FileFinding
+from lab.scenario.loader import check, shipped
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import open_regular, read_regular, replacing
 from lab.state.provenance import provenance
+from lab.topology import registry
 from lab.topology.intent import Intent
 
 DOWN_SECONDS = 600.0
@@ -80,6 +83,10 @@ class Job:
     """The argument of ``lab up``: a shipped scenario's name, or a path."""
     unfit: str = ""
     """Why the night's provider can never run this lab; if set, it is not tried."""
+    file: str = ""
+    """The file of ``source``; empty for a shipped scenario and for a spec string."""
+    findings: tuple[FileFinding, ...] = ()
+    """The errors in it."""
 
     @property
     def lab(self) -> str:
@@ -99,6 +106,10 @@ class NightRequest:
     only: str | None = None
     pods: Pods | None = None
     """None for the provider's default."""
+    expression: str = ""
+    """Chooses the cells that are tested, as pytest's ``-k``; empty for all."""
+    tests: tuple[str, ...] = ()
+    """Files and directories with tests of the user's own."""
 
 
 def jobs_of(named: Sequence[str], shipped: Sequence[str]) -> tuple[Job, ...]:
@@ -164,6 +175,7 @@ def run_night(
         seconds=time.monotonic() - begun,
         scenarios=nights,
         provenance=provenance(),
+        expression=request.expression,
     )
     return night, ended_by
 
@@ -233,6 +245,9 @@ class _ScenarioRun:
             report=self._there(REPORT),
             junit=self._there(JUNIT),
             evidence=self._there(EVIDENCE),
+            source=self.job.file,
+            findings=self.job.findings,
+            repro=repro_name(self.run.scenario) if self.run else "",
         )
 
     def _up_and_test(self, deadline: Deadline) -> None:
@@ -241,7 +256,9 @@ class _ScenarioRun:
         named = ("--name", self.job.lab, "--provider", self.request.provider)
         if self._do("up", ("up", *named, *only, *pods, "--", self.job.source), deadline).code == 0:
             repeat = f"lab repro {shlex.quote(str(self.folder))}"  # the lab will be down
-            self._do("test", ("test", self.job.lab, "--repeat-with", repeat), deadline)
+            chosen = ("-k", self.request.expression) if self.request.expression else ()
+            words = ("test", self.job.lab, "--repeat-with", repeat, *chosen, *self.request.tests)
+            self._do("test", words, deadline)
 
     def _gather(self) -> None:
         """Gather evidence of a failure while the lab still exists."""
@@ -347,7 +364,11 @@ def select_jobs(
     selected, fit = [], []
     for job in jobs:
         intent = _intent(job, provider, only, pods)
-        selected.append(replace(job, unfit=provider.unfit(intent) if intent else ""))
+        unfit = provider.unfit(intent) if intent else ""
+        file = job.source if job.source not in shipped() and Path(job.source).is_file() else ""
+        wrong = bool(file) and intent is None
+        findings = check(Path(file), topology_check=registry.check)[1] if wrong else ()
+        selected.append(replace(job, unfit=unfit, file=file, findings=findings))
         if intent and not selected[-1].unfit:
             fit.append(intent)
     return tuple(selected), provider.labs_at_once(fit)
@@ -400,7 +421,7 @@ def run_lab(
         open(log, "ab", opener=_open_unlinked) as output,
         subprocess.Popen(  # noqa: S603  our own command
             [*_ENDING, sys.executable, "-P", "-m", "lab", *words],
-            env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log))},
+            env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log)), "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from pathlib import Path
 from lab._errors import BrokenError, UsageError, did_you_mean, os_words
 from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
-from lab.lifecycle.names import LONGEST, check_name, is_name
+from lab.lifecycle.names import check_name, is_name, repro_name
 from lab.lifecycle.open_lab import RESULT, stored_runs
 from lab.matrix.cell import Cell, is_id
 from lab.matrix.reduce import reduce
@@ -258,7 +258,7 @@ def make_small(
             "its result was written before results included their scenario",
             "run 'lab test' again, and take a cell of that run",
         )
-    lab = (name or f"repro-{run.scenario}")[:LONGEST].rstrip("-")
+    lab = name or repro_name(run.scenario)
     check_name(lab, new=True)
     held = HeldText(run.scenario_text, f"the scenario of run '{run.run}'")
     whole = load(held, topology_check=registry.check)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
@@ -17,8 +18,10 @@ from lab.reports.difference import (
     text_lines,
     to_json,
 )
+from lab.reports.explanation import Cause, fix_words, red_causes
 from lab.reports.html import part, render
 from lab.reports.wording import closing_line, count_verdicts, in_full
+from lab.scenario.findings import FileFinding
 from lab.state.provenance import Provenance
 
 FORMAT = 2
@@ -55,6 +58,37 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class NightCause:
+    """Why cells of a scenario are red. The commands are for the lab that ``repeat`` brings up."""
+
+    sentence: str
+    where: tuple[str, ...]
+    cells: int
+    see: str
+    """Empty, as ``fix``, if no cause was found."""
+    fix: str
+    repeat: str
+
+    @property
+    def commands(self) -> tuple[tuple[str, str], ...]:
+        """Each command with its label, in the order in which they are of use."""
+        pairs = (("repeat", self.repeat), ("see", self.see), ("fix", self.fix))
+        return tuple((label, command) for label, command in pairs if command)
+
+
+def _night_cause(cause: Cause, lab: str) -> NightCause:
+    finding = cause.example.finding
+    return NightCause(
+        sentence=cause.sentence,
+        where=cause.where,
+        cells=len(cause.cells),
+        see=finding.shown_by(lab) if finding else "",
+        fix=fix_words(lab, finding) if finding else "",
+        repeat=cause.example.repeat,
+    )
+
+
+@dataclass(frozen=True)
 class ScenarioNight:
     """The outcome of one scenario. Paths are relative to the night's directory."""
 
@@ -70,6 +104,22 @@ class ScenarioNight:
     report: str | None = None
     junit: str | None = None
     evidence: str | None = None
+    source: str = ""
+    """Its file; empty for a shipped scenario."""
+    findings: tuple[FileFinding, ...] = ()
+    """The errors in its file."""
+    repro: str = ""
+    """The name of the lab that the command ``repeat`` of its cells brings up."""
+
+    @cached_property
+    def causes(self) -> tuple[NightCause, ...]:
+        """The causes of its red cells, most cells first."""
+        if self.run is None:
+            return ()
+        return tuple(
+            _night_cause(cause, self.repro or self.lab)
+            for cause in red_causes(self.run.results, dict(self.run.hosts))
+        )
 
     @property
     def unfit(self) -> bool:
@@ -104,6 +154,8 @@ class Night:
     """For the same scenarios, the difference."""
     provenance: Provenance | None = None
     """What it was made with; None if that is not recorded."""
+    expression: str = ""
+    """The ``-k`` that chose its cells; empty if all were tested."""
 
     @property
     def usual_before(self) -> str | None:
@@ -166,7 +218,9 @@ def _judge_test(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[Sce
         return "broken", "the matrix has no cells"
     if down is None or down.code:
         return "broken", f"it did not go down cleanly: {_describe_done(down)}"
-    return ("green", "") if run.green() and not test.code else ("red", closing_line(run))
+    if run.green():  # but perhaps a test of the user's own failed
+        return ("red", _describe_done(test)) if test.code else ("green", "")
+    return "red", closing_line(run)
 
 
 def _describe_done(done: Done | None) -> str:
@@ -184,6 +238,7 @@ def summary_json(night: Night) -> dict[str, Any]:
         "green": night.green,
         "exit_code": night.exit_code,
         "provenance": asdict(night.provenance) if night.provenance else None,
+        "expression": night.expression,
         "before": night.usual_before,
         "scenarios": [
             {**_scenario_json(scenario), "before": night.before.get(scenario.scenario)}
@@ -221,6 +276,7 @@ def _scenario_json(night: ScenarioNight) -> dict[str, Any]:
         **{name: getattr(night, name) for name in told},
         **run,
         **{name: getattr(night, name) for name in kept},
+        "causes": [asdict(cause) for cause in night.causes],
         "stages": [asdict(stage) for stage in night.stages],
     }
 
@@ -266,7 +322,23 @@ def plain_lines(night: Night) -> list[str]:
         )
     title = f"Night {night.name} on {night.provider}: {headline(night)}"
     lines = [title, *disclaimers(night), "", *table_lines(rows)]
-    return [*map(one_line, lines), "", *comparison_lines(night)]
+    return [*map(one_line, lines), "", *_cause_lines(night), *comparison_lines(night)]
+
+
+def _cause_lines(night: Night) -> Iterator[str]:
+    """The causes of each red scenario, and the commands that repeat, show and mend one cell."""
+    for scenario in night.scenarios:
+        if not scenario.causes:
+            continue
+        yield f"{scenario.scenario}: {quantity(len(scenario.causes), 'cause')}"
+        for cause in scenario.causes[:CAUSES]:
+            yield one_line(f"  * {cause.sentence}")
+            yield from (one_line(f"    {'where:':<8} {where}") for where in cause.where)
+            for label, command in cause.commands:
+                yield one_line(f"    {label + ':':<8} {command}")
+        if len(scenario.causes) > CAUSES:
+            yield f"  and {len(scenario.causes) - CAUSES:,} more; summary.json has them all"
+        yield ""
 
 
 def disclaimers(night: Night) -> tuple[str, ...]:
@@ -334,7 +406,8 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
         if scenario.outcome not in {"green", "red"}:
             _add_error(suite, scenario)
         for case in suite.iter("testcase"):
-            case.set("classname", f"{scenario.suite}.{case.get('classname') or scenario.lab}")
+            of_lab = (case.get("classname") or scenario.lab).removeprefix(scenario.lab).lstrip(".")
+            case.set("classname", ".".join(filter(None, (scenario.suite, of_lab))))
         root.append(suite)
     for count in _COUNTS:
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
@@ -360,6 +433,8 @@ def _add_error(suite: ET.Element, night: ScenarioNight) -> None:
         suite.set(count, str(int(suite.get(count, "0")) + 1))
 
 
+CAUSES = 5
+"""Causes that the terminal and the index show of one scenario; ``summary.json`` has them all."""
 CHANGES = 50
 """Cells of one kind of change that a scenario shows; ``difference.json`` has them all."""
 
@@ -386,5 +461,6 @@ def night_to_html(night: Night) -> str:
         when=in_full(night.started),
         titles=TITLES,
         most=CHANGES,
+        most_causes=CAUSES,
         style=part("report.css") + part("night.css"),
     )

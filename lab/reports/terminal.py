@@ -83,15 +83,29 @@ def show(
         return
     from rich.console import Console  # noqa: PLC0415 - rich is slow to import, and only for terminals
 
-    console = Console(file=out, highlight=False)
-    console.print(make_summary(run, report), width=min(console.width, WIDEST), crop=False)
+    forced = is_colour_forced(environ) or None
+    console = Console(
+        file=out,
+        highlight=False,
+        force_terminal=forced,
+        color_system="standard" if forced and not out.isatty() else "auto",
+    )
+    width = min(console.width, WIDEST) if out.isatty() else WIDEST
+    console.print(make_summary(run, report), width=width, crop=False)
 
 
 def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether to print plain text: not a terminal, a dumb one, or NO_COLOR is set."""
-    return (
-        not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") in {"", "dumb"}
-    )
+    if environ.get("NO_COLOR"):
+        return True
+    if is_colour_forced(environ):
+        return False
+    return not stream.isatty() or environ.get("TERM") in {"", "dumb"}
+
+
+def is_colour_forced(environ: Mapping[str, str]) -> bool:
+    """Whether FORCE_COLOR or CLICOLOR_FORCE asks for colours where there is no terminal."""
+    return any(environ.get(name, "") not in {"", "0"} for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
 
 
 def plain_lines(run: RunResult, report: str | None = None) -> list[str]:

@@ -96,6 +96,7 @@ def tell(item: CellItem) -> None:
 def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
     now = time.time()
     phase, outcome, message = item.outcome()
+    seconds = sum(attempt.latency_ms for attempt in item.result.attempts) / 1000
     item.user_properties.extend(properties(item.result))
     keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
     phases: tuple[Phase, ...] = (
@@ -111,6 +112,7 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
             phase_of_report,
             start=now,
             stop=now,
+            duration=seconds if phase_of_report == phase else 0,
             user_properties=item.user_properties,
         )
 
@@ -245,6 +247,8 @@ class SessionPlugin:
         if run is not None and run.failover is not None:
             added |= _failover_properties(run.failover)
         if xml := _junit_plugin(config):
+            if run is not None and xml.suite_name == _PYTESTS_SUITE:
+                xml.suite_name = f"hybridlab.{run.provider}.{run.scenario}"
             for name, value in added.items():
                 xml.add_global_property(name, value or "every cell")
 
@@ -372,6 +376,8 @@ def _failover_properties(failover: Failover) -> dict[str, str]:
     }
 
 
+_PYTESTS_SUITE = "pytest"
+"""pytest's name for the suite, unless ``junit_suite_name`` gives another."""
 _ID = re.compile(r"[^\s()]+/[^\s()]+/[^\s()]+/[^\s()]+")
 """Matches cell ids in an expression for ``-k``."""
 

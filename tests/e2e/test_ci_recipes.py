@@ -23,6 +23,11 @@ def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe, tmp_path):
     assert len(suite.findall("testcase")) > 100
     for name in ("index.html", "summary.json", "hard-way/report.html", "hard-way/result.json"):
         assert (night / name).stat().st_size > 0, name
+    if recipe == "action.yml":
+        outputs = written_outputs(tmp_path / "home/output")
+        assert (outputs["green"], outputs["causes"], outputs["exit-code"]) == ("true", "0", "0")
+        assert int(outputs["cells"]) > 100
+        assert "| hard-way | green | " in (tmp_path / "home/summary.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -56,5 +61,9 @@ def test_action_prints_the_path_of_its_files_also_when_a_lab_is_refused(output, 
     assert written_outputs(tmp_path / "home/output") == {
         "junit": f"{output}/junit.xml",
         "report": f"{output}/index.html",
+        "green": "false",
+        "cells": "0",
+        "causes": "0",
+        "exit-code": "127",
     }
     assert not (clone / "night/junit.xml").exists()

@@ -35,7 +35,7 @@ from lab.lifecycle.nightly import (
 from lab.lifecycle.open_lab import JUNIT, REPORT, RESULT
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.providers.netns import preflight as netns_capacity
-from lab.reports.night import FORMAT, Night, plain_lines
+from lab.reports.night import FORMAT, Done, Night, judge, plain_lines, summary_json
 from lab.reports.result import to_json
 
 
@@ -581,3 +581,45 @@ def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
     assert ("heard" in words) <= (not deaf)
     if words:
         assert not Path(f"/proc/{words[0]}").exists()
+
+
+def test_a_night_hands_pytest_the_choice_of_cells_and_own_tests(paper, tmp_path):
+    made = replace(request(tmp_path, "a"), expression="pod-pod", tests=("mine.py",))
+    night = held(paper, made)
+    (words,) = [words for words in paper.calls if words[0] == "test"]
+    assert words[-3:] == ("-k", "pod-pod", "mine.py")
+    assert summary_json(night)["expression"] == "pod-pod"
+
+
+def test_a_night_of_chosen_cells_is_not_what_later_nights_are_compared_with(paper, tmp_path):
+    def complete(output: Path) -> frozenset[str]:
+        night = night_report.night_in(output)
+        assert night is not None
+        return night.complete
+
+    output = write_night(tmp_path, paper, "first", trouble=False)
+    summary = json.loads((output / "summary.json").read_text())
+    assert complete(output) == {"a"}
+    (output / "summary.json").write_text(json.dumps({**summary, "expression": "pod-pod"}))
+    assert complete(output) == frozenset()
+
+
+def test_own_tests_that_fail_are_the_reason_of_a_red_scenario():
+    done = (
+        Done("up", 0, 1.0, "log"),
+        Done("test", 1, 1.0, "log", "1 of 2 own tests failed"),
+        Done("down", 0, 1.0, "log"),
+    )
+    outcome = judge(done, made_run("healthy"), stopped=False, left=False)
+    assert outcome == ("red", "1 of 2 own tests failed")
+
+
+@pytest.mark.room
+def test_errors_in_a_scenario_file_are_kept_with_their_lines(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: bad\nnodes: []\n")
+    named = (Job("bad", str(file)), Job("overlay", "overlay"))
+    (bad, shipped), _ = nightly.select_jobs(named, choose(Providers(), "netns"), None, None)
+    assert bad.file == str(file)
+    assert (2, 1) in {(finding.line, finding.col) for finding in bad.findings}
+    assert (shipped.file, shipped.findings) == ("", ())

@@ -27,8 +27,8 @@ HEALTHY, TROUBLED = made_run("healthy"), made_run("dead-node")
 EMPTY = replace(HEALTHY, results=())
 JUNIT = (
     '<testsuites><testsuite name="pytest" hostname="secret" tests="2" failures="1" errors="0"'
-    ' skipped="0" time="1"><testcase classname="x.pod-pod" name="a"/>'
-    '<testcase classname="x.pod-pod" name="b"><failure message="m"/></testcase>'
+    ' skipped="0" time="1"><testcase classname="nightly-overlay.pod-pod" name="a"/>'
+    '<testcase classname="nightly-overlay.pod-pod" name="b"><failure message="m"/></testcase>'
     "</testsuite></testsuites>"
 )
 
@@ -188,7 +188,7 @@ def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_e
     assert error is not None
     assert error.get("message") == "refused: why"
     assert "secret" not in junit_of_night(scenarios, {"overlay": JUNIT})
-    assert suites[0].findall("testcase")[0].get("classname") == "hybridlab.netns.overlay.x.pod-pod"
+    assert suites[0].findall("testcase")[0].get("classname") == "hybridlab.netns.overlay.pod-pod"
 
 
 def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more():

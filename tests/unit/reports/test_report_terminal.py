@@ -53,6 +53,17 @@ def test_a_terminal_gets_colours(monkeypatch, environ):
     assert "\x1b[" in shown(Terminal(), {**environ, "TERM": "xterm-256color"})
 
 
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "CLICOLOR_FORCE"])
+def test_colours_can_be_forced_where_there_is_no_terminal(monkeypatch, name):
+    for other in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TERM"):
+        monkeypatch.delenv(other, raising=False)
+    text = shown(io.StringIO(), {name: "1"})
+    assert "\x1b[" in text
+    assert "every UDP NodePort probe on worker2" in text
+    assert "\x1b" not in shown(io.StringIO(), {name: "0"})
+    assert "\x1b" not in shown(io.StringIO(), {name: "1", "NO_COLOR": "1"})
+
+
 def test_at_80_columns_only_commands_and_paths_are_wider():
     written = io.StringIO()
     console = Console(file=written, width=80, highlight=False)

@@ -281,6 +281,8 @@ def test_junit_has_one_case_a_cell_with_its_record(outer, pytester):
     assert suite is not None
     counts = [suite.get(key) for key in ("tests", "failures", "errors", "skipped")]
     assert counts == [str(TOTAL), "3", "1", str(known_limits() - 1)]
+    run = labs.taken[-1][0]
+    assert suite.get("name") == f"hybridlab.{run.provider}.{run.scenario}"
     cases = {f"{c.get('classname')}/{c.get('name')}": c for c in suite.findall("testcase")}
     broken = cases["paper.pod-pod/master-p1/win1-p1/tcp-large"]
     failure = broken.find("failure")
@@ -295,6 +297,10 @@ def test_junit_has_one_case_a_cell_with_its_record(outer, pytester):
     assert record["source_seen"] == "10.244.0.4"
     assert record["backend"] == "win1-p1"
     assert record["latency_ms"] == "0.200"
+    ids = {result.cell.id: result for result in run.results}
+    spent = {name: sum(one.latency_ms for one in ids[name].attempts) for name in (BROKEN,)}
+    assert float(str(broken.get("time"))) == pytest.approx(spent[BROKEN] / 1000, abs=0.001)
+    assert spent[BROKEN] > 0
     error = cases["paper.pod-pod/master-p2/win1-p1/tcp-large"].find("error")
     assert error is not None
     assert "no such namespace" in str(error.text)
