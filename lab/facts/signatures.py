@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 _LONGEST = 4096
@@ -103,13 +104,37 @@ def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
 def in_log(path: str, text: str, since: float = 0) -> tuple[InLog, ...]:
     """The signatures that match one log, in the table's order.
 
-    Lines before ``since`` (seconds since 1970) are left out, if they begin with their time.
+    Lines before ``since`` (seconds since 1970) are left out, if they begin with their time; and in
+    a log of klog, which tells neither year nor zone, those of earlier processes, once the present
+    one has logged for a minute: until then it may be one that is started again and again.
     """
-    return tuple(InLog(path, hit) for hit in match(_recent(text.splitlines(), since)))
+    lines = text.splitlines()
+    begun = _present_process(lines)
+    recent = (line if number >= begun else "" for number, line in enumerate(lines))
+    return tuple(InLog(path, hit) for hit in match(_recent(recent, since)))
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\d\d) ")
 """As journalctl and container runtimes write it."""
+
+
+_KLOG = re.compile(r"[IWEF](\d{4} \d\d:\d\d:\d\d)\.\d+ +(\d+) ")
+"""Severity, month and day, time, and the process: the format of klog's documentation."""
+_STEADY = timedelta(minutes=1)
+
+
+def _present_process(lines: Sequence[str]) -> int:
+    """The number of the line with which the log's present process begins; 0 if it is not known."""
+    heads = [(number, head) for number, line in enumerate(lines) if (head := _KLOG.match(line))]
+    own = list(takewhile(lambda each: each[1][2] == heads[-1][1][2], reversed(heads)))
+    if len(own) == len(heads):
+        return 0
+    last, first = (_klog_time(head) for _, head in (own[0], own[-1]))
+    return own[-1][0] if last - first >= _STEADY else 0
+
+
+def _klog_time(head: re.Match[str]) -> datetime:
+    return datetime.strptime(f"2000{head[1]}", "%Y%m%d %H:%M:%S")  # noqa: DTZ007  it has no zone
 
 
 def _recent(lines: Iterable[str], since: float) -> Iterator[str]:

@@ -24,6 +24,9 @@ _SECONDS = 60.0
 """For one command; on an emulated machine, starting a shell alone takes seconds."""
 _ROUNDS = 3
 """A device that is made again differs anew: its addresses and routes are missing."""
+_EFFECT_SECONDS = 90.0
+"""For what a command on Windows has started: a service or flanneld makes HNS' objects later."""
+_LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +54,47 @@ def repair(
         opened.require_running(healthy=False)
         with bind_intent(opened) as intent:
             view = BoundLab(opened, intent)
-            every = _find_place_differences(view, intent, place, action)
+
+            def look() -> tuple[Difference, ...]:
+                return _find_place_differences(view, intent, place, action)
+
+            every = look()
             first = left = _choose_differences(every, name)
             if name is not None and not first:
                 _require_nothing(every, name, action)
             for _ in range(0 if only_look else _ROUNDS):
                 if not any(is_command(_line(finding)) for finding in left):
                     break
-                for finding in left:
-                    _run(opened, intent, finding, say)
-                left = _choose_differences(
-                    _find_place_differences(view, intent, place, action), name
+                ran = [finding for finding in left if _run(opened, intent, finding, say)]
+                at = intent.places()[place][0]
+                seconds = _EFFECT_SECONDS if at.os == "windows" else 0.0
+                left, gone = _wait_for_effect(
+                    ran, lambda: _choose_differences(look(), name), Deadline(seconds)
                 )
+                if not gone and at.os == "windows":
+                    break
     return RepairResult(first, left)
+
+
+def _wait_for_effect(
+    ran: Sequence[Difference], look: Callable[[], tuple[Difference, ...]], deadline: Deadline
+) -> tuple[tuple[Difference, ...], bool]:
+    """What differs once none of those whose command has run does, and whether that came true.
+
+    Raises what ``look`` raises when the deadline has passed: the command may cut the network.
+    """
+    of = {(finding.kind, finding.place, finding.object) for finding in ran}
+    left: tuple[Difference, ...] = ()
+    for _ in deadline.tries(_LOOK_SECONDS):
+        try:
+            left = look()
+        except LabError:
+            if not deadline.left():
+                raise
+            continue
+        if not any((finding.kind, finding.place, finding.object) in of for finding in left):
+            return left, True
+    return left, False
 
 
 def _find_place_differences(
@@ -129,14 +160,18 @@ def _line(finding: Difference) -> str:
     return finding.mends.removeprefix(IN_POD)
 
 
-def _run(opened: OpenLab, intent: Intent, finding: Difference, say: Say) -> None:
-    """Run the finding's command, if it has one; say if it fails: another may be needed first."""
+def _run(opened: OpenLab, intent: Intent, finding: Difference, say: Say) -> bool:
+    """Run the finding's command, if it has one; whether it ran and succeeded.
+
+    One that fails is said: another may be needed first.
+    """
     line = _line(finding)
     if not is_command(line):
-        return
+        return False
     at = finding.node if finding.mends.startswith(ENTER_POD) else finding.place
     machine = opened.provider.machine(opened.handle, intent, at)
     done = machine.run(to_run(line), Deadline(_SECONDS))
     if done.code:
         reason = done.stderr.strip().splitlines() or [f"exit code {done.code}"]
         say(f"  {finding.object}: {reason[0]}")
+    return done.code == 0

@@ -101,3 +101,33 @@ def test_a_line_from_before_the_lab_worked_is_left_out():
     assert (entry.match.times, entry.match.number) == (2, 4)
     assert in_log("w/kubelet.log", "\n".join(lines[:3]), since) == ()
     assert in_log("w/kubelet.log", line, since)  # its time is unknown
+
+
+@pytest.mark.parametrize(
+    ("second_life", "times"),
+    [
+        (
+            ["I1129 14:01:00.000001     312 a.go:1] up", "I1129 14:02:00.000002     312 a.go:2] b"],
+            0,
+        ),
+        (
+            ["I1129 14:01:00.000001     312 a.go:1] up", "I1129 14:01:59.000002     312 a.go:2] b"],
+            1,
+        ),
+        (
+            [
+                "I1129 14:01:00.000001     308 a.go:1] same",
+                "I1129 14:09:00.000002     308 a.go:2] b",
+            ],
+            1,
+        ),
+        ([], 1),
+    ],
+)
+def test_a_line_of_an_earlier_process_is_left_out_once_the_present_one_runs_steadily(
+    second_life, times
+):
+    line = CASES["kubelet-swap"]["line"]
+    first = f"E1129 14:00:00.123456     308 run.go:72] {line}"
+    entries = in_log("win/kubelet.log", "\n".join([first, *second_life]))
+    assert sum(entry.match.times for entry in entries) == times

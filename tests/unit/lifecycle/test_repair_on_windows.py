@@ -6,9 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from lab._deadline import Deadline
+from lab._errors import BrokenError
 from lab.explain.check import differs
 from lab.facts.command_lines import in_powershell
-from lab.lifecycle.repair import _run
+from lab.facts.difference import Difference
+from lab.lifecycle.repair import _run, _wait_for_effect
 from lab.shells.shell import Completed
 from lab.topology.subject import UnitSubject
 
@@ -57,3 +59,28 @@ def test_a_fix_that_fails_is_said() -> None:
 def test_on_linux_a_shell_runs_commands_and_nobody_sentences(mends: str, runs: bool) -> None:
     node, _ = run(mends)
     assert [words[0] for words in node.ran] == (["sh"] if runs else [])
+
+
+def test_an_effect_that_comes_later_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node may not answer meanwhile; what the new network lacks is another matter."""
+    monkeypatch.setattr("lab.lifecycle.repair._LOOK_SECONDS", 0.0)
+    network, pod = (
+        differs(kind, "win", UnitSubject(kind), "there", "gone", "", "")
+        for kind in ("kubelet-down", "pod-missing")
+    )
+    answers = iter([(network,), BrokenError("looking", "no route"), (network, pod), (pod,)])
+
+    def look() -> tuple[Difference, ...]:
+        answer = next(answers)
+        if isinstance(answer, BrokenError):
+            raise answer
+        return answer
+
+    assert _wait_for_effect([network], look, Deadline(60)) == ((pod,), True)
+    assert _wait_for_effect([pod], lambda: (pod,), Deadline(0)) == ((pod,), False)
+
+    def fail() -> tuple[Difference, ...]:
+        raise BrokenError("looking", "no route")
+
+    with pytest.raises(BrokenError, match="no route"):
+        _wait_for_effect([pod], fail, Deadline(0))

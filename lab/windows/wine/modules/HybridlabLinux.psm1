@@ -7,7 +7,10 @@ Set-StrictMode -Version 3.0
 function Invoke-Linux {
     # Runs ip, nft or hybridlab-task; returns its output's lines. An exit code other than 0 is an error.
     [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Program, [Parameter(Mandatory)] [string[]]$Words)
+    param(
+        [Parameter(Mandatory)] [string]$Program,
+        [Parameter(Mandatory)] [AllowEmptyString()] [string[]]$Words
+    )
     $port = 10011
     $client = New-Object -TypeName 'System.Net.Sockets.TcpClient' -ArgumentList '127.0.0.1', $port
     try {
