@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -84,7 +84,7 @@ test-core-alone: develop ## the core's tests in a copy without lab/machines/ and
 	@.venv/bin/python tests/without_rooms.py windows
 	@.venv/bin/python tests/without_rooms.py windows machines
 
-test-all: test test-machines test-windows-quick test-slow test-nspawn e2e test-cluster test-attached test-wine test-libvirt test-windows ## all tests; more than an hour
+test-all: test test-machines test-windows-quick test-slow test-nspawn e2e test-cluster test-attached test-wine test-wine-topologies test-libvirt test-windows ## all tests; more than an hour
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn
@@ -129,12 +129,17 @@ test-windows: ## tests of Windows guests, without Windows; installs and starts l
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/windows
 
-test-wine: ## clusters with a Windows node on Wine, on system containers; as root
+test-wine: ## a cluster with a Windows node on Wine, and such a node whose programs are killed; as root
 	@tools/setup develop nspawn
 	@.venv/bin/python tests/machines/real/nspawn/wine_tests.py \
 		tests/machines/real/nspawn/test_wine_standins.py \
 		tests/machines/real/nspawn/test_wine_cluster.py \
 		tests/machines/real/nspawn/test_wine_node.py || [ $$? = 4 ]
+
+test-wine-topologies: ## clusters of other topologies with a Windows node on Wine, as root
+	@tools/setup develop nspawn
+	@.venv/bin/python tests/machines/real/nspawn/wine_tests.py \
+		tests/machines/real/nspawn/test_wine_topologies.py || [ $$? = 4 ]
 
 test-attached: ## a real cluster, seen only through its kubeconfig; as root
 	@tools/setup develop nspawn

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_labs import ContainerLabs, why_not
-from scenario_clusters import brought_up, checked, judge
-from test_wine_node import missing_bundle
-
-from lab.reports.result import cells_of
-from lab.topology.observed import NAMESPACE
+from container_labs import ContainerLabs
+from scenario_clusters import brought_up, checked
+from wine_labs import judged, judged_on_namespaces, new_labs
 
 pytestmark = pytest.mark.clusters
 LAB = "wine"
@@ -56,83 +52,30 @@ nodes:
 KUBECTL = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
 
 
-TOPOLOGIES = (
-    "wine_host_gateway.yaml",
-    "wine_kubeinit.yaml",
-    "wine_upstream_tor.yaml",
-    "wine_hard_way.yaml",
-)
-"""Scenarios beside this file, each the smallest with a Windows node."""
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scenario's file."""
+    path = tmp_path_factory.mktemp("scenario") / f"{LAB}.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="module")
-def no_labs(tmp_path_factory: pytest.TempPathFactory) -> ContainerLabs:
-    """Labs that are not made yet."""
-    made = ContainerLabs(tmp_path_factory.mktemp("state"))
-    if why := why_not() or missing_bundle(made):
-        pytest.skip(f"no Wine nodes here: {why}")
-    return made
-
-
-@pytest.mark.parametrize("scenario", TOPOLOGIES)
-def test_every_cell_of_another_topology_is_as_expected(
-    no_labs: ContainerLabs, scenario: str
-) -> None:
-    path = str(Path(__file__).with_name(scenario))
-    name = scenario.partition(".")[0].replace("_", "-")
-    with brought_up(no_labs, path, "kubernetes", name, only=None) as lab:
-        checked(judge(no_labs, lab))
-    assert judged(no_labs, name) == judged_on_namespaces(no_labs, path, name)
-
-
-@pytest.fixture(scope="module")
-def labs(
-    no_labs: ContainerLabs, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ContainerLabs]:
+def labs(tmp_path_factory: pytest.TempPathFactory, scenario: Path) -> Iterator[ContainerLabs]:
     """A lab that is up, and nothing of it afterwards."""
-    scenario = tmp_path_factory.mktemp("scenario") / f"{LAB}.yaml"
-    scenario.write_text(SCENARIO, encoding="utf-8")
-    with brought_up(no_labs, str(scenario), "kubernetes", LAB, only=None):
-        yield no_labs
-    no_labs.run("gc", "--yes", "--older-than", "0s")
+    made = new_labs(tmp_path_factory)
+    with brought_up(made, str(scenario), "kubernetes", LAB, only=None):
+        yield made
+    made.run("gc", "--yes", "--older-than", "0s")
 
 
-def test_every_cell_is_as_expected_and_every_workload_check_passes(labs: ContainerLabs) -> None:
-    checked(labs.green(LAB))
-
-
-def judged(labs: ContainerLabs, lab: str) -> dict[str, tuple[str, str, object]]:
-    """Verdict, known limit and refusal of each cell in the newest run; Services in "default".
-
-    Without the family "api": only namespaces have its cells, since a cluster's API is a real one.
+def test_every_cell_is_as_expected_and_judged_as_on_namespaces(
+    labs: ContainerLabs, scenario: Path
+) -> None:
+    """Every workload check passes. Compiler and rules are shared with namespaces: it shows that HNS
+    was asked for what the Intent says.
     """
-    run = max((labs.state / "labs" / lab / "runs").glob("*/result.json"))
-    document = json.loads(run.read_text(encoding="utf-8"))
-    return {
-        cell["id"].replace(f".{NAMESPACE}", ".default"): (
-            cell["verdict"],
-            cell["detail"],
-            cell["refusal"],
-        )
-        for cell in cells_of(document["cells"])
-        if cell["family"] != "api"
-    }
-
-
-def judged_on_namespaces(
-    labs: ContainerLabs, scenario: str, lab: str
-) -> dict[str, tuple[str, str, object]]:
-    """The same of the scenario on network namespaces."""
-    name = f"{lab}-namespaces"
-    labs.run("run", scenario, "--provider", "netns", "--name", name)
-    return judged(labs, name)
-
-
-def test_every_cell_is_judged_as_on_namespaces(labs: ContainerLabs, tmp_path: Path) -> None:
-    """Compiler and rules are shared: it shows that HNS was asked for what the Intent says."""
-    scenario = tmp_path / f"{LAB}.yaml"
-    scenario.write_text(SCENARIO, encoding="utf-8")
-    labs.green(LAB)
+    checked(labs.green(LAB))
     assert judged(labs, LAB) == judged_on_namespaces(labs, str(scenario), LAB)
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from container_labs import ContainerLabs, room_for, why_not
+from container_labs import ContainerLabs, room_for
 from processes import run_program
+from wine_labs import new_labs
 
 from lab._deadline import Deadline
 from lab.machines.nspawn import containers
@@ -44,21 +45,10 @@ PROGRAMS = {
 """What is killed, and the pattern of its command line on the node."""
 
 
-def missing_bundle(labs: ContainerLabs) -> str:
-    """Why no Wine node can join here; empty if a bundle has Windows' programs."""
-    listed = json.loads(labs.run("bundle", "list", "--json").stdout)
-    windows = [bundle for bundle in listed if "windows" in bundle["systems"]]
-    return "" if windows else "no bundle with programs for Windows"
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
     """The scenario, up though that was killed in each moment; nothing of it is left afterwards."""
-    if why := why_not():
-        pytest.skip(f"no system containers here: {why}")
-    labs = ContainerLabs(tmp_path_factory.mktemp("state"))
-    if why := missing_bundle(labs):
-        pytest.skip(why)
+    labs = new_labs(tmp_path_factory)
     with room_for(SCENARIO, only=None):
         for moment in MOMENTS:
             labs.killed_after(UP, moment)

@@ -46,7 +46,7 @@ def lab(*words: str) -> None:
 def main() -> int:
     """Make the bundle if it is not made, and run the tests; pytest's exit code."""
     if why := lacking():
-        print(f"NOT RUN: make test-wine: {why}")
+        print(f"NOT RUN: tests of Wine nodes: {why}")
         return NOT_POSSIBLE
     if not sys.argv[1:]:
         return 0
