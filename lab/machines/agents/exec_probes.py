@@ -8,7 +8,7 @@ socket per request. So every answer expected from a target is one curl transfer:
 - each body goes to its own file, and a second curl prints them one after another: on one output,
   the bodies of parallel transfers would mix;
 - a large TCP probe is an echo of 64 KiB; only its length is checked;
-- netexec's dialler cannot set DF, waits 5 s for each answer, and reads 2,048 bytes;
+- netexec's dialler cannot set DF, and reads 2,048 bytes;
 - the system resolves names and chooses between UDP and TCP; curl tells a name's address only once
   it has connected there, and with ``--verbose`` all of them.
 """
@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
 from lab._deadline import Deadline
@@ -48,10 +49,10 @@ Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]
 
 DIRECTORY = "/tmp/hybridlab-probe"  # noqa: S108  inside our own pod
 """Created in the pod by the first write; a HostProcess pod writes to the node's disk."""
-BODY = f"{DIRECTORY}/body"
-DIALLER_SECONDS = 5.0
-"""netexec's dialler waits this long for an answer."""
 _DIALLERS_START = 2.0
+"""Seconds until netexec's dialler has sent its request. It waits 5 s for an answer; curl does not
+wait for it longer than for any other.
+"""
 _PARALLEL_LIMIT = 300
 """curl's own limit."""
 _TEXT = FILLING.hex()
@@ -102,11 +103,11 @@ def _lab_transfers(probe: Probe, settings: ProbeSettings, own_port: int) -> Iter
         yield Transfer(probe.key, "hostname", url, settings.timeout, dialled=False)
         return
     # The responder echoes a foreign datagram behind a header that names endpoint and client.
-    yield _dial(probe, own_port, "hostname", "x" * 100, 1)
+    yield _dial(probe, settings, own_port, "hostname", "x" * 100, 1)
     if probe.size == "large":
         whole, fragments = datagram_sizes(probe.mtu)
-        yield _dial(probe, own_port, "whole", _TEXT[:whole], 1)
-        yield _dial(probe, own_port, "fragments", _TEXT[:fragments], 1)
+        yield _dial(probe, settings, own_port, "whole", _TEXT[:whole], 1)
+        yield _dial(probe, settings, own_port, "fragments", _TEXT[:fragments], 1)
 
 
 def _netexec_transfers(probe: Probe, settings: ProbeSettings, own_port: int) -> Iterator[Transfer]:
@@ -117,12 +118,14 @@ def _netexec_transfers(probe: Probe, settings: ProbeSettings, own_port: int) -> 
         yield Transfer(probe.key, "hostname", f"{url}/hostname", settings.timeout, dialled=False)
         yield Transfer(probe.key, "clientip", f"{url}/clientip", settings.timeout, dialled=False)
         return
-    yield _dial(probe, own_port, "hostname", "hostname", probe.tries)
-    yield _dial(probe, own_port, "clientip", "clientip", probe.tries)
+    yield _dial(probe, settings, own_port, "hostname", "hostname", probe.tries)
+    yield _dial(probe, settings, own_port, "clientip", "clientip", probe.tries)
     if probe.protocol == "udp" and probe.size == "large":
         whole, fragments = datagram_sizes(probe.mtu)
-        yield _dial(probe, own_port, "whole", _ECHO + _TEXT[: whole - len(_ECHO)], 1)
-        yield _dial(probe, own_port, "fragments", _ECHO + _TEXT[: fragments - len(_ECHO)], 1)
+        yield _dial(probe, settings, own_port, "whole", _ECHO + _TEXT[: whole - len(_ECHO)], 1)
+        yield _dial(
+            probe, settings, own_port, "fragments", _ECHO + _TEXT[: fragments - len(_ECHO)], 1
+        )
 
 
 def datagram_sizes(mtu: int) -> tuple[int, int]:
@@ -130,7 +133,9 @@ def datagram_sizes(mtu: int) -> tuple[int, int]:
     return min(mtu - IP_UDP_BYTES, BUFFER_BYTES), BUFFER_BYTES
 
 
-def _dial(probe: Probe, own_port: int, part: Part, request: str, tries: int) -> Transfer:
+def _dial(  # noqa: PLR0913, PLR0917  one request to the dialler
+    probe: Probe, settings: ProbeSettings, own_port: int, part: Part, request: str, tries: int
+) -> Transfer:
     query = {
         "host": probe.address,
         "port": probe.port,
@@ -139,45 +144,68 @@ def _dial(probe: Probe, own_port: int, part: Part, request: str, tries: int) -> 
         "tries": tries,
     }
     expected = request.removeprefix(_ECHO) if part in {"whole", "fragments"} else ""
-    seconds = DIALLER_SECONDS + _DIALLERS_START + 0.1 * tries
+    seconds = settings.timeout + _DIALLERS_START + 0.1 * tries
     url = f"http://127.0.0.1:{own_port}/dial?{urlencode(query)}"
     return Transfer(probe.key, part, url, seconds, dialled=True, expected=expected)
 
 
-def prepare_command(own_port: int = PROBE_PORT) -> tuple[list[str], str]:
-    """Command and standard input that store the body of large TCP probes in the pod."""
-    form = urlencode({"msg": "msg=" + _TEXT[:LARGE_TCP_BYTES]})
-    url = f"http://127.0.0.1:{own_port}/echo"
-    lines = [f"url = {_quote(url)}", f"data = {_quote(form)}", f"output = {_quote(BODY)}"]
-    command = ["curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--create-dirs"]
-    return [*command, "--config", "-"], "\n".join(lines) + "\n"
+def in_order(
+    probes: Sequence[Probe], transfers: Mapping[int, Sequence[Transfer]]
+) -> list[Transfer]:
+    """The transfers of all probes: those that get no answer first, then by curl's options.
+
+    The former only wait: begun last, each would hold the others' end up.
+    """
+    waiting = {probe.key for probe in probes if probe.unanswered}
+    every = chain.from_iterable(transfers.values())
+    return sorted(every, key=lambda each: (each.key not in waiting, *_options(each)))
 
 
 def ask_command(
-    transfers: Sequence[Transfer], settings: ProbeSettings, *, verbose: bool = False
+    transfers: Sequence[Transfer], at_once: int, *, verbose: bool = False
 ) -> tuple[list[str], str]:
     """Command and standard input of the one curl that runs all transfers in parallel.
 
-    ``verbose``: whether it says all addresses of names.
+    ``at_once``: how many are in flight. ``verbose``: whether it says all addresses of names.
     """
-    at_once = str(max(1, min(settings.in_flight, _PARALLEL_LIMIT)))
+    limit = str(max(1, min(at_once, _PARALLEL_LIMIT)))
     command = ["curl", "--silent", "--parallel", "--parallel-immediate"]
-    command += ["--parallel-max", at_once, *(["--verbose"] if verbose else []), "--config", "-"]
-    return command, "next\n".join(_section(transfer) for transfer in transfers)
+    command += ["--parallel-max", limit, *(["--verbose"] if verbose else []), "--config", "-"]
+    return command, "next\n".join(
+        _section(is_body, seconds, list(own))
+        for (is_body, seconds), own in groupby(transfers, _options)
+    )
 
 
-def _section(transfer: Transfer) -> str:
-    lines = [
-        f"url = {_quote(transfer.url)}",
-        f"output = {_quote(transfer.file)}",
-        f'write-out = "{transfer.name} %{{json}}\\n"',
-        'noproxy = "*"',
-        "create-dirs",
-        f"max-time = {transfer.seconds:g}",
-    ]
-    if transfer.part == "body":
-        lines.append(f"data-binary = {_quote('@' + BODY)}")
-    return "".join(f"{line}\n" for line in lines)
+_FIELDS = (
+    "filename_effective",
+    "exitcode",
+    "http_code",
+    "size_download",
+    "time_total",
+    "remote_ip",
+    "errormsg",
+)
+"""Names of curl's write-out variables (7.75 or later), the message last. Of all of them, as JSON,
+curl prints 1,500 bytes a transfer, and most of a probe's time would be theirs."""
+_REPORT = "\\t".join(f"%{{{field}}}" for field in _FIELDS)
+
+
+def _options(transfer: Transfer) -> tuple[bool, float]:
+    """What differs in curl's options: whether it posts a large body, and its seconds."""
+    return transfer.part == "body", transfer.seconds
+
+
+def _section(is_body: bool, seconds: float, transfers: Sequence[Transfer]) -> str:
+    """Transfers with the same options: they are written once."""
+    options = ['noproxy = "*"', "create-dirs", f"max-time = {seconds:g}"]
+    options.append(f'write-out = "{_REPORT}\\n"')
+    if is_body:
+        options.append(f"data = {_quote('msg=' + _TEXT[:LARGE_TCP_BYTES])}")
+    pairs = (
+        f"url = {_quote(transfer.url)}\noutput = {_quote(transfer.file)}" for transfer in transfers
+    )
+    return "".join(f"{line}\n" for line in (*options, *pairs))
 
 
 def collect_command(transfers: Sequence[Transfer]) -> tuple[list[str], str]:
@@ -185,22 +213,17 @@ def collect_command(transfers: Sequence[Transfer]) -> tuple[list[str], str]:
 
     TCP echoes and name look-ups are omitted.
     """
-    command = ["curl", "--silent", "--config", "-"]
-    wanted = [transfer for transfer in transfers if transfer.part not in {"body", "name"}]
-    sections = [
-        "".join(
-            (
-                f"url = {_quote('file://' + transfer.file)}\n",
-                f'write-out = "\\n{END_MARK}{transfer.name}\\n"\n',
-            )
-        )
-        for transfer in wanted
+    urls = [
+        f"url = {_quote('file://' + transfer.file)}\n"
+        for transfer in transfers
+        if transfer.part not in {"body", "name"}
     ]
-    return command, "next\n".join(sections)
+    end = f'write-out = "\\n{END_MARK}%{{url_effective}}\\n"\n'
+    return ["curl", "--silent", "--config", "-"], end + "".join(urls)
 
 
 END_MARK = "--hybridlab-end--"
-"""Follows each body, with the transfer's name; no answer contains it."""
+"""Follows each body, with the address of its file; no answer contains it."""
 
 
 def _quote(text: str) -> str:
@@ -254,23 +277,27 @@ def read_transfers(output: str) -> dict[str, Ended]:
     """Read curl's report of each transfer, by name; other lines are skipped."""
     transfers: dict[str, Ended] = {}
     for line in output.splitlines():
-        name, space, text = line.partition(" ")
-        if space and text.startswith("{"):
-            try:
-                transfers[name] = _parse_end(json.loads(text))
-            except (ValueError, TypeError, AttributeError):
-                continue
+        fields = line.split("\t", len(_FIELDS) - 1)
+        if len(fields) == len(_FIELDS):
+            report = dict(zip(_FIELDS, fields, strict=True))
+            with suppress(ValueError):
+                transfers[_name_of(report["filename_effective"])] = _parse_end(report)
     return transfers
 
 
-def _parse_end(report: Mapping[str, Any]) -> Ended:
+def _name_of(path: str) -> str:
+    """The name of the transfer whose body is in this file."""
+    return path.rpartition("/")[2].strip()
+
+
+def _parse_end(report: Mapping[str, str]) -> Ended:
     return Ended(
-        exit_code=int(report.get("exitcode", -1)),
-        status=int(report.get("http_code", 0)),
-        bytes=int(report.get("size_download", 0)),
-        milliseconds=1000 * float(report.get("time_total", 0.0)),
-        remote=str(report.get("remote_ip") or ""),
-        error=str(report.get("errormsg") or ""),
+        exit_code=int(report["exitcode"]),
+        status=int(report["http_code"]),
+        bytes=int(report["size_download"]),
+        milliseconds=1000 * float(report["time_total"]),
+        remote=report["remote_ip"],
+        error=report["errormsg"],
     )
 
 
@@ -279,8 +306,8 @@ def read_bodies(output: str) -> dict[str, str]:
     bodies: dict[str, str] = {}
     body, *parts = output.replace("\r\n", "\n").split(f"\n{END_MARK}")
     for part in parts:
-        name, _, following = part.partition("\n")
-        bodies[name.strip()] = body
+        path, _, following = part.partition("\n")
+        bodies[_name_of(path)] = body
         body = following
     return bodies
 
@@ -475,7 +502,6 @@ class ExecProber:
         self._node = node
         self._space = namespace
         self._host = host or (host_pod_name(node), PROBE_PORT)
-        self._prepared: set[str] = set()
 
     def probe(
         self,
@@ -510,14 +536,14 @@ class ExecProber:
     ) -> dict[int, Outcome]:
         pod, own_port = self._host if source == self._node else (source, PROBE_PORT)
         transfers = {probe.key: plan_transfers(probe, settings, own_port) for probe in probes}
-        every = [transfer for own in transfers.values() for transfer in own]
+        every = in_order(probes, transfers)
+        waiting = sum(len(transfers[probe.key]) for probe in probes if probe.unanswered)
         try:
-            if any(transfer.part == "body" for transfer in every):
-                self._prepare(pod, own_port, deadline)
             longest = 2 * sum(transfer.seconds for transfer in every) / max(1, settings.in_flight)
             within = Deadline(min(deadline.left(), _START_SECONDS + longest))
             verbose = any(probe.every for probe in probes)
-            done = self._run(pod, *ask_command(every, settings, verbose=verbose), within)
+            command = ask_command(every, settings.in_flight + waiting, verbose=verbose)
+            done = self._run(pod, *command, within)
             bodies = self._run(pod, *collect_command(every), within).stdout
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
@@ -528,13 +554,6 @@ class ExecProber:
             probe.key: read_outcome(probe, transfers[probe.key], ended, texts, addresses)
             for probe in probes
         }
-
-    def _prepare(self, pod: str, own_port: int, deadline: Deadline) -> None:
-        if pod not in self._prepared:
-            self._run(
-                pod, *prepare_command(own_port), Deadline(min(deadline.left(), _START_SECONDS))
-            )
-            self._prepared.add(pod)
 
     def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> ExecResult:
         """What the command prints; its exit code is only the last transfer's and is ignored."""

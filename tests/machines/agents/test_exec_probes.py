@@ -1,7 +1,7 @@
 """One curl that asks everything a Windows pod has to ask, and what its output means."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -9,20 +9,21 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.machines.agents.exec_probes import (
+    DIRECTORY,
     END_MARK,
     ONE_ADDRESS,
     ExecProber,
     ask_command,
     collect_command,
+    in_order,
     plan_transfers,
-    prepare_command,
     read_addresses,
     read_bodies,
     read_outcome,
     read_transfers,
 )
 from lab.machines.cluster.pod_exec import ExecResult
-from lab.providers.provider import PROBE_PORT, Outcome, Probe, ProbeSettings
+from lab.providers.provider import LARGE_TCP_BYTES, PROBE_PORT, Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)
 
@@ -34,12 +35,15 @@ def probe(**facts: Any) -> Probe:
 
 
 def ended(name: str, **facts: Any) -> str:
-    usual = {"exitcode": 0, "http_code": 200, "size_download": 9, "time_total": 0.0125}
-    return f"{name} {json.dumps(usual | {'remote_ip': '10.0.0.2', 'errormsg': None} | facts)}"
+    usual: dict[str, object] = {"exitcode": 0, "http_code": 200, "size_download": 9}
+    usual |= {"time_total": 0.0125, "remote_ip": "10.0.0.2", "errormsg": ""}
+    return "\t".join(map(str, (f"{DIRECTORY}/{name}", *(usual | facts).values())))
 
 
 def told(probe: Probe, lines: list[str], bodies: dict[str, str], errors: str = "") -> Outcome:
-    printed = "".join(f"{body}\n{END_MARK}{name}\n" for name, body in bodies.items())
+    printed = "".join(
+        f"{body}\n{END_MARK}file://{DIRECTORY}/{name}\n" for name, body in bodies.items()
+    )
     read = read_transfers("noise\n" + "\n".join(lines))
     transfers, addresses = plan_transfers(probe, SETTINGS), read_addresses(errors)
     return read_outcome(probe, transfers, read, read_bodies(printed), addresses)
@@ -198,20 +202,51 @@ def test_responder_of_the_lab_is_understood_too():
     assert udp(datagrams, hostname=dialled(["nonsense"])).status == "wrong"
 
 
-def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each():
+def sections(*probes: Probe) -> list[str]:
+    transfers = {each.key: plan_transfers(each, SETTINGS) for each in probes}
+    return ask_command(in_order(probes, transfers), 64)[1].split("next\n")
+
+
+def test_configuration_has_options_once_and_an_address_and_a_file_for_each_transfer():
     probes = [probe(key=key, size="large") for key in range(3)]
+    answers, bodies = sections(*probes)
+    assert (answers.count("url = "), bodies.count("url = ")) == (6, 3)
+    for section in (answers, bodies):
+        assert section.count("url = ") == section.count("output = ")
+        assert section.count("max-time = 1.5\n") == section.count("write-out") == 1
+    assert "data = " not in answers
+    (body,) = (line for line in bodies.splitlines() if line.startswith("data = "))
+    assert len(body) == len('data = "msg="') + LARGE_TCP_BYTES
     every = [each for probe in probes for each in plan_transfers(probe, SETTINGS)]
-    command, text = ask_command(every, SETTINGS)
-    sections = text.split("next\n")
-    assert len(sections) == len(every) == 9
-    assert all("max-time = 1.5\n" in section for section in sections)
-    assert command[command.index("--parallel-max") + 1] == "64"
     _, printed = collect_command(every)
-    assert len(printed.split("next\n")) == 6, "echoes over TCP stay where they are"
-    assert len(prepare_command()[1]) < 70_000
+    assert printed.count("url = ") == 6, "echoes over TCP stay where they are"
 
 
-@pytest.mark.parametrize("output", ["7-hostname {", "7-hostname []", "7-hostname {}x", "{}"])
+def test_probes_that_nobody_answers_begin_first_and_are_not_counted():
+    silent = [probe(key=key, unanswered=True, address="10.0.0.9") for key in range(4)]
+    first, second = sections(*[probe(key=9)], *silent)[0].split("10.0.0.2", 1)
+    assert (first.count("10.0.0.9"), second.count("10.0.0.9")) == (8, 0)
+
+    class Exec:
+        commands: ClassVar[list[list[str]]] = []
+
+        def execute(self, *arguments: Any) -> ExecResult:
+            self.commands.append(arguments[3])
+            return ExecResult(0, "", "")
+
+    ExecProber(Exec(), "win1").probe(silent, SETTINGS, lambda _: None, Deadline(9))
+    (asked,) = (command for command in Exec.commands if "--parallel" in command)
+    assert asked[asked.index("--parallel-max") + 1] == str(SETTINGS.in_flight + 8)
+
+
+def test_a_dialled_datagram_is_waited_for_as_long_as_any_other():
+    (first, _) = plan_transfers(probe(protocol="udp", dialect="netexec"), ProbeSettings(1.0, 9))
+    assert first.seconds == pytest.approx(1.0 + 2.0 + 0.1)
+
+
+@pytest.mark.parametrize(
+    "output", ["7-hostname", "/7-hostname\t0\t200", "/7-hostname\t0\t200\tmany\t1\t\t", "\t" * 5]
+)
 def test_damaged_output_is_passed_over(output):
     assert read_transfers(output) == {}
 
