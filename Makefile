@@ -204,7 +204,7 @@ audit: develop ## known weaknesses of the locked packages, where the index has a
 	@.venv/bin/python tools/audit.py
 
 wheel: develop ## build the wheel into dist/
-	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@HYBRIDLAB_COMPLETE=1 .venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: ## update requirements*.txt: hashes, no index addresses (needs pip-tools)
 	@for purpose in "" dev libvirt nspawn; do \

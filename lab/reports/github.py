@@ -9,37 +9,13 @@ import html
 from collections.abc import Iterable, Iterator, Mapping
 
 from lab._log import one_line, quantity
+from lab.reports.findings import annotate_findings, annotation
 from lab.reports.night import Night, NightCause, ScenarioNight, comparison_lines, headline
-from lab.scenario.findings import FileFinding
 
 MOST_ANNOTATIONS = 10
 """GitHub shows no more errors of one step."""
 MOST_CAUSES = 10
 """Causes of one scenario in the summary: GitHub refuses one of more than 1 MiB."""
-
-
-def annotation(message: str, file: str = "", line: int = 0, col: int = 0, title: str = "") -> str:
-    """The workflow command of an error; ``line`` and ``col`` count from 1, 0 for none."""
-    properties = {"file": file, "line": line or "", "col": col or "", "title": title}
-    given = ",".join(
-        f"{name}={_escape(str(value), also=':,')}" for name, value in properties.items() if value
-    )
-    return f"::error{' ' if given else ''}{given}::{_escape(message)}"
-
-
-def _escape(text: str, also: str = "") -> str:
-    """As GitHub's runner reads it: a line end would end the command."""
-    for letter in ("%", "\r", "\n", *also):
-        text = text.replace(letter, f"%{ord(letter):02X}")
-    return text
-
-
-def annotate_findings(file: str, findings: Iterable[FileFinding]) -> Iterator[str]:
-    """One annotation for each finding in a scenario file."""
-    for finding in findings:
-        key = "" if finding.line or not finding.key else f"{'.'.join(map(str, finding.key))}: "
-        message = f"{key}{finding.what}; {finding.hint}"
-        yield annotation(message, file, finding.line, finding.col, "hybridlab: scenario")
 
 
 def error_annotations(night: Night) -> list[str]:

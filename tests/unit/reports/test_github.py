@@ -12,10 +12,10 @@ from lab._errors import UsageError
 from lab.facts.difference import Difference
 from lab.lifecycle.github import find_step
 from lab.matrix.verdict import RunResult
+from lab.reports.findings import annotation, sarif
 from lab.reports.github import (
     MOST_ANNOTATIONS,
     MOST_CAUSES,
-    annotation,
     error_annotations,
     outputs,
     step_summary,
@@ -93,6 +93,27 @@ def test_errors_in_files_are_at_their_lines_and_come_before_causes():
     assert [line.partition(",")[0] for line in lines[2:]] == ["::error file=labs/red.yaml"] * 2
     assert "%0Arepeat: lab test overlay -k " in lines[2]
     assert "%0Afix: lab exec repro-red worker2 -- nft flush ruleset" in lines[2]
+
+
+def test_sarif_has_each_finding_at_its_place():
+    wrong = FileFinding(("nodes", 1), 4, 9, "no such system", "did you mean linux?")
+    by_key = FileFinding(("network", "cidr"), 0, 0, "is too small", "take a larger one")
+    log = sarif({"labs/a b.yaml": [wrong], "/tmp/c.yaml": [by_key], "d.yaml": []}, "0.1.0")
+    (run,) = log["runs"]
+    assert log["version"] == "2.1.0"
+    assert run["tool"]["driver"]["version"] == "0.1.0"
+    (rule,) = run["tool"]["driver"]["rules"]
+    first, second = run["results"]
+    assert {result["ruleId"] for result in run["results"]} == {rule["id"]}
+    places = [result["locations"][0]["physicalLocation"] for result in (first, second)]
+    assert places == [
+        {
+            "artifactLocation": {"uri": "labs/a%20b.yaml"},
+            "region": {"startLine": 4, "startColumn": 9},
+        },
+        {"artifactLocation": {"uri": "file:///tmp/c.yaml"}},
+    ]
+    assert second["message"]["text"] == "network.cidr: is too small; take a larger one"
 
 
 def test_of_many_causes_those_with_most_cells_are_annotated():

@@ -92,13 +92,25 @@ def build(version: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("without_mingw")
-def test_a_wheel_without_a_compiler_names_the_package(
+def test_a_complete_wheel_without_a_compiler_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HYBRIDLAB_COMPLETE", "1")
     with pytest.raises(SystemExit, match="apt-get install gcc-mingw-w64-x86-64-win32"):
         build("standard")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("without_mingw")
+def test_who_installs_from_the_source_needs_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("HYBRIDLAB_COMPLETE", raising=False)
+    assert build("standard") == {}
+    assert not list(tmp_path.iterdir())
+    assert "when a lab needs them" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_mingw")
