@@ -75,7 +75,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "Print the Intent of SCENARIO, or with --commands the script that applies it.",
         "graph": "Draw the topology of SCENARIO, or of LAB as it was brought up.",
         "validate": "Check scenario files; print every error as FILE:LINE:COLUMN.",
-        "schema": "Print the JSON Schema of scenario files, for editors and other tools.",
+        "schema": "Print the JSON Schema of scenario files, or of what commands print as JSON.",
     },
     "Images and bundles": {
         "image": "Build and keep the disks that real machines are cloned from.",

@@ -46,6 +46,12 @@ _MOST = 100
     "Installation; what is left out is listed on standard error.",
 )
 @output_option("The file to write (default: NAME.yaml).")
+@click.option(
+    "--schema",
+    "with_schema",
+    is_flag=True,
+    help="Write the JSON Schema beside it, for editors on other machines.",
+)
 def command(
     name: str,
     topology: str | None,
@@ -53,6 +59,7 @@ def command(
     windows: int | None,
     begun_from: Path | None,
     output: Path | None,
+    with_schema: bool,
 ) -> None:
     """Write a scenario to start from, NAME.yaml, with a comment for each key.
 
@@ -60,10 +67,12 @@ def command(
       lab new mine --topology host-gateway --linux 3 --windows 1
       lab run mine.yaml
 
-    An existing file is not overwritten.
+    An existing file is not overwritten. Its first line tells editors where the JSON Schema of its
+    keys is: in this installation, or with --schema beside the file.
     """  # noqa: D301  \b tells click not to rewrap
     from lab._errors import UsageError
     from lab.lifecycle.draft import ScenarioDraft, draft_nodes, write_draft
+    from lab.scenario.loader import SCHEMA_FILE, schema_file
 
     if begun_from:
         draft = _begin(name, topology, linux, windows or 0, begun_from)
@@ -74,8 +83,25 @@ def command(
     path, action = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
     if path.exists() and path.is_file():
         raise UsageError(action, f"'{path}' already exists", "use another name, or another -o")
-    write_file(path, text.encode(), action)
+    beside = path.with_name(SCHEMA_FILE)
+    if with_schema:
+        _write_schema(beside, action)
+    schema = SCHEMA_FILE if with_schema else schema_file().as_uri()
+    write_file(path, f"# yaml-language-server: $schema={schema}\n{text}".encode(), action)
     echo(path)
+
+
+def _write_schema(path: Path, action: str) -> None:
+    """Write the schema of scenario files, unless it is there already."""
+    from lab._errors import UsageError
+    from lab.scenario.loader import schema_file
+
+    content = schema_file().read_bytes()
+    if path.is_file() and path.read_bytes() != content:
+        words = f"'{path}' already exists, and is not the schema of this version"
+        raise UsageError(action, words, "remove it, or use another directory with -o")
+    if not path.is_file():
+        write_file(path, content, action)
 
 
 def _begin(

@@ -104,9 +104,26 @@ def _numbers(machine: MachineIntent) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+DOCUMENTS = (
+    *("result", "summary", "diff", "explain", "plan"),
+    *("status", "list", "events", "doctor", "validate"),
+)
+"""Those of :mod:`lab.lifecycle.documents`, which is not imported for ``--help``."""
+
+
 @click.command("schema")
-def schema_command() -> None:
-    """Print the JSON Schema of scenario files, for editors and other tools."""
+@click.argument("document", required=False, type=click.Choice(DOCUMENTS))
+def schema_command(document: str | None) -> None:
+    """Print the JSON Schema of scenario files, or of what commands print as JSON.
+
+    With DOCUMENT, that of what a command prints with --json: "result" is what "lab test" prints,
+    "summary" is that of "lab nightly", and the others have their command's name.
+    """
+    if document is not None:
+        from lab.lifecycle.documents import document_schema
+
+        echo_json(document_schema(document))
+        return
     from lab.scenario.validation import schema
     from lab.topology.registry import schemas
 

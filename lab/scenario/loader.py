@@ -203,6 +203,14 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _directory().glob(f"*{SUFFIX}")))
 
 
+SCHEMA_FILE = "scenario.schema.json"
+
+
+def schema_file() -> Path:
+    """The JSON Schema of scenario files, as :command:`lab schema` prints it."""
+    return _directory() / SCHEMA_FILE
+
+
 def _directory() -> Path:
     """The directory of shipped scenarios: in the package (wheel), or beside it (checkout)."""
     package = Path(__file__).resolve().parents[1]

@@ -57,5 +57,5 @@ def test_the_format_json_is_that_of_the_option(bad, capsys):
 def test_the_hook_of_pre_commit_is_a_command_of_ours():
     (hook,) = YAML(typ="safe").load(ROOT / ".pre-commit-hooks.yaml")
     assert hook["entry"].split() == ["lab", "validate"]
-    own = YAML(typ="safe").load(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]
-    assert hook["files"] in [one.get("files") for one in own]
+    hooks = YAML(typ="safe").load(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]
+    assert hook["files"] in [each.get("files") for each in hooks]
