@@ -65,11 +65,9 @@ NEW_LAB = "lab down, then lab up"
 """Advice where a check knows no command."""
 NO_DROPPING_RULE = "no rule that drops or rejects the lab's packets"
 """What is intended where a rule is found that does."""
-HNS_NETWORKS = (
-    "Get-HnsNetwork | Select-Object -Property Name, Type, ManagementIP, Subnets, Policies"
-)
+HNS_NETWORKS = "Get-HnsNetwork | Format-List -Property Name, Type, ManagementIP, Subnets, Policies"
 HNS_ENDPOINTS = (
-    "Get-HnsEndpoint | Select-Object -Property Name, IPAddress, IsRemoteEndpoint, Policies"
+    "Get-HnsEndpoint | Format-List -Property Name, IPAddress, IsRemoteEndpoint, Policies"
 )
 STOP_FLANNEL = (
     "Stop-ScheduledTask -TaskName hybridlab-flanneld; "

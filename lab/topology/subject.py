@@ -55,7 +55,8 @@ class PortSubject:
 
     def __str__(self) -> str:
         whose = self.owner or "the tunnel"
-        return f"port {self.name} of {'pod ' if self.of_pod else ''}{whose}"
+        # HNS names no port of a pod
+        return " ".join(filter(None, ("port", self.name, "of", "pod" * self.of_pod, whose)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ class ProbeIdentity:
     """How to identify the probe's own packets where it is sent."""
 
     place: str
-    protocol: str
+    protocols: frozenset[str]
     sources: frozenset[str]
     """Its possible source addresses there."""
     targets: frozenset[tuple[str, int]]
@@ -406,7 +406,7 @@ def _seeds(reading: _Reading, request: ProbeIdentity) -> Iterator[PacketEnds]:
     if reading.tap.place != request.place:
         return
     for frame, _, inside, flow in reading.packets:
-        if frame.direction != "out" or NAMES.get(flow.protocol) != request.protocol:
+        if frame.direction != "out" or NAMES.get(flow.protocol) not in request.protocols:
             continue
         if flow.source not in request.sources or flow.target_port is None or inside.error:
             continue

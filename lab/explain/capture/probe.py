@@ -114,7 +114,7 @@ def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoi
     taps = {Tap(at.place, at.device): at.machine for way in ways[0] for at in way}
     pod = next(pod for machine in intent.machines for pod in machine.pods if pod.name == server)
     target = frozenset({(front.address, flow.port)})
-    request = ProbeIdentity(server, "udp", frozenset({bare(pod.address)}), target)
+    request = ProbeIdentity(server, _UDP, frozenset({bare(pod.address)}), target)
     ends = frozenset({front.machine})
     return CapturePoint(tuple(taps.items()), ways, request, ends, owners, onward.end)
 
@@ -139,7 +139,8 @@ def _asked(intent: Intent, cell: Cell, ways: Sequence[Ways]) -> ProbeIdentity:
     translates = pod is None and bool(expected - {first})
     return ProbeIdentity(
         place=cell.source.name,
-        protocol=cell.protocol,
+        # a system that looks a name up chooses the protocol itself, as in Windows pods
+        protocols=_BOTH if cell.target.kind == "name" else frozenset({cell.protocol}),
         sources=frozenset((bare(pod.address),)) if pod else own_addresses(machine),
         targets=frozenset((first, *expected)),
         ports=frozenset(port for _, port in expected) if translates else frozenset(),
@@ -179,6 +180,8 @@ LIMIT_BYTES = 8 << 20
 _SECONDS = 120.0
 """Seconds for one probe: a name is tried with up to five domains, each with its own timeout."""
 _TRIES = 3
+_UDP = frozenset({"udp"})
+_BOTH = frozenset({"udp", "tcp"})
 
 
 def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to probe it

@@ -68,7 +68,7 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
             OtherSubject("the pods' HNS network"),
             f"an L2Bridge network of {', '.join(sorted(wanted))}",
             f"L2Bridge networks there: {names or 'none'}",
-            "Get-HnsNetwork",
+            HNS_NETWORKS,
             "create it again",
             concerns=look.every_pod,
         )

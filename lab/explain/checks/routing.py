@@ -25,7 +25,11 @@ from lab.topology.routing import bare, covers
 from lab.topology.subject import FORWARDING, NeighbourSubject, RouteSubject
 
 _EVERYWHERE = "0.0.0.0/0"
-_NET_ROUTES = "Get-NetRoute -AddressFamily IPv4"
+_NET_ROUTES = (
+    "Get-NetRoute -AddressFamily IPv4 | "
+    "Format-Table -Property DestinationPrefix, NextHop, InterfaceAlias"
+)
+"""A format of its own: in one output, PowerShell gives all objects the columns of the first."""
 _DEFAULT = "default"
 
 
@@ -173,7 +177,8 @@ class RoutesCheck(Check):
             "route-missing",
             fault="route-missing",
             windows=OnWindows(
-                "(Get-HnsNetwork | Where-Object -Property Name -EQ -Value {network}).Policies; "
+                "(Get-HnsNetwork | Where-Object -Property Name -EQ -Value {network}).Policies | "
+                "Where-Object -Property Type -EQ -Value RemoteSubnetRoute | Format-List; "
                 + _NET_ROUTES,
                 RESTART_FLANNEL,
             ),

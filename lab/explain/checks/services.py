@@ -54,7 +54,7 @@ _LEAVING_SHOWS = {
     "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
 }
 _HNS_POLICIES = OnWindows(
-    "Get-HnsPolicyList",
+    "Get-HnsPolicyList | ConvertTo-Json -Depth 5",
     f"Stop-Service -Name kube-proxy; {REMOVE_POLICIES}; Start-Service -Name kube-proxy",
 )
 _Key = tuple[str, str | None, int]

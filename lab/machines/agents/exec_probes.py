@@ -234,7 +234,6 @@ def _quote(text: str) -> str:
 _OK = 200
 _NO_SUCH_NAME = 6
 _BY_EXIT: Mapping[int, ProbeStatus] = {
-    _NO_SUCH_NAME: "no-such-name",
     7: "refused",
     18: "wrong",
     28: "timeout",
@@ -370,7 +369,7 @@ class _OutcomeReader:
             self._answer = end.remote
             return "ok", ""
         if end.exit_code:
-            return _by_exit(end)
+            return _by_exit(end, self._probe)
         if end.status != _OK:
             return "wrong", f"HTTP status {end.status}"
         if transfer.part == "body":
@@ -447,7 +446,9 @@ class _OutcomeReader:
         )
 
 
-def _by_exit(end: Ended) -> tuple[ProbeStatus, str]:
+def _by_exit(end: Ended, probe: Probe) -> tuple[ProbeStatus, str]:
+    if end.exit_code == _NO_SUCH_NAME:
+        return "no-such-name", f"no address of {probe.name or probe.address}"
     status = _BY_EXIT.get(end.exit_code, "error")
     if status == "refused":
         status = next(

@@ -86,12 +86,13 @@ _OF_LINUX = r"""case $program in
 curl | curl.exe)
     # Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace. The names
     # in its configuration are looked up by a Windows program: Windows' resolver is what is asked,
-    # and its addresses are said as curl says them.
+    # and its addresses are said as curl says them. Where no server answers, curl asks in vain, too.
     case " $* " in *" --config - "*) ;; *) exec curl "$@" ;; esac
     configuration=$(cat)
     names=$(printf '%s\n' "$configuration" |
         sed -nE 's|^url = "http://([^/:"]*[A-Za-z][^/:"]*):.*|\1|p' | sort -u)
-    found=$([ -z "$names" ] || wine hybridlab-names.exe $names | tr -d '\r')
+    found=$([ -z "$names" ] || RES_OPTIONS="timeout:2 attempts:1" wine hybridlab-names.exe $names |
+        tr -d '\r')
     changes=$(printf '%s\n' "$found" |
         sed -nE 's/^(.*) -$/\1 \1.invalid/; s#^([^ ]+) ([^ ]+).*#s|//\1:|//\2:|#p')
     case " $* " in *" --verbose "*)

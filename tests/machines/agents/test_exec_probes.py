@@ -268,8 +268,12 @@ def test_all_addresses_of_a_name_are_those_that_a_verbose_curl_names():
     assert told(every, refused, {}, RESOLVED).answer == addresses
     older = told(every, refused, {}, "*   Trying 10.244.3.4:80...\n")
     assert (older.status, older.detail) == ("error", f"name: {ONE_ADDRESS}")
-    gone = [ended("7-name", exitcode=6, errormsg="Could not resolve host", remote_ip="")]
-    assert told(every, gone, {}).status == "no-such-name"
+    gone = [ended("7-name", exitcode=6, errormsg="Could not resolve host: x.invalid", remote_ip="")]
+    outcome = told(every, gone, {})
+    assert (outcome.status, outcome.detail) == (
+        "no-such-name",
+        "name: no address of by-name.probe.svc.lab.",
+    )
 
 
 def test_curl_is_verbose_where_all_addresses_of_a_name_are_asked_for():

@@ -202,6 +202,14 @@ def test_packets_of_others_change_nothing(path):
     assert [row.question for row in after[0].rows] == [row.question for row in before[0].rows]
 
 
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_query_is_found_whichever_protocol_the_system_of_its_pod_chooses(protocol):
+    """curl in a Windows pod looks names up as the system does."""
+    cell = f"dns/win1-p1/to-master-p1/{protocol}-small"
+    request = choose_capture_points(intent_of("overlay"), cell_of("overlay", cell)).request
+    assert request.protocols == {"tcp", "udp"}
+
+
 def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend():
     where = choose_capture_points(
         intent_of("overlay"), cell_of("overlay", "pod-service/master-p1/everyone/udp-small")
