@@ -139,7 +139,7 @@ def command(as_json: bool, **written: Any) -> int:
         )
         held, ended_by = nightly.run_night(request, nightly.operations(), say)
         night = night_report.compare_night(held, earlier)
-        night_report.write(night, folder)
+        night_report.write(night, folder, earlier)
         if step is not None:
             step.write(night, say)
     if as_json:

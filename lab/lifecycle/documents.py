@@ -116,6 +116,8 @@ def _summary(made: _Definitions) -> Schema:
         "seconds": SECONDS,
         "cells": COUNT,
         **dict.fromkeys(files, _nullable(TEXT)),
+        "verdicts": _nullable(_object(dict.fromkeys(VERDICTS, COUNT))),
+        "p99_ms": _nullable(SECONDS),
         "causes": _list(made.of(NightCause)),
         "stages": _list(made.of(Done)),
     }

@@ -26,6 +26,7 @@ from lab.reports.night import (
     summary_json,
 )
 from lab.reports.result import parse_json, read_run
+from lab.reports.trends import metrics_text, trends_to_html
 from lab.state.directory import make_own, make_private, nights_directory
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private
@@ -38,6 +39,8 @@ INDEX = "index.html"
 ID = "night.id"
 """File with the night's number and start time, such as ``7 20261121-020007``. It is written first;
 earlier versions wrote the time alone, and before that only a summary."""
+TRENDS = "trends.html"
+METRICS = "metrics.prom"
 DIFFERENCE = "difference.json"
 DIFFERENCE_TEXT = "difference.txt"
 
@@ -235,8 +238,10 @@ def _latest_run(scenario: str, earlier: Sequence[FoundNight]) -> tuple[Path, Run
     return None
 
 
-def write(night: Night, output: Path) -> None:
-    """Write JUnit, JSON, the differences and the index of all reports.
+def write(night: Night, output: Path, earlier: Sequence[FoundNight]) -> None:
+    """Write JUnit, JSON, the differences, the index, trends and metrics.
+
+    ``earlier``: the nights that trends show besides, latest first.
 
     Raises StateError when one cannot be written.
     """
@@ -251,6 +256,9 @@ def write(night: Night, output: Path) -> None:
     write_private(output / DIFFERENCE, _text(difference_json(night)))
     write_private(output / DIFFERENCE_TEXT, "\n".join(comparison_lines(night)) + "\n")
     write_private(output / INDEX, night_to_html(night))
+    summaries = [before.summary for before in reversed(earlier)]
+    write_private(output / TRENDS, trends_to_html(night, summaries))
+    write_private(output / METRICS, metrics_text(night))
 
 
 def _text(document: dict[str, Any]) -> str:

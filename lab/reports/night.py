@@ -19,7 +19,9 @@ from lab.reports.difference import (
     to_json,
 )
 from lab.reports.explanation import Cause, fix_words, red_causes
+from lab.reports.figures import latencies
 from lab.reports.html import part, render
+from lab.reports.result import counts
 from lab.reports.wording import closing_line, count_verdicts, in_full
 from lab.scenario.findings import FileFinding
 from lab.state.provenance import Provenance
@@ -265,10 +267,13 @@ def difference_json(night: Night) -> dict[str, Any]:
 
 
 def _scenario_json(night: ScenarioNight) -> dict[str, Any]:
+    speed = latencies(night.run) if night.run else None
     run = {
         "run": night.run.run if night.run else None,
         "cells": len(night.run.results) if night.run else 0,
         "disclaimer": night.run.disclaimer if night.run else "",
+        "verdicts": counts(night.run)["verdicts"] if night.run else None,
+        "p99_ms": speed.p99 if speed and speed.values else None,
     }
     told = ("scenario", "lab", "suite", "provider", "outcome", "detail", "seconds")
     kept = ("report", "junit", "evidence")

@@ -300,7 +300,7 @@ def write_night(
     request = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
     earlier = night_report.find_earlier(output, "netns", None)
     night = night_report.compare_night(held(paper, request), earlier)
-    night_report.write(night, output)
+    night_report.write(night, output, earlier)
     return output
 
 
@@ -345,7 +345,7 @@ def test_a_regression_is_named_after_a_cancelled_night(paper, tmp_path):
     request = NightRequest((Job("a", "a"),), "netns", first.parent / "second", 1, 60.0)
     night, ended_by = run_night(request, paper.operations(), lambda _: None)
     assert ended_by is not None
-    night_report.write(night, request.output)
+    night_report.write(night, request.output, ())
     paper.meanwhile = lambda *_: None
     third = write_night(tmp_path, paper, "third", trouble=True)
     (scenario,) = json.loads((third / "summary.json").read_text())["scenarios"]
@@ -420,7 +420,7 @@ def test_the_cause_of_a_broken_lab_is_in_every_report(paper, tmp_path):
     said: list[str] = []
     request = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
     night, _ = run_night(request, paper.operations(), said.append)
-    night_report.write(night, output)
+    night_report.write(night, output, ())
     assert any(why in line for line in said)
     assert any(why in line for line in plain_lines(night))
     assert why in html.unescape((output / "index.html").read_text())
