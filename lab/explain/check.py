@@ -42,7 +42,7 @@ from lab.facts.node import NodeFacts, PodFacts
 from lab.facts.translations import Barrier
 from lab.topology.commands import tables, with_source
 from lab.topology.footprint import By, Footprint
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import Intent, MachineIntent, Pod
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import bare, covers, network_of
 from lab.topology.subject import (
@@ -406,6 +406,26 @@ class Look:
         wanted = {network_of(text) for text in bridge.addresses} if bridge else set()
         networks = (link for link in self.observed.links if link.kind == "bridge")
         return not wanted <= {network_of(text) for link in networks for text in link.addresses}
+
+    def pod_facts(self, pod: Pod) -> PodFacts | None:
+        """A pod's facts, by its name or its address; None if the machine has no such pod."""
+        pods = self.observed.pods or ()
+        named = next((candidate for candidate in pods if candidate.name == pod.name), None)
+        if named:
+            return named
+        address = bare(pod.address)
+        return next(
+            (candidate for candidate in pods if address in map(bare, candidate.addresses())), None
+        )
+
+    @property
+    def lost_ends(self) -> frozenset[str]:
+        """The addresses of pods whose endpoints HNS has lost, and its load balancers with them."""
+        if self.observed.os != "windows" or self.observed.pods is None:
+            return frozenset()
+        return frozenset(
+            bare(pod.address) for pod in self.intended.pods if self.pod_facts(pod) is None
+        )
 
     @property
     def every_pod(self) -> tuple[Concern, ...]:

@@ -65,25 +65,27 @@ def repair(
             for _ in range(0 if only_look else _ROUNDS):
                 if not any(is_command(_line(finding)) for finding in left):
                     break
-                ran = [finding for finding in left if _run(opened, intent, finding, say)]
-                at = intent.places()[place][0]
-                seconds = _EFFECT_SECONDS if at.os == "windows" else 0.0
-                left, gone = _wait_for_effect(
-                    ran, lambda: _choose_differences(look(), name), Deadline(seconds)
+                failed = [finding for finding in left if not _run(opened, intent, finding, say)]
+                seconds = _EFFECT_SECONDS if _is_windows(intent, place) else 0.0
+                left = _wait_for_effect(
+                    failed, lambda: _choose_differences(look(), name), Deadline(seconds)
                 )
-                if not gone and at.os == "windows":
-                    break
     return RepairResult(first, left)
 
 
-def _wait_for_effect(
-    ran: Sequence[Difference], look: Callable[[], tuple[Difference, ...]], deadline: Deadline
-) -> tuple[tuple[Difference, ...], bool]:
-    """What differs once none of those whose command has run does, and whether that came true.
+def _is_windows(intent: Intent, place: str) -> bool:
+    return intent.places()[place][0].os == "windows"
 
-    Raises what ``look`` raises when the deadline has passed: the command may cut the network.
+
+def _wait_for_effect(
+    failed: Sequence[Difference], look: Callable[[], tuple[Difference, ...]], deadline: Deadline
+) -> tuple[Difference, ...]:
+    """What differs once nothing is left that a command mends, but what has failed; or at last.
+
+    A command may itself take away what it makes again later, and the network meanwhile. Raises what
+    ``look`` raises when the deadline has passed.
     """
-    of = {(finding.kind, finding.place, finding.object) for finding in ran}
+    beside = {(finding.kind, finding.place, finding.object) for finding in failed}
     left: tuple[Difference, ...] = ()
     for _ in deadline.tries(_LOOK_SECONDS):
         try:
@@ -92,9 +94,13 @@ def _wait_for_effect(
             if not deadline.left():
                 raise
             continue
-        if not any((finding.kind, finding.place, finding.object) in of for finding in left):
-            return left, True
-    return left, False
+        if not any(
+            is_command(_line(finding))
+            for finding in left
+            if (finding.kind, finding.place, finding.object) not in beside
+        ):
+            break
+    return left
 
 
 def _find_place_differences(

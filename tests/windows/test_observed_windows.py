@@ -161,10 +161,11 @@ def test_a_network_that_hns_has_lost_is_named_alone_and_met_by_every_pod() -> No
 NETWORK_REMOVED = "hns-network-removed"
 
 
-def test_an_endpoint_that_hns_has_lost_is_named_by_its_fault() -> None:
+def test_an_endpoint_that_hns_has_lost_is_named_alone_by_its_fault() -> None:
+    """Services lose the backend with it."""
     machine, whole = windows_node("overlay")
     answer = without(windows(machine, whole), "endpoints", "A8556439-WIN1-P1")
-    difference = differences(machine, facts(answer), by="kubernetes")[0]
+    (difference,) = differences(machine, facts(answer), by="kubernetes")
     assert (difference.kind, difference.fault) == ("pod-missing", "hns-endpoint-removed")
 
 

@@ -54,17 +54,6 @@ def _at_hairpin(difference: Difference, hop: Hop, path: Path) -> bool:
     return comes_back and at_object(difference, hop, path)
 
 
-def _seen(look: Look, pod: Pod) -> PodFacts | None:
-    pods = look.observed.pods or ()
-    named = next((candidate for candidate in pods if candidate.name == pod.name), None)
-    if named:
-        return named
-    address = bare(pod.address)
-    return next(
-        (candidate for candidate in pods if address in map(bare, candidate.addresses())), None
-    )
-
-
 def _may_be_unread(look: Look, pod: Pod) -> bool:
     """Whether it can be there: a cluster's pods are known by what is in them."""
     unread = {part.pod for part in look.observed.unread if part.pod}
@@ -236,7 +225,7 @@ class PodCheck(Check):
             if known and look.observed.os == "linux":
                 yield from look.compare(_wanted_port(look, pod))
             if look.observed.pods is not None:
-                facts = _seen(look, pod)
+                facts = look.pod_facts(pod)
                 if facts is None and (look.lacks_pod_network or _may_be_unread(look, pod)):
                     continue
                 if facts is None:

@@ -185,9 +185,11 @@ def _find_mismatch(look: Look, entrance: _Entrance, actual: Translated | None) -
     HNS reports only the backends, and an emulated Windows node follows Windows' rules.
     """
     intended = entrance.ends(look.intended.name)
+    backends = set(actual.backends if actual else ())
+    if backends < intended and {end.address for end in intended - backends} <= look.lost_ends:
+        return None
     if actual is None:
         return _Mismatch("service-missing", f"to {_ends(intended)}", "not translated")
-    backends = set(actual.backends)
     if backends != intended:
         kind: str = "stale-backend" if backends - intended else "backend-missing"
         ends = tuple(f"{address}:{port}" for address, port in sorted(backends))

@@ -206,6 +206,8 @@ def test_what_hns_has_lost_is_named_by_its_fault(lab: ContainerLabs, fault: str)
     lab.run("fault", LAB, fault, "--node", NODE)
     explained = lab.run("explain", LAB, f"{NODE}-p1", f"{CONTROL_PLANE}-p1", code=1).stdout
     assert f"fault:  {fault}\n" in explained
+    deep = lab.run("status", LAB, "--deep", code=1).stdout
+    assert [f"({fault})" in line for line in deep.splitlines() if "  difference " in line] == [True]
     lab.run("heal", LAB)
     lab.green(LAB, "-k", "pod-pod")
 
@@ -239,18 +241,11 @@ def test_evidence_of_a_wine_node_is_whole(lab: ContainerLabs, tmp_path: Path) ->
     assert pieces[f"{NODE}/windows/hns-calls.jsonl"]
 
 
-def test_a_route_that_hns_has_lost_is_named(lab: ContainerLabs) -> None:
+def test_a_route_that_hns_has_lost_is_named_and_put_back_by_repair(lab: ContainerLabs) -> None:
     prefix = linux(lab, NODE, "python3", "-c", ASK_HNS)
     explained = lab.run("explain", LAB, f"{NODE}-p1", f"{CONTROL_PLANE}-p1", code=1).stdout
     assert f"on {NODE}, route to {prefix}: there is none" in explained
-    for flanneld in processes(lab, PROGRAMS["flanneld.exe"]):  # it asks HNS again as it starts
-        linux(lab, NODE, "kill", "-9", flanneld)
-    Deadline(SECONDS).wait(
-        "waiting for the route to be back",
-        lambda: linux(lab, NODE, "ip", "route", "show", prefix),
-        until=bool,
-        every=1.0,
-    )
+    assert "repaired: " in lab.run("repair", LAB, NODE, f"route to {prefix}").stdout
     lab.green(LAB, "-k", "pod-pod")
 
 
