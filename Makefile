@@ -1,4 +1,4 @@
-# Shortcuts for hybridlab. `make` alone lists them.
+# Shortcuts for hybridlab. `make` alone lists those that people use, `make help-all` all.
 SCENARIO ?= overlay
 NAME     ?=
 PROVIDER ?=
@@ -34,12 +34,18 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
+.PHONY: help help-all reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
 
-help: ## print this list
-	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 20
+override OFTEN := lab-up lab-test lab-status lab-down nightly develop test lint reference wheel
+
+help: ## print the targets that people use
+	@for target in $(OFTEN); do grep -hE "^$$target:.*## " Makefile; done | sed -E 's/:[^#]*## /\t/' | expand -t 20
 	@echo
+	@echo "all targets: make help-all"
 	@echo "variables: SCENARIO=$$SCENARIO NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
+
+help-all: ## print all targets
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 to skip the test
 	@$(LAB) up $${NAME:+--name "$$NAME"} $${PROVIDER:+--provider "$$PROVIDER"} \
@@ -219,5 +225,5 @@ lock: ## update requirements*.txt: hashes, no index addresses (needs pip-tools)
 setup:
 	@tools/setup run
 
-develop:
+develop: ## set .venv up for work on hybridlab itself
 	@tools/setup develop

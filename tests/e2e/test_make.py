@@ -146,6 +146,14 @@ def test_a_value_is_passed_on_as_it_is_and_never_run(clone, variable, written, s
         assert not list(clone.rglob("struck"))
 
 
+def test_make_alone_lists_the_ten_targets_that_people_use(clone):
+    listed = call(clone, "make", "--silent").stdout.partition("\n\n")[0].splitlines()
+    assert len(listed) == 10
+    every = call(clone, "make", "--silent", "help-all").stdout.splitlines()
+    assert set(listed) < set(every)
+    assert len(every) > 30
+
+
 def test_scenarios_of_a_drill_are_no_options(clone):
     assert call(clone, "tools/setup", "develop").returncode == 0
     (clone / ".venv/bin/python").write_text('#!/bin/sh\nshift\nprintf "%s|" "$@"\n')

@@ -1,6 +1,7 @@
 """`lab validate` for other programs: GitHub, code scanning, and pre-commit."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def test_the_format_json_is_that_of_the_option(bad, capsys):
     assert json.loads(printed[0])[0]["valid"] is False
     assert validate("--json", "--format", "sarif", bad) == 2
     assert "exclude each other" in capsys.readouterr().err
+
+
+def test_the_command_has_a_second_name():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == dict.fromkeys(("lab", "hybridlab"), "lab.__main__:start")
+
+
+@pytest.mark.parametrize("form", ["bug.yml", "feature.yml"])
+def test_forms_of_issues_are_as_github_wants_them(form):
+    document = YAML(typ="safe").load(ROOT / ".github" / "ISSUE_TEMPLATE" / form)
+    assert {"name", "description", "body"} == set(document)
+    fields = [part for part in document["body"] if part["type"] != "markdown"]
+    assert len({part["id"] for part in fields}) == len(fields)
+    assert all(part["attributes"]["label"] for part in fields)
 
 
 def test_the_hook_of_pre_commit_is_a_command_of_ours():
