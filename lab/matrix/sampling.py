@@ -4,7 +4,7 @@
 ends, the relation, and the variant. In every family, every node is a source and a target, and every
 kind of source (pods, nodes and the client, by operating system) is used. ``node-pairs`` adds, in
 every family, each pair of nodes at least once, and each pod as a source and as a target. If the
-matrix has more than :data:`LIMIT` cells, more cells of each pair of nodes are added up to that
+matrix has more cells than the choice's limit, more cells of each pair of nodes are added up to that
 limit.
 """
 
@@ -43,10 +43,12 @@ class Choice:
     """Ids of cells to add to any sample; unknown ids are ignored."""
     families: tuple[Family, ...] = ()
     """Families to add that are tested only on request."""
+    limit: int = LIMIT
+    """Cells that are not too many."""
 
     def strategy_for(self, matrix: Matrix) -> Strategy:
         """The requested strategy, or the default for this number of cells."""
-        return self.strategy or ("full" if matrix.size <= LIMIT else "node-pairs")
+        return self.strategy or ("full" if matrix.size <= self.limit else "node-pairs")
 
 
 def sample(matrix: Matrix, choice: Choice) -> tuple[Cell, ...]:
@@ -63,16 +65,16 @@ def sample(matrix: Matrix, choice: Choice) -> tuple[Cell, ...]:
         else:
             sampler.every_node()
         sampler.every_source()
-    if strategy == "node-pairs" and matrix.size > LIMIT:
-        _fill(samplers)
+    if strategy == "node-pairs" and matrix.size > choice.limit:
+        _fill(samplers, choice.limit)
     sampled = [cell for sampler in samplers for cell in sampler.cells()]
     return (*sampled, *_find_named(matrix, sampled, choice.named))
 
 
-def _fill(samplers: Sequence[_Sampler]) -> None:
+def _fill(samplers: Sequence[_Sampler], limit: int) -> None:
     """Add another cell for each pair of nodes, as long as the total stays below the limit."""
     number = sum(len(sampler.indexes) for sampler in samplers)
-    while number + sum(sampler.pairs for sampler in samplers) <= LIMIT:
+    while number + sum(sampler.pairs for sampler in samplers) <= limit:
         for sampler in samplers:
             sampler.every_pair()
         before, number = number, sum(len(sampler.indexes) for sampler in samplers)

@@ -18,11 +18,19 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import make_matrix
 from lab.matrix.failover import Failover
 from lab.matrix.obstructed import Obstructions
-from lab.matrix.run import PACE, RunInterrupted, Send, run
+from lab.matrix.run import PACE, RunInterrupted, RunPace, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.failover import resolve_gateways
-from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, find_cluster
+from lab.providers.provider import (
+    MACHINES,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    Provider,
+    RealCluster,
+    find_cluster,
+)
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.state.capacity import available, check_room
 from lab.state.provenance import provenance
@@ -38,15 +46,15 @@ than 1.5 KB, and 2.3 KB if a third of the cells fail."""
 _GIB = 1 << 30
 
 
-def require(cells: int, strategy: Strategy, lab: str) -> None:
+def require(cells: int, strategy: Strategy, lab: str, limit: int = LIMIT) -> None:
     """Refuse a matrix that does not fit into memory.
 
-    A sample by ``node-pairs`` has about :data:`LIMIT` cells; one by ``os-pairs`` always fits.
+    A sample by ``node-pairs`` has about ``limit`` cells; one by ``os-pairs`` always fits.
 
     Raises PreflightError with the figures, and a smaller alternative.
     """
     whole = strategy == "full"
-    probed = cells if whole else min(cells, LIMIT)
+    probed = cells if whole else min(cells, limit)
     needed = probed * _BYTES_A_CELL
     free = available()
     if needed > free and strategy != "os-pairs":
@@ -54,7 +62,7 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
             f"probing {'every cell' if whole else 'a sample'} of lab '{lab}'",
             f"{probed:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
             f"has {free / _GIB:,.1f} GiB free",
-            f"--sample {'node-pairs' if cells > LIMIT and whole else 'os-pairs'}, or fewer "
+            f"--sample {'node-pairs' if cells > limit and whole else 'os-pairs'}, or fewer "
             "families under 'matrix' in the scenario",
         )
 
@@ -101,6 +109,24 @@ _FIRST_BATCH = 64
 """Cells in the first batch if a red cell ends the run; each batch doubles the number of cells."""
 _ON_CLUSTER = replace(PACE, settle=60.0)
 """kube-proxy follows the API with a delay: 17 of 22 probes became 22 of 22 seconds later."""
+_ON_EXISTING = replace(PACE, settle=15.0)
+"""Nodes that are not the lab's have run for long, and not just been made."""
+
+
+_CELLS_ON_EXISTING = 16_000
+"""More would be a load on a cluster that others use, and take longer than half a minute."""
+
+
+def is_existing(provider: Provider, cluster: RealCluster | None) -> bool:
+    """Whether the cluster is there without the lab, which has no machines."""
+    return cluster is not None and MACHINES not in provider.abilities
+
+
+def choose_pace(provider: Provider, cluster: RealCluster | None) -> RunPace:
+    """How long to wait for Services and nodes before they are judged."""
+    if cluster is None:
+        return PACE
+    return _ON_EXISTING if is_existing(provider, cluster) else _ON_CLUSTER
 
 
 class MatrixSession:
@@ -135,9 +161,12 @@ class MatrixSession:
 
     def choose(self, choice: Choice) -> None:
         """Take another choice, before :attr:`cells` is looked at. Raises as the class does."""
+        if is_existing(self.lab.provider, self.cluster):
+            choice = replace(choice, limit=_CELLS_ON_EXISTING)
         self.choice = choice
         self.matrix = make_matrix(self.lab.plan, self.intent, choice.families)
-        require(self.matrix.size, choice.strategy_for(self.matrix), self.lab.name)
+        strategy = choice.strategy_for(self.matrix)
+        require(self.matrix.size, strategy, self.lab.name, choice.limit)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -226,7 +255,7 @@ class MatrixSession:
                     send,
                     time.monotonic,
                     self._repeat,
-                    pace=_ON_CLUSTER if self.cluster else PACE,
+                    pace=choose_pace(self.lab.provider, self.cluster),
                     obstacle=obstructions.reason,
                 )
             except KeyboardInterrupt as stop:
@@ -296,6 +325,7 @@ class MatrixSession:
     ) -> RunResult:
         plan, provider = self.lab.plan, self.lab.provider
         windows = tuple(node.name for node in plan.nodes if node.os == "windows")
+        real = MACHINES in provider.abilities
         return RunResult(
             run=f"{started:{FORMAT}}-{secrets.token_hex(2)}",
             lab=self.lab.name,
@@ -304,7 +334,7 @@ class MatrixSession:
             topology=plan.topology,
             provider=provider.name,
             banner=self.lab.banner,
-            emulated_nodes=() if MACHINES in provider.abilities else windows,
+            emulated_nodes=windows if not real and provider.pods == "namespaces" else (),
             disclaimer=provider.disclaimer(self.lab.intent),
             version=plan.version,
             started=started.isoformat(timespec="seconds"),

@@ -23,17 +23,18 @@ _UP_SECONDS = 240.0
 
 
 class ControlPlane:
-    """The processes, and access to the API."""
+    """The processes, and access to the API. ``options``: more of the API server's."""
 
-    def __init__(self, directory: Path, path: Path) -> None:
+    def __init__(self, directory: Path, path: Path, options: Sequence[str] = ()) -> None:
         self._directory = directory
+        self._options = options
         self._found = path
-        self._authority = Authority(directory)
+        self.authority = Authority(directory)
         self._ports = free_ports(3)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.kubeconfig = self._kubeconfig("admin", "system:masters")
-        self._server = self._authority.sign("server", addresses=("127.0.0.1", "10.96.0.1"))
-        self._accounts = self._authority.sign("accounts")
+        self._server = self.authority.sign("server", addresses=("127.0.0.1", "10.96.0.1"))
+        self._accounts = self.authority.sign("accounts")
         self._manager = self._kubeconfig("system:kube-controller-manager", "")
 
     @property
@@ -41,9 +42,9 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._ports[0]}"
 
     def _kubeconfig(self, name: str, group: str) -> Path:
-        pair: Pair = self._authority.sign(name, group)
+        pair: Pair = self.authority.sign(name, group)
         path = self._directory / f"{name.replace(':', '-')}.conf"
-        cluster = {"server": self.address, "certificate-authority": str(self._authority.file)}
+        cluster = {"server": self.address, "certificate-authority": str(self.authority.file)}
         user = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
         document = {
             "apiVersion": "v1",
@@ -64,16 +65,22 @@ class ControlPlane:
             f"--kubeconfig={self._manager}",
             f"--controllers={','.join(CONTROLLERS)}",
             f"--service-account-private-key-file={self._accounts.key}",
-            f"--root-ca-file={self._authority.file}",
+            f"--root-ca-file={self.authority.file}",
             "--use-service-account-credentials=true",
             "--leader-elect=false",
             "--secure-port=0",
         ]
-        self._run("kube-controller-manager", manager)
+        self.run("kube-controller-manager", manager)
+
+    def start_scheduler(self) -> None:
+        """Start a scheduler, which most tests do without."""
+        kubeconfig = self._kubeconfig("system:kube-scheduler", "")
+        options = ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500"]
+        self.run("kube-scheduler", [f"--kubeconfig={kubeconfig}", *options])
 
     def _start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{port}" for port in self._ports[1:])
-        self._run(
+        self.run(
             "etcd",
             [
                 f"--data-dir={self._directory / 'etcd'}",
@@ -89,7 +96,7 @@ class ControlPlane:
 
     def start_server(self) -> None:
         """Start the API server, and wait until it serves."""
-        self._run(
+        self.run(
             "kube-apiserver",
             [
                 f"--etcd-servers=http://127.0.0.1:{self._ports[1]}",
@@ -97,7 +104,7 @@ class ControlPlane:
                 "--bind-address=127.0.0.1",
                 "--advertise-address=192.0.2.1",
                 "--endpoint-reconciler-type=none",
-                f"--client-ca-file={self._authority.file}",
+                f"--client-ca-file={self.authority.file}",
                 f"--tls-cert-file={self._server.certificate}",
                 f"--tls-private-key-file={self._server.key}",
                 f"--service-account-key-file={self._accounts.certificate}",
@@ -108,6 +115,7 @@ class ControlPlane:
                 "--allow-privileged=true",
                 "--kubelet-preferred-address-types=Hostname",
                 "--watch-cache=true",
+                *self._options,
             ],
         )
         self.await_server()
@@ -131,7 +139,8 @@ class ControlPlane:
     def log(self, program: str) -> str:
         return (self._directory / f"{program}.log").read_text()[-4000:]
 
-    def _run(self, program: str, arguments: Sequence[str]) -> None:
+    def run(self, program: str, arguments: Sequence[str]) -> None:
+        """Start a program; its log is in the directory."""
         with (self._directory / f"{program}.log").open("ab") as log:
             self.processes[program] = subprocess.Popen(
                 [str(self._found / program), *arguments],

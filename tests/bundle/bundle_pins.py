@@ -11,7 +11,9 @@ CONFORMANCE = "conformance"
 """Kubernetes' own tests and their images, which are in no bundle."""
 CALICO = "calico"
 """Calico's programs and images: they take twenty minutes, and only its scenarios need them."""
-MORE_PARTS = (CONFORMANCE, CALICO, "calico-windows")
+KWOK = "kwok"
+"""It reports the pods of a thousand nodes as running, for tests without machines."""
+MORE_PARTS = (CONFORMANCE, CALICO, "calico-windows", KWOK)
 """Parts that are built only if named."""
 _NEEDS = {"images": {"server", "node"}, CONFORMANCE: {"server", "node"}}
 

@@ -545,7 +545,8 @@ class ExecProber:
             verbose = any(probe.every for probe in probes)
             command = ask_command(every, settings.in_flight + waiting, verbose=verbose)
             done = self._run(pod, *command, within)
-            bodies = self._run(pod, *collect_command(every), within).stdout
+            reader, files = collect_command(every)
+            bodies = self._run(pod, reader, files, within).stdout if files else ""
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
             return {key: Outcome.failed(key, "error", why) for key in transfers}

@@ -28,7 +28,7 @@ from lab.machines.cluster.api import (
     RefusedError,
     make_namespaced_path,
 )
-from lab.machines.cluster.obstacles import remarks
+from lab.machines.cluster.obstacles import Kubectl, remarks
 from lab.machines.cluster.probe_manifests import ObjectOwner
 from lab.machines.cluster.probe_pods import ProbePods, node_versions
 from lab.providers.provider import (
@@ -405,7 +405,7 @@ class AttachedCluster:
             images,  # type: ignore[arg-type]
             wanted,
             shared=self.record.shared,
-            kubectl=self.record.address.kubectl,
+            kubectl=Kubectl(self.record.address.kubectl, own=False),
         )
 
 

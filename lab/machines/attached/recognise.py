@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, collapse_addresses, ip_address, ip_network
 from operator import itemgetter
 from typing import Any
 
@@ -297,7 +297,8 @@ def _find_pod_cidrs(readings: Readings) -> Iterator[tuple[tuple[str, ...], str]]
         data = config.get("data") or {}
         yield _ipv4_ranges([data.get("cluster-pool-ipv4-cidr")]), "Cilium's ConfigMap"
     nodes = (node.get("spec") or {} for node in readings["nodes"].objects)
-    yield _ipv4_ranges(node.get("podCIDR") for node in nodes), "the nodes' podCIDRs"
+    of_nodes = map(IPv4Network, _ipv4_ranges(node.get("podCIDR") for node in nodes))
+    yield tuple(map(str, collapse_addresses(of_nodes))), "the nodes' podCIDRs"
 
 
 def _find_service_cidrs(readings: Readings) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -10,7 +10,7 @@ from lab.machines.attached import design
 from lab.machines.attached.record import PODS, AttachedRecord
 
 _FEW = 6
-"""How many nodes are printed one by one."""
+"""How many nodes, and ranges, are printed one by one."""
 
 
 def summarise(record: AttachedRecord) -> Iterator[str]:
@@ -29,7 +29,8 @@ def summarise(record: AttachedRecord) -> Iterator[str]:
         ("Services", cluster.service_cidrs, cluster.service_cidrs_from),
     ):
         if ranges:
-            yield f"  {title}: {', '.join(ranges)} (from {origin})"
+            more = f" and {len(ranges) - _FEW} more" if len(ranges) > _FEW else ""
+            yield f"  {title}: {', '.join(ranges[:_FEW])}{more} (from {origin})"
     if cluster.dns:
         dns = cluster.dns
         yield f"  DNS: {dns.namespace}/{dns.service}, {dns.address}, domain {dns.domain}"

@@ -7,6 +7,7 @@ pass by themselves, and count only once a pod has waited for some time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from lab.topology.intent import Obstacle
 Object = Mapping[str, Any]
 Objects = Mapping[str, Object]
 
+_ASK = "ask who has made it, or use a namespace that it leaves out: '--namespace NAME'"
 _CONDITION = "node.kubernetes.io/"
 """Prefix of the taints that follow from a node's conditions, and from a cordon."""
 _BARRING = frozenset({"NoSchedule", "NoExecute"})
@@ -25,13 +27,27 @@ _OF_PODS = ("requests.", "limits.", "cpu", "memory")
 """Beginnings of the resources that every new pod must then ask for."""
 
 
-Kubectl = Callable[[str], str]
-"""Makes a command line of kubectl's arguments."""
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """Makes the command lines of messages. ``own``: whether the cluster is the lab's.
+
+    In a cluster of others nobody is advised to change what they have set.
+    """
+
+    line: Callable[[str], str]
+    own: bool = True
+
+    def __call__(self, words: str) -> str:
+        """A command line with these arguments of kubectl."""
+        return self.line(words)
+
+    def mend(self, words: str, otherwise: str) -> str:
+        """A command line that changes the cluster if it is the lab's, else the other advice."""
+        return self(words) if self.own else otherwise
 
 
-def on_control_plane(words: str) -> str:
-    """A command line for kubectl on a control plane of a lab's own cluster."""
-    return f"kubectl {words} --kubeconfig={ADMIN}"
+on_control_plane = Kubectl(lambda words: f"kubectl {words} --kubeconfig={ADMIN}")
+"""For a control plane of a lab's own cluster."""
 
 
 def condition(resource: Object, kind: str) -> Object:
@@ -61,12 +77,13 @@ def closed_node(
     shows = kubectl(f"describe node {name}")
     if spec.get("unschedulable"):
         cordoned = "cordoned, and takes no new pods"
-        return Obstacle(f"Node {name}", cordoned, shows, kubectl(f"uncordon {name}"))
+        mends = kubectl.mend(f"uncordon {name}", "wait until it is uncordoned, or see '--nodes'")
+        return Obstacle(f"Node {name}", cordoned, shows, mends)
     tolerated = tuple(tolerations)
     for taint in barring_taints(node):
         if not any(_tolerates(toleration, taint) for toleration in tolerated):
             words = taint_words(taint)
-            mends = kubectl(f"taint nodes {name} {words}-")
+            mends = kubectl.mend(f"taint nodes {name} {words}-", f"add '--tolerate {words}'")
             return Obstacle(f"Node {name}", f"has the taint {words}", shows, mends)
     return None
 
@@ -153,7 +170,7 @@ def refusing_quota(quotas: Objects, namespace: str, kubectl: Kubectl) -> Obstacl
         at = f"--namespace={namespace}"
         made = (
             kubectl(f"{at} describe resourcequota {name}"),
-            kubectl(f"{at} delete resourcequota {name}"),
+            kubectl.mend(f"{at} delete resourcequota {name}", _ASK),
         )
         title = f"ResourceQuota {name} in namespace {namespace}"
         for resource in _FULL & hard.keys():
@@ -249,7 +266,7 @@ def failing_webhook(
         f"{kind} {name}",
         f"webhook {webhook['name']} fails; {place}{bare}",
         kubectl(f"get {kind.lower()} {name} -o yaml"),
-        kubectl(f"delete {kind.lower()} {name}"),
+        kubectl.mend(f"delete {kind.lower()} {name}", _ASK),
     )
 
 

@@ -17,6 +17,7 @@ from lab.machines.attached import design
 from lab.machines.attached.cluster import batches, probe_from_here
 from lab.machines.attached.differences import ApiState, find_differences
 from lab.machines.attached.objects import HOST_PORT, make_objects
+from lab.machines.attached.provider import AttachedProvider
 from lab.machines.attached.recognise import Reading
 from lab.machines.attached.record import ClusterAddress, ProbeTerms
 from lab.machines.attached.rights import make_reviews, make_roles
@@ -25,7 +26,9 @@ from lab.machines.attached.words import summarise
 from lab.machines.cluster.probe_manifests import ObjectOwner, node_of
 from lab.matrix.cells import cells, counts, make_matrix
 from lab.matrix.obstructed import Obstructions
-from lab.providers.provider import Probe, ProbeSettings
+from lab.matrix.run import PACE
+from lab.providers.provider import MACHINES, Probe, ProbeSettings
+from lab.suites.session import choose_pace
 from lab.topology.intent import Obstacle
 from lab.topology.observed import ObservedPod
 from lab.topology.path import Flow
@@ -349,6 +352,13 @@ def test_only_conditions_that_mean_trouble_are_named(condition, named):
     worker["status"]["conditions"].append({"type": condition, "status": "True", "reason": "X"})
     differences = find_differences(record(), bound(), ApiState(nodes=[worker]))
     assert bool(differences) == named
+
+
+def test_services_of_an_existing_cluster_are_waited_for_shortly():
+    provider, theirs = AttachedProvider(), object()
+    assert choose_pace(provider, theirs).settle == 15.0
+    provider.abilities |= {MACHINES}
+    assert (choose_pace(provider, theirs).settle, choose_pace(provider, None)) == (60.0, PACE)
 
 
 def test_commands_are_for_the_cluster_of_the_kubeconfig_and_quoted():

@@ -57,7 +57,7 @@ def test_ranges_come_from_the_next_source_when_one_is_missing():
     missing = {"kubeadm": Reading(), "service-cidrs": Reading(), "dry-run": Reading((), refusal)}
     cluster = record(**missing).cluster
     assert cluster.service_cidrs == ("10.100.0.0/16",)
-    assert sorted(cluster.pod_cidrs) == ["10.244.0.0/24", "10.244.1.0/24"]
+    assert cluster.pod_cidrs == ("10.244.0.0/23",)
     assert cluster.pod_cidrs_from == "the nodes' podCIDRs"
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from lab.machines.cluster.obstacles import (
+    Kubectl,
     closed_node,
     failing_webhook,
     is_unscheduled,
@@ -26,6 +27,22 @@ def test_a_cordoned_node_is_named_with_the_command_that_opens_it():
     obstacle = closed_node("worker1", node(unschedulable=True), [], on_control_plane)
     assert obstacle.sentence == "Node worker1: cordoned, and takes no new pods"
     assert obstacle.mends.startswith("kubectl uncordon worker1")
+
+
+def test_nobody_is_advised_to_change_what_others_have_set():
+    theirs = Kubectl(lambda words: f"kubectl --context=prod {words}", own=False)
+    quotas = {"small": {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}}
+    webhook = {"name": "w.example", "clientConfig": {"url": "https://w.example"}}
+    obstacles = (
+        closed_node("worker1", node(unschedulable=True), [], theirs),
+        closed_node("worker1", node(("dedicated", "gpu", "NoSchedule")), [], theirs),
+        refusing_quota(quotas, "team", theirs),
+        failing_webhook([("ValidatingWebhookConfiguration", "w", webhook)], {}, theirs),
+    )
+    for obstacle in obstacles:
+        assert obstacle.shows.startswith("kubectl --context=prod ")
+        assert "kubectl" not in obstacle.mends
+    assert obstacles[1].mends == "add '--tolerate dedicated=gpu:NoSchedule'"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from shipped import matrix_of
 
 from lab._errors import PreflightError
-from lab.matrix import sampling
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Matrix, counts, make_matrix
 from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Part, coverage, sample
@@ -184,16 +183,15 @@ def test_a_sample_is_the_same_for_the_same_seed_and_on_every_machine(overlay):
     assert sha256(between_pods.encode()).hexdigest()[:16] == "fd8e7be5b8ca3d2c"
 
 
-def test_what_there_is_room_for_is_filled(overlay, monkeypatch):
+def test_what_there_is_room_for_is_filled(overlay):
     assert Choice().strategy_for(overlay) == "full"
     pairs = sum(len(grid.sources_by_node) * len(grid.targets_by_group) for grid in overlay.grids)
-    monkeypatch.setattr(sampling, "LIMIT", 1_500)
-    made = sample(overlay, Choice())
+    made = sample(overlay, Choice(limit=1_500))
     assert 1_500 - pairs < len(made) <= 1_500
     assert len(set(ids(made))) == len(made)
-    monkeypatch.setattr(sampling, "LIMIT", overlay.size - 1)  # is reached without end
-    assert len(sample(overlay, Choice())) < overlay.size
-    assert Choice().strategy_for(overlay) == "node-pairs"
+    almost = Choice(limit=overlay.size - 1)  # is reached without end
+    assert len(sample(overlay, almost)) < overlay.size
+    assert almost.strategy_for(overlay) == "node-pairs"
     assert Choice("full").strategy_for(overlay) == "full"
 
 

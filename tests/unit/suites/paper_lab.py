@@ -23,6 +23,7 @@ from lab.providers.provider import (
     Ability,
     LabHandle,
     Outcome,
+    Pods,
     Probe,
     ProbeSettings,
     RealCluster,
@@ -51,6 +52,7 @@ def no_fault(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
 class PaperProvider:
     network: Network
     name: str = "netns"
+    pods: Pods = "namespaces"
     abilities: frozenset[Ability] = frozenset({CLUSTER})
     broken: bool = False
     dies: bool = False
