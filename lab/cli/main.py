@@ -40,6 +40,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "report": "Print the path of the HTML report of LAB's last run, or of RUN.",
         "diff": "Show the cells that changed between two runs, grouped by what they have in "
         "common.",
+        "readiness": "Print the points of Windows Operational Readiness (KEP-2578) that RUN "
+        "answers.",
         "repro": "Bring up the smallest lab that has CELL of RUN, and test that one cell in it.",
         "logs": "Print what programs on LAB, or on one MACHINE of it, have logged.",
         "gather": "Gather evidence of LAB, whatever its state, into one archive, and print "
