@@ -9,6 +9,7 @@ partly qualified names, as documented.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import sys
 import threading
@@ -21,7 +22,6 @@ from urllib.parse import parse_qs, urlsplit
 from websockets_by_hand import frame, switched
 
 from lab._deadline import Deadline
-from lab.machines.agents.exec_probes import END_MARK
 from lab.machines.cluster.api import Api, make_namespaced_path
 from lab.providers.provider import LARGE_TCP_BYTES
 
@@ -29,6 +29,7 @@ MTU = 1450
 _CALL = 60.0
 _WINDOWS = "windows"
 _NO_SUCH_NAME = 6
+_VARIABLE = re.compile(r"%\{(\w+)\}")
 _STDIN, _STDOUT, _STATUS, _END = b"\x00", b"\x01", 3, b"\xff"
 
 
@@ -45,7 +46,7 @@ class Network:
         self._backends: dict[tuple[str, int], list[str]] = {}
         self._names: dict[str, str] = {}
         self.bodies: dict[str, dict[str, str]] = {}
-        """By pod, what curl has written, by the names of its transfers."""
+        """By pod, what curl has written, by file."""
 
     def known(self, space: str, pod: str) -> bool:
         """Whether a pod exists; the API is read again for a new one, or another namespace."""
@@ -105,44 +106,56 @@ def run(network: Network, pod: str, command: Sequence[str], stdin: str) -> str:
     """What a command of the lab prints in a pod."""
     if command[0] == "cat":
         return f"{MTU}\n"
-    if "--create-dirs" in command:
-        return ""
-    sections = [_parse(section) for section in stdin.split("next\n")]
-    if "--parallel" in command:
-        return "".join(_transfer(network, pod, section) for section in sections)
-    bodies = network.bodies[pod]
     return "".join(
-        f"{bodies.pop(name, '')}\n{END_MARK}{name}\n"
-        for name in (section["url"].rpartition("/")[2] for section in sections)
+        _transfer(network, pod, options)
+        for section in stdin.split("next\n")
+        for options in _transfers(section)
     )
 
 
-def _parse(section: str) -> dict[str, str]:
-    """One transfer of curl's configuration."""
-    lines = (line.partition(" = ") for line in section.splitlines())
-    return {key: json.loads(value) for key, _, value in lines if key in {"url", "write-out"}}
+def _transfers(section: str) -> Iterator[dict[str, str]]:
+    """The options of each transfer of a part of curl's configuration."""
+    common: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for line in section.splitlines():
+        key, _, value = line.partition(" = ")
+        if key == "url" and own:
+            yield common | own
+        if key == "url":
+            own = {key: json.loads(value)}
+        elif key == "output":
+            own[key] = json.loads(value)
+        elif key == "write-out":
+            common[key] = json.loads(value)
+    if own:
+        yield common | own
 
 
-def _transfer(network: Network, pod: str, section: dict[str, str]) -> str:
-    name = section["write-out"].partition(" ")[0]
-    url = urlsplit(section["url"])
-    body, exit_code, remote = _ask(network, pod, section["url"])
-    if not url.path.startswith("/echo"):
-        network.bodies[pod][name] = body
+def _transfer(network: Network, pod: str, options: dict[str, str]) -> str:
+    """What curl prints of one transfer: its body, unless it goes to a file, and its report."""
+    url, file = options["url"], options.get("output", "")
+    body, exit_code, remote = _ask(network, pod, url)
+    if file:
+        network.bodies[pod][file] = body
     report = {
+        "url_effective": url,
+        "filename_effective": file,
         "exitcode": exit_code,
         "http_code": 0 if exit_code else 200,
-        "size_download": LARGE_TCP_BYTES if url.path == "/echo" else len(body),
+        "size_download": LARGE_TCP_BYTES if urlsplit(url).path == "/echo" else len(body),
         "time_total": 0.001,
         "remote_ip": remote,
-        "errormsg": None,
+        "errormsg": "",
     }
-    return f"{name} {json.dumps(report)}\n"
+    written = _VARIABLE.sub(lambda name: str(report[name[1]]), options["write-out"])
+    return written if file else body + written
 
 
 def _ask(network: Network, pod: str, text: str) -> tuple[str, int, str]:
     """Body, exit code and address of one request."""
     url = urlsplit(text)
+    if url.scheme == "file":
+        return network.bodies[pod].pop(url.path, ""), 0, ""
     host, port = url.hostname or "", url.port or 80
     if url.path == "/dial":
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
@@ -150,8 +163,9 @@ def _ask(network: Network, pod: str, text: str) -> tuple[str, int, str]:
             network.answer(pod, query["host"], int(query["port"]), query["request"])
             for _ in range(int(query["tries"]))
         ]
-        found = [answer for answer in answers if answer is not None]
-        return json.dumps({"responses": found} if found else {"errors": ["i/o timeout"]}), 0, host
+        responses = [answer for answer in answers if answer is not None]
+        document = {"responses": responses} if responses else {"errors": ["i/o timeout"]}
+        return json.dumps(document), 0, host
     if not host.replace(".", "").isdigit():
         address = network.resolve(pod, host)
         return ("", 0, address) if address else ("", _NO_SUCH_NAME, "")

@@ -211,7 +211,7 @@ def _section(is_body: bool, seconds: float, transfers: Sequence[Transfer]) -> st
 def collect_command(transfers: Sequence[Transfer]) -> tuple[list[str], str]:
     """Command and standard input that print every body, each followed by its transfer's name.
 
-    TCP echoes and name look-ups are omitted.
+    TCP echoes and name look-ups are omitted; the input is empty if there is nothing else.
     """
     urls = [
         f"url = {_quote('file://' + transfer.file)}\n"
@@ -219,7 +219,7 @@ def collect_command(transfers: Sequence[Transfer]) -> tuple[list[str], str]:
         if transfer.part not in {"body", "name"}
     ]
     end = f'write-out = "\\n{END_MARK}%{{url_effective}}\\n"\n'
-    return ["curl", "--silent", "--config", "-"], end + "".join(urls)
+    return ["curl", "--silent", "--config", "-"], end + "".join(urls) if urls else ""
 
 
 END_MARK = "--hybridlab-end--"

@@ -50,15 +50,15 @@ def server(tmp_path):
     pytest.importorskip("kubernetes")
     authority = Authority(tmp_path)
     pair = authority.sign("server", addresses=("127.0.0.1",))
-    made = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    api_server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(pair.certificate, pair.key)
-    made.socket = tls.wrap_socket(made.socket, server_side=True)
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
+    api_server.socket = tls.wrap_socket(api_server.socket, server_side=True)
+    thread = threading.Thread(target=api_server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    yield api_server
+    api_server.shutdown()
+    api_server.server_close()
     thread.join()
 
 
