@@ -135,11 +135,12 @@ test-windows: ## tests of Windows guests, without Windows; installs and starts l
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/windows
 
-test-wine: ## a cluster with a Windows node on Wine, and such a node whose programs are killed; as root
+test-wine: ## a cluster with a Windows node on Wine, its pods, and such a node whose programs are killed; as root
 	@tools/setup develop nspawn
 	@.venv/bin/python tests/machines/real/nspawn/wine_tests.py \
 		tests/machines/real/nspawn/test_wine_standins.py \
 		tests/machines/real/nspawn/test_wine_cluster.py \
+		tests/machines/real/nspawn/test_wine_pods.py \
 		tests/machines/real/nspawn/test_wine_node.py || [ $$? = 4 ]
 
 test-wine-topologies: ## clusters of other topologies with a Windows node on Wine, as root

@@ -1,6 +1,7 @@
 """The CRI's messages, translated between a Windows kubelet and Linux's containerd."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from lab.windows.shell import POWERSHELL, encoded_command, file_command
 from lab.windows.wine.runtime import places, translate, wire
 from lab.windows.wine.runtime.plugin import environment, linux_result, namespace_guid
 from lab.windows.wine.runtime.powershell import Script, script_of
-from lab.windows.wine.runtime.service import drive_path, run_program, time_limit
+from lab.windows.wine.runtime.service import check_sources, drive_path, run_program, time_limit
 from lab.windows.wine.runtime.tasks import split_arguments
 from lab.windows.wine.runtime.wire import Field, Message
 
@@ -151,6 +152,57 @@ def test_a_container_runs_its_command_on_wine() -> None:
         "/etc/hosts",
     ]
     assert {wire.text(mount, 2) for mount in mounts} == {"/wine/drive_c/var/lib/kubelet/hosts"}
+
+
+def test_a_container_is_kept_from_the_kernels_settings_as_on_linux() -> None:
+    made = translate.container_config(())
+    security = inner(inner(made, 15), 2)
+    assert {"/proc/keys", "/proc/kcore", "/sys/firmware"} <= set(wire.texts(security, 13))
+    assert {"/proc/sys", "/proc/sysrq-trigger"} <= set(wire.texts(security, 14))
+
+
+@pytest.mark.parametrize("path", ["D:\\bundle", "\\\\.\\pipe\\containerd-containerd"])
+def test_a_mount_that_is_not_on_drive_c_is_refused(path: str) -> None:
+    config = wire.with_message((), 7, message(f1="C:\\seen", f2=path))
+    with pytest.raises(ValueError, match="is not on drive C"):
+        translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
+
+
+@pytest.mark.parametrize("user", ["ContainerUser", "Bob"])
+def test_a_user_whom_wine_has_not_is_refused(user: str) -> None:
+    config = wire.with_message((), 16, wire.with_message((), 2, message(f1=user)))
+    with pytest.raises(ValueError, match=f"runAsUserName '{user}' cannot be kept"):
+        translate.container_config(config)
+
+
+@pytest.mark.parametrize("user", ["", "ContainerAdministrator", "NT AUTHORITY\\SYSTEM"])
+def test_a_user_who_may_do_everything_is_wines(user: str) -> None:
+    config = wire.with_message((), 16, wire.with_message((), 2, message(f1=user)))
+    assert wire.texts(translate.container_config(config), 3) == ()
+
+
+def test_a_service_account_of_a_domain_is_refused() -> None:
+    config = wire.with_message((), 16, wire.with_message((), 2, message(f2="{}")))
+    with pytest.raises(ValueError, match="gmsaCredentialSpec cannot be kept"):
+        translate.container_config(config)
+
+
+def test_a_runtime_class_of_process_isolation_is_the_only_runtime() -> None:
+    for handler, kept in (("runhcs-wcow-process", ""), ("runhcs-wcow-hypervisor", "same")):
+        request = wire.with_texts((), 2, (handler,))
+        sent = wire.decode(translate.request("RunPodSandbox", wire.encode(request)))
+        assert wire.text(sent, 2) == (handler if kept else "")
+
+
+def test_a_mount_whose_links_lead_out_of_drive_c_is_refused(tmp_path: Path) -> None:
+    drive = tmp_path / "drive_c"
+    (drive / "volume" / "data").mkdir(parents=True)
+    (drive / "volume" / "inside").symlink_to("data")
+    (drive / "volume" / "out").symlink_to("/")
+    check_sources([f"{drive}/volume/inside", f"{drive}/volume/new"], str(drive))
+    for path in ("volume/out/etc", "volume/../../other"):
+        with pytest.raises(ValueError, match="lead out of drive C"):
+            check_sources([f"{drive}/{path}"], str(drive))
 
 
 def test_an_images_own_program_is_left_to_the_image() -> None:

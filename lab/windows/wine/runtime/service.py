@@ -8,11 +8,12 @@ python3-grpcio. ``standins/containerd.c`` and ``linux.c``, and PowerShell's
 from __future__ import annotations
 
 import json
+import os
 import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +49,12 @@ def serve(socket: str) -> None:
         name = method.rpartition("/")[2]
         if name == "RunPodSandbox":
             data = translate.with_resolver(data, _plugin_search())
-        sent = translate.request(name, data)
+        try:
+            sent = translate.request(name, data)
+            if name == "CreateContainer":
+                check_sources(translate.mount_sources(sent))
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         answers = channel.unary_stream(method)(sent, timeout=time_limit(context.time_remaining()))
         context.add_callback(answers.cancel)
         try:
@@ -70,6 +76,18 @@ def serve(socket: str) -> None:
     server.add_insecure_port(f"127.0.0.1:{CRI_PORT}")
     server.start()
     server.wait_for_termination()
+
+
+def check_sources(sources: Iterable[str], drive: str = places.PREFIX) -> None:
+    """Raise ValueError if a mount's source leads out of the node's drive C, by links of Linux.
+
+    A pod can make such links in its volumes. Windows has none that do, so a Windows kubelet does
+    not look for them.
+    """
+    for source in sources:
+        real = os.path.realpath(source)
+        if real != drive and not real.startswith(f"{drive}/"):
+            raise ValueError(f"mount of {source}: its links lead out of drive C, to {real}")
 
 
 def time_limit(remaining: float | None) -> float | None:

@@ -37,6 +37,12 @@ _LINUX_SECURITY, _NAMESPACES = 2, 1
 """LinuxPodSandboxConfig.security_context, and its namespace_options."""
 _WINDOWS_SECURITY, _HOST_PROCESS = 1, 3
 """WindowsPodSandboxConfig.security_context, and its host_process."""
+_USER, _CREDENTIALS = 1, 2
+"""Of the security context: run_as_username, credential_spec."""
+_ADMINISTRATORS = frozenset({"containeradministrator", "nt authority\\system"})
+"""The users that there are: Wine has one, and it may do everything."""
+_HANDLER, _PROCESS_ISOLATED = 2, "runhcs-wcow-process"
+"""RunPodSandboxRequest.runtime_handler; containerd's on Windows, whose containers are processes."""
 
 
 def sandbox_config(config: Message) -> Message:
@@ -73,10 +79,36 @@ _COMMAND, _FOLDER, _MOUNTS, _LOG, _LINUX, _WINDOWS = 3, 5, 7, 11, 15, 16
 """Field numbers of ContainerConfig."""
 _INSIDE, _OUTSIDE = 1, 2
 """Field numbers of Mount: container_path and host_path."""
+_NAMESPACE_OPTIONS, _MASKED, _READ_ONLY = 3, 13, 14
+"""Field numbers of LinuxContainerSecurityContext."""
+MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""What a kubelet on Linux hides from containers, or protects (k8s.io/kubernetes, securitycontext).
+
+Without it a program in a pod could write the kernel's settings, which are the host's."""
 
 
 def container_config(config: Message) -> Message:
-    """ContainerConfig: command, folder, mounts and log file in Linux's words."""
+    """ContainerConfig: command, folder, mounts and log file in Linux's words.
+
+    Raises ValueError for what a Wine node cannot keep.
+    """
+    for own in _messages(config, _WINDOWS):
+        for security in _messages(own, 2):
+            _check_user(security)
     command = wire.texts(config, _COMMAND)
     if command:
         config = wire.with_texts(config, _COMMAND, (RUN, *command))
@@ -96,8 +128,23 @@ def container_config(config: Message) -> Message:
     config = wire.without(config, _MOUNTS, _WINDOWS, _LINUX)
     for mount in (*mounts, *hosts):
         config = (*config, wire.Field(_MOUNTS, wire.encode(mount)))
-    options = wire.with_message((), 3, (wire.Field(2, _CONTAINER_MODE),))
-    return wire.with_message(config, _LINUX, wire.with_message((), 2, options))
+    own = (wire.Field(2, _CONTAINER_MODE),)
+    security = wire.with_message((), _NAMESPACE_OPTIONS, own)
+    security = wire.with_texts(security, _MASKED, MASKED)
+    security = wire.with_texts(security, _READ_ONLY, READ_ONLY)
+    return wire.with_message(config, _LINUX, wire.with_message((), 2, security))
+
+
+def _check_user(security: Message) -> None:
+    """Raise ValueError for a user whom Wine has not, so that nobody believes in rights it lacks."""
+    user = wire.text(security, _USER)
+    if user and user.lower() not in _ADMINISTRATORS:
+        raise ValueError(
+            f"runAsUserName '{user}' cannot be kept: on a Wine node every program runs as "
+            "ContainerAdministrator"
+        )
+    if wire.text(security, _CREDENTIALS):
+        raise ValueError("gmsaCredentialSpec cannot be kept: a Wine node is in no domain")
 
 
 def _mount(mount: Message) -> Iterator[Message]:
@@ -105,8 +152,11 @@ def _mount(mount: Message) -> Iterator[Message]:
 
     Windows takes such a path for one on drive C, and Wine for Linux's.
     """
-    inside = wire.text(mount, _INSIDE)
-    outside = linux_path(wire.text(mount, _OUTSIDE))
+    inside, given = wire.text(mount, _INSIDE), wire.text(mount, _OUTSIDE)
+    outside = linux_path(given.replace("/", "\\"))
+    is_on_drive = outside == PREFIX or outside.startswith(f"{PREFIX}/")
+    if not is_on_drive or given.startswith("\\\\"):
+        raise ValueError(f"mount {inside}: {given} is not on drive C, and a Wine node has no other")
     on_drive = (linux_path(inside.replace("/", "\\", 1)),) if inside.startswith("/") else ()
     for path in (linux_path(inside), *on_drive):
         yield wire.with_texts(wire.with_texts(mount, _INSIDE, (path,)), _OUTSIDE, (outside,))
@@ -152,7 +202,16 @@ def with_resolver(data: bytes, search: tuple[str, ...] | None) -> bytes:
     return wire.encode(wire.edited(wire.decode(data), 1, config))
 
 
+def mount_sources(data: bytes) -> tuple[str, ...]:
+    """Where the mounts of a request CreateContainer come from, on the node's Linux."""
+    configs = _messages(wire.decode(data), 2)
+    mounts = (mount for config in configs for mount in _messages(config, _MOUNTS))
+    return tuple(dict.fromkeys(wire.text(mount, _OUTSIDE) for mount in mounts))
+
+
 def _run_sandbox(request: Message) -> Message:
+    if wire.text(request, _HANDLER) == _PROCESS_ISOLATED:
+        request = wire.without(request, _HANDLER)
     return wire.edited(request, 1, sandbox_config)
 
 

@@ -8,6 +8,7 @@
 #include <windows.h>
 #include <iphlpapi.h>
 #include <winioctl.h>
+#include <winternl.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,26 @@ static int udp(void)
     return code ? lacks("WSAIoctl refuses SIO_UDP_NETRESET", (unsigned long)WSAGetLastError()) : 0;
 }
 
+/* As Go removes an entry of a folder (internal/syscall/windows, Deleteat). */
+static NTSTATUS remove_entry(HANDLE folder, const WCHAR *name)
+{
+    UNICODE_STRING text = {(USHORT)(wcslen(name) * sizeof *name), (USHORT)(wcslen(name) * sizeof *name),
+                           (WCHAR *)name};
+    OBJECT_ATTRIBUTES named = {.Length = sizeof named, .RootDirectory = folder, .ObjectName = &text};
+    ULONG remove = 1; /* FILE_DISPOSITION_INFORMATION_EX */
+    IO_STATUS_BLOCK status;
+    HANDLE entry;
+    NTSTATUS code = LOOK_UP("ntdll.dll", NtOpenFile)(&entry, DELETE | FILE_READ_ATTRIBUTES, &named,
+                                                     &status, 7, 0x00200000 | 0x00004000 | 0x40);
+
+    if (code)
+        return code;
+    code = ((NTSTATUS(WINAPI *)(HANDLE, IO_STATUS_BLOCK *, void *, ULONG, ULONG))(void *)GetProcAddress(
+        LoadLibraryA("ntdll.dll"), "NtSetInformationFile"))(entry, &status, &remove, sizeof remove, 64);
+    CloseHandle(entry);
+    return code;
+}
+
 static int symlinks(void)
 {
     static const WCHAR link[] = FOLDER L"\\link", moved[] = FOLDER L"\\moved";
@@ -105,6 +126,13 @@ static int symlinks(void)
         code = lacks("a link that leads nowhere has no attributes to set", GetLastError());
     if (!code && !DeleteFileW(link))
         code = lacks("a link that leads nowhere cannot be removed", GetLastError());
+    LOOK_UP("kernelbase.dll", CreateSymbolicLinkW)(link, L"folder", 3);
+    handle = CreateFileW(FOLDER, GENERIC_READ, 7, NULL, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
+    if (!code && remove_entry(handle, L"link"))
+        code = lacks("an entry that is a link cannot be removed", GetLastError());
+    if (!code && GetFileAttributesW(folder) == INVALID_FILE_ATTRIBUTES)
+        code = lacks("removing an entry removes what it leads to", GetLastError());
+    CloseHandle(handle);
     RemoveDirectoryW(link);
     RemoveDirectoryW(folder);
     RemoveDirectoryW(FOLDER);
@@ -227,7 +255,7 @@ static DWORD run(const WCHAR *words)
     command[ARRAYSIZE(command) - 1] = 0;
     if (!CreateProcessW(NULL, command, NULL, NULL, FALSE, 0, NULL, NULL, &start, &process))
         return 250;
-    WaitForSingleObject(process.hProcess, 20000);
+    WaitForSingleObject(process.hProcess, 120000);
     GetExitCodeProcess(process.hProcess, &code);
     return code;
 }

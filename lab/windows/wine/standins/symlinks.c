@@ -8,14 +8,18 @@
    Probe: symlinks.
 
    A link is a link of Linux, relative to its folder, so that containers that mount the folder follow
-   it too; one that was made with an absolute target begins with "./", and is read as absolute. The functions by which Windows programs see links are replaced in kernel32. FindFirstFileW
-   is not: listings show a link as what it leads to, and leave out one that leads nowhere. So what
-   removes a folder by its listing, as Remove-Item -Recurse, goes into links to folders. */
+   it too; one that was made with an absolute target begins with "./", and is read as absolute. One
+   that a program of Linux made with an absolute target, as tar does in a pod, is read as leading to
+   drive C. The functions by which Windows programs see links are replaced in kernel32, and those by
+   which Go removes a folder with all that is in it, in ntdll. FindFirstFileW is not: listings show a
+   link as what it leads to, and leave out one that leads nowhere. So what removes a folder by its
+   listing alone, as Remove-Item -Recurse, goes into links to folders. */
 #include "hooks.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <winioctl.h>
+#include <winternl.h>
 
 /* Linux system calls of x86-64 (asm/unistd_64.h), and error numbers (asm-generic/errno-base.h). */
 enum {
@@ -32,6 +36,11 @@ enum {
     LINUX_O_DIRECTORY = 0200000
 };
 enum { LONGEST = 4096, HANDLES = 128, ATTRIBUTE_TAG_CLASS = 9 };
+/* ntdll's names for what is asked of a link (wdm.h, ntifs.h). */
+enum { DONT_REPARSE = 0x1000, OPEN_LINK = 0x00200000, EITHER_KIND = 0x41 };
+enum { DISPOSITION_CLASS = 13, DISPOSITION_EX_CLASS = 64 };
+static const NTSTATUS REPARSE_POINT_ENCOUNTERED = (NTSTATUS)0xC000050B;
+static const NTSTATUS ACCESS_DENIED = (NTSTATUS)0xC0000022;
 
 static char *(CDECL *wine_get_unix_file_name)(const WCHAR *); /* of Wine's kernel32 */
 static WCHAR *(CDECL *wine_get_dos_file_name)(const char *);  /* the same */
@@ -49,6 +58,12 @@ static BOOL(WINAPI *windows_GetFileInformationByHandleEx)(HANDLE, FILE_INFO_BY_H
                                                           DWORD);
 static BOOL(WINAPI *windows_DeviceIoControl)(HANDLE, DWORD, void *, DWORD, void *, DWORD, DWORD *,
                                              OVERLAPPED *);
+static NTSTATUS(WINAPI *windows_NtCreateFile)(HANDLE *, ACCESS_MASK, OBJECT_ATTRIBUTES *,
+                                              IO_STATUS_BLOCK *, LARGE_INTEGER *, ULONG, ULONG, ULONG,
+                                              ULONG, void *, ULONG);
+static NTSTATUS(WINAPI *windows_NtOpenFile)(HANDLE *, ACCESS_MASK, OBJECT_ATTRIBUTES *,
+                                            IO_STATUS_BLOCK *, ULONG, ULONG);
+static NTSTATUS(WINAPI *windows_NtSetInformationFile)(HANDLE, IO_STATUS_BLOCK *, void *, ULONG, ULONG);
 static void *windows_CreateSymbolicLinkW;
 
 static LONG_PTR linux_call(LONG_PTR number, const void *first, const void *second, LONG_PTR third)
@@ -269,7 +284,9 @@ static void windows_target(const char *link, const char *text, WCHAR target[LONG
     WCHAR *name, *at;
 
     if (strncmp(text, "./", 2)) {
-        MultiByteToWideChar(CP_UTF8, 0, text, -1, target, LONGEST);
+        strcpy(path, *text == '/' ? "C:" : "");
+        strcat(path, text);
+        MultiByteToWideChar(CP_UTF8, 0, path, -1, target, LONGEST);
         for (at = target; *at; at++)
             if (*at == '/')
                 *at = '\\';
@@ -289,12 +306,36 @@ static void windows_target(const char *link, const char *text, WCHAR target[LONG
     HeapFree(GetProcessHeap(), 0, name);
 }
 
-/* Handles that were opened on a link itself, with the link's target. */
+/* Handles that were opened on a link itself, with the link's target and its Linux path. */
 static struct {
     HANDLE handle; /* NULL: free */
     WCHAR target[LONGEST];
+    char link[LONGEST];
 } opened[HANDLES];
 static CRITICAL_SECTION lock;
+
+/* Remember the handle of a link. */
+static void remember(HANDLE handle, const char *link, const char *text)
+{
+    int number;
+
+    EnterCriticalSection(&lock);
+    for (number = 0; number < HANDLES && opened[number].handle; number++)
+        continue;
+    if (number < HANDLES) {
+        windows_target(link, text, opened[number].target);
+        strncpy(opened[number].link, link, LONGEST - 1);
+        opened[number].handle = handle;
+    }
+    LeaveCriticalSection(&lock);
+}
+
+/* Any handle will do for a link that leads nowhere. */
+static HANDLE any_handle(void)
+{
+    return windows_CreateFileW(L"C:\\", 0, FILE_SHARE_READ | FILE_SHARE_WRITE, NULL, OPEN_EXISTING,
+                               FILE_FLAG_BACKUP_SEMANTICS, NULL);
+}
 
 /* Copy the target of a link's handle; FALSE for other handles. */
 static BOOL target_of(HANDLE handle, WCHAR target[LONGEST])
@@ -316,33 +357,101 @@ static HANDLE WINAPI our_CreateFileW(const WCHAR *path, DWORD access, DWORD shar
                                      DWORD disposition, DWORD flags, HANDLE template)
 {
     char text[LONGEST], *mapped = NULL;
-    WCHAR target[LONGEST];
     HANDLE handle;
     BOOL link = FALSE;
-    int number;
 
     if (flags & FILE_FLAG_OPEN_REPARSE_POINT) {
         mapped = linux_path(path);
         link = read_link(mapped, text);
-        if (link)
-            windows_target(mapped, text, target);
-        release(mapped);
     }
     handle = windows_CreateFileW(path, access, share, security, disposition, flags, template);
-    if (link && handle == INVALID_HANDLE_VALUE) /* it leads nowhere: any handle will do */
-        handle = windows_CreateFileW(L"C:\\", 0, FILE_SHARE_READ | FILE_SHARE_WRITE, NULL,
-                                     OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
-    if (!link || handle == INVALID_HANDLE_VALUE)
-        return handle;
-    EnterCriticalSection(&lock);
-    for (number = 0; number < HANDLES && opened[number].handle; number++)
-        continue;
-    if (number < HANDLES) {
-        wcscpy(opened[number].target, target);
-        opened[number].handle = handle;
-    }
-    LeaveCriticalSection(&lock);
+    if (link && handle == INVALID_HANDLE_VALUE)
+        handle = any_handle();
+    if (link && handle != INVALID_HANDLE_VALUE)
+        remember(handle, mapped, text);
+    release(mapped);
     return handle;
+}
+
+/* The Linux path of what ntdll is asked to open, if that is a link, for HeapFree; else NULL. */
+static char *named_link(const OBJECT_ATTRIBUTES *named, char text[LONGEST])
+{
+    WCHAR path[LONGEST];
+    size_t length = 0, more = named->ObjectName ? named->ObjectName->Length / sizeof(WCHAR) : 0;
+    char *mapped;
+
+    if (named->RootDirectory) {
+        length = GetFinalPathNameByHandleW(named->RootDirectory, path, LONGEST, 0);
+        if (!length || length + more + 2 > LONGEST)
+            return NULL;
+        path[length++] = '\\';
+    } else if (more < 4 || more + 1 > LONGEST || wcsncmp(named->ObjectName->Buffer, L"\\??\\", 4)) {
+        return NULL;
+    }
+    if (more)
+        memcpy(path + length, named->ObjectName->Buffer, more * sizeof(WCHAR));
+    path[length + more] = 0;
+    if (!named->RootDirectory)
+        path[1] = '\\'; /* as kernel32 names it */
+    mapped = linux_path(path);
+    if (read_link(mapped, text))
+        return mapped;
+    release(mapped);
+    return NULL;
+}
+
+static NTSTATUS WINAPI our_NtCreateFile(HANDLE *handle, ACCESS_MASK access, OBJECT_ATTRIBUTES *named,
+                                        IO_STATUS_BLOCK *status, LARGE_INTEGER *size, ULONG attributes,
+                                        ULONG share, ULONG disposition, ULONG options, void *extended,
+                                        ULONG extended_size)
+{
+    char text[LONGEST], *link = named->Attributes & DONT_REPARSE ? named_link(named, text) : NULL;
+
+    release(link);
+    if (link)
+        return REPARSE_POINT_ENCOUNTERED;
+    return windows_NtCreateFile(handle, access, named, status, size, attributes, share, disposition,
+                                options, extended, extended_size);
+}
+
+static NTSTATUS WINAPI our_NtOpenFile(HANDLE *handle, ACCESS_MASK access, OBJECT_ATTRIBUTES *named,
+                                      IO_STATUS_BLOCK *status, ULONG share, ULONG options)
+{
+    char text[LONGEST], *link = options & OPEN_LINK ? named_link(named, text) : NULL;
+    NTSTATUS code;
+
+    if (!link)
+        return windows_NtOpenFile(handle, access, named, status, share, options);
+    code = windows_NtOpenFile(handle, access, named, status, share, options & ~(ULONG)EITHER_KIND);
+    if (code) {
+        *handle = any_handle();
+        code = *handle == INVALID_HANDLE_VALUE ? code : 0;
+    }
+    if (!code)
+        remember(*handle, link, text);
+    release(link);
+    return code;
+}
+
+static NTSTATUS WINAPI our_NtSetInformationFile(HANDLE handle, IO_STATUS_BLOCK *status, void *data,
+                                                ULONG size, ULONG class)
+{
+    char link[LONGEST] = "";
+    int number;
+
+    if (class == DISPOSITION_CLASS || class == DISPOSITION_EX_CLASS) {
+        EnterCriticalSection(&lock);
+        for (number = 0; number < HANDLES; number++)
+            if (handle && opened[number].handle == handle)
+                strcpy(link, opened[number].link);
+        LeaveCriticalSection(&lock);
+    }
+    if (!*link)
+        return windows_NtSetInformationFile(handle, status, data, size, class);
+    /* either class begins with whether to delete it */
+    if ((*(BYTE *)data & 1) && !succeeded(linux_call(LINUX_UNLINK, link, NULL, 0)))
+        return ACCESS_DENIED;
+    return 0;
 }
 
 static BOOL WINAPI our_CloseHandle(HANDLE handle)
@@ -433,6 +542,7 @@ static void *replaced(HMODULE kernel, const char *name, void *ours)
 }
 
 #define REPLACE(name) windows_##name = replaced(kernel, #name, (void *)our_##name)
+#define REPLACE_NT(name) windows_##name = replace_export(GetModuleHandleA("ntdll.dll"), #name, (void *)our_##name)
 
 BOOL WINAPI DllMain(HINSTANCE instance, DWORD reason, void *reserved)
 {
@@ -457,6 +567,9 @@ BOOL WINAPI DllMain(HINSTANCE instance, DWORD reason, void *reserved)
     REPLACE(CloseHandle);
     REPLACE(GetFileInformationByHandle);
     REPLACE(GetFileInformationByHandleEx);
+    REPLACE_NT(NtCreateFile);
+    REPLACE_NT(NtOpenFile);
+    REPLACE_NT(NtSetInformationFile);
     windows_DeviceIoControl = (void *)replace_export(kernel, "DeviceIoControl", (void *)our_DeviceIoControl);
     return TRUE;
 }
