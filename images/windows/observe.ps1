@@ -2,7 +2,7 @@
 # Changes nothing. Each fact is a list of JSON texts, one per object, because a step's result is six
 # levels deep and HNS is deeper. A query that fails is listed in "absent" with the reason. Facts:
 # version, networks, endpoints, policies, adapters, interfaces, addresses, routes, neighbours,
-# listening, services, rules, statistics, proxies, logs, absent.
+# listening, services, rules, statistics, proxies, plugins, logs, absent.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -207,6 +207,20 @@ function Get-Proxy {
     [ordered]@{ name = 'winhttp'; value = (@($shown.Output) -join ' ').Trim() }
 }
 
+function Get-Plugin {
+    # The CNI configuration that containerd reads: the first of its files by name.
+    [CmdletBinding()] [OutputType([psobject])] param()
+    $folder = 'C:\etc\cni\net.d'
+    if (Test-Path -LiteralPath $folder -PathType Container) {
+        Get-ChildItem -LiteralPath $folder -File |
+            Where-Object -FilterScript { $_.Extension -in '.conf', '.conflist', '.json' } |
+            Sort-Object -Property Name | Select-Object -First 1 | ForEach-Object -Process {
+                $text = (@(Get-Content -LiteralPath $_.FullName) -join "`n")
+                [ordered]@{ path = $_.FullName; text = $text }
+            }
+    }
+}
+
 exit (Invoke-Step -Name 'observe' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
         $absent = @{}
@@ -226,6 +240,7 @@ exit (Invoke-Step -Name 'observe' -Settings $Settings -Shape $shape -Body {
             rules = @(Get-Answer -Name 'rules' -Absent $absent -Question { Get-Rule -Ports $Given.ports })
             statistics = @(Get-Answer -Name 'statistics' -Absent $absent -Question { Get-Statistic })
             proxies = @(Get-Answer -Name 'proxies' -Absent $absent -Question { Get-Proxy })
+            plugins = @(Get-Answer -Name 'plugins' -Absent $absent -Question { Get-Plugin })
             logs = @(Get-Answer -Name 'logs' -Absent $absent -Question {
                     Get-LogEnd -Names (@($Given.services) + @($Given.tasks)) -Folder $Given.logs -Lines $Given.lines
                 })

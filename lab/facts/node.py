@@ -95,6 +95,8 @@ class Software:
     """Running processes among kube-proxy and flanneld, with ps(1)'s states."""
     cni: tuple[str, ...] | None = None
     """The files from which containerd may read a CNI configuration."""
+    dropped: tuple[str, ...] = ()
+    """Windows: endpoint policies of the CNI configuration that its plugin drops silently."""
     subnet: str | None = None
     """flannel's line with the node's pod CIDR; empty if its file has none."""
     expired: str | None = None

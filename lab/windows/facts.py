@@ -33,11 +33,12 @@ from lab.facts.items import (
     make_route,
     make_setting,
 )
-from lab.facts.node import PACKETS, SWITCHED, DeviceCounter, NodeFacts, PodFacts, Unit
+from lab.facts.node import PACKETS, SWITCHED, DeviceCounter, NodeFacts, PodFacts, Software, Unit
 from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
 from lab.topology.commands import format_route
 from lab.topology.intent import Resolver, Route
 from lab.topology.subject import FORWARDING, FirewallSubject
+from lab.windows.cni import dropped_policies
 from lab.windows.shell import WindowsShell
 from lab.windows.step_runner import run_step
 
@@ -277,6 +278,7 @@ def facts(answer: Object) -> NodeFacts:
         listening=tuple(sorted(set(_list_listening(read.all("listening"))))),
         pods=pods(endpoints) if read.knows("endpoints") else None,
         units=tuple(_units(read)),
+        software=Software(dropped=tuple(_dropped(read))),
         counters=tuple(_counters(read.all("statistics"), behind)),
         absent=tuple(read.absent.items()),
     )
@@ -309,6 +311,14 @@ class _Reading:
         except (TypeError, ValueError) as error:
             self.absent[name] = f"its answer cannot be read: {error}"
             return []
+
+
+def _dropped(read: _Reading) -> Iterator[str]:
+    for plugin in read.all("plugins"):
+        try:
+            yield from dropped_policies(json.loads(str(plugin.get("text", ""))))
+        except ValueError as error:
+            read.absent["plugins"] = f"{plugin.get('path')} cannot be read: {error}"
 
 
 def _find_behind(adapters: Iterable[Object]) -> dict[str, str]:

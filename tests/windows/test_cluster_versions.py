@@ -13,7 +13,7 @@ from tables import table
 
 from lab._errors import UsageError
 from lab.machines.cluster import rules
-from lab.windows.nodes import paths
+from lab.windows.nodes import join_plan, paths
 from lab.windows.nodes.join_checks import (
     WindowsObserved,
     images_for_build,
@@ -126,6 +126,16 @@ def test_host_gateways_other_bridge_is_sdnbridge_with_the_second_address():
     made = json.loads(written[1])["delegate"]
     flags = {"forceBridgeGateway": True, "loopbackDSR": True}
     assert (made["type"], made["optionalFlags"]) == ("sdnbridge", flags)
+
+
+@pytest.mark.parametrize("topology", ["overlay", "host-gateway", "hard-way", "upstream-tor"])
+def test_a_policy_that_the_plugin_drops_silently_is_refused(topology, monkeypatch):
+    plan = decided(topology)
+    old = {"Type": "OutBoundNAT", "ExceptionList": ["10.244.0.0/16"]}
+    policies = [{"Name": "EndpointPolicy", "Value": old}]
+    monkeypatch.setattr(join_plan, "_policies", lambda *_, **__: policies)
+    with pytest.raises(UsageError, match="would drop a part of"):
+        plugin_config(plan.cluster, plan.network, dsr=True)
 
 
 @pytest.mark.parametrize("topology", ["overlay", "host-gateway", "hard-way", "upstream-tor"])

@@ -225,6 +225,20 @@ def test_what_could_not_be_asked_is_not_judged() -> None:
     assert dict(facts(cut).absent)["policies"] == reason
 
 
+def test_a_policy_that_a_nodes_plugin_drops_is_told() -> None:
+    machine, whole = windows_node("overlay")
+    answer = windows(machine, whole)
+    policy = {"Type": "OutBoundNAT", "ExceptionList": ["10.244.0.0/16"]}
+    entry = {"Name": "EndpointPolicy", "Value": policy}
+    written = json.dumps({"type": "sdnoverlay", "AdditionalArgs": [entry]})
+    file = {"path": "C:\\etc\\cni\\net.d\\10-flannel.conf", "text": written}
+    software = facts({**answer, "plugins": [json.dumps(file)]}).software
+    assert software is not None
+    assert software.dropped == (json.dumps(policy),)
+    broken = {**answer, "plugins": [json.dumps({**file, "text": "{"})]}
+    assert "10-flannel.conf cannot be read" in dict(facts(broken).absent)["plugins"]
+
+
 def test_a_list_of_one_that_powershell_has_unrolled_is_still_a_list() -> None:
     machine, whole = windows_node("overlay")
     said = windows(machine, whole)

@@ -59,6 +59,13 @@ def _is_of_proxy(cause: Difference, other: Difference) -> bool:
     return other.node == cause.node and is_of_endpoints(other)
 
 
+def _is_of_policies(cause: Difference, other: Difference) -> bool:
+    return other.node == cause.node and other.kind in {
+        "masquerade-missing",
+        "masquerade-exception-missing",
+    }
+
+
 def _is_pod_route(_: Difference, other: Difference) -> bool:
     return is_route(other) and other.subject != RouteSubject("default")
 
@@ -104,6 +111,17 @@ def _of_node(intent: Intent, machine: MachineIntent, software: Software) -> Iter
             "there is none: new pods get no network and the node is NotReady",
             "ls -l /etc/cni/net.d",
             "restore the network add-on's .conflist, or restart its pod if that writes it",
+        )
+    for policy in software.dropped:
+        yield differs(
+            "cni-policy-dropped",
+            machine.name,
+            OtherSubject("the CNI configuration"),
+            "policies that its plugin takes as they are",
+            f"the plugin drops a part of {policy}, which is in the form of HNS' first version",
+            "Get-Content -Path 'C:\\etc\\cni\\net.d\\*'",
+            'write it as {"Type": ..., "Settings": {...}} (OutBoundNAT\'s ExceptionList is named '
+            "Exceptions there), and delete the node's pods",
         )
     for mounted in software.full:
         yield differs(
@@ -195,6 +213,7 @@ class SoftwareCheck(Check):
             follows=True,
             explains=is_of_not_ready,
         ),
+        Kind("cni-policy-dropped", meets=on_machine, follows=True, explains=_is_of_policies),
         Kind("disk-full", fault="disk-full", meets=on_machine, follows=True),
         Kind(
             "proxy-stopped",

@@ -16,12 +16,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
+from lab._errors import UsageError
 from lab.machines.addons.flannel import network_config
 from lab.machines.bundle import medium
 from lab.machines.bundle.manifest import Manifest, Program
 from lab.machines.cluster.cluster import Cluster, ClusterNode
 from lab.machines.system import NodeCredentials
 from lab.topology.intent import Intent
+from lab.windows.cni import dropped_policies
 from lab.windows.images import image_steps
 from lab.windows.images.image_steps import FirewallRule
 from lab.windows.nodes import join_steps, paths
@@ -59,13 +61,23 @@ def plugin_config(
 
     ``dsr``: whether kube-proxy uses Direct Server Return, with which a pod reaches itself through a
     Service only if its endpoint has a policy for that (``loopbackDSR``).
+
+    Raises UsageError when the plugin would drop a part of a policy without saying so.
     """
     if network.plugin is None:
         return None
     if network.plugin.startswith("flannel+"):
-        return f"{paths.CNI_CONF}\\10-flannel.conf", json_text(_flannel(cluster, network, dsr=dsr))
-    made = _sdnbridge if network.plugin == "sdnbridge" else _win_bridge
-    return f"{paths.CNI_CONF}\\10-{network.name}.conf", json_text(made(cluster, network, dsr=dsr))
+        name, document = "flannel", _flannel(cluster, network, dsr=dsr)
+    else:
+        made = _sdnbridge if network.plugin == "sdnbridge" else _win_bridge
+        name, document = network.name, made(cluster, network, dsr=dsr)
+    for policy in dropped_policies(document):
+        raise UsageError(
+            f"writing the CNI configuration '{network.name}' of a Windows node",
+            f"plugin '{network.plugin}' would drop a part of {policy} without saying so",
+            'write the policy as {"Type": ..., "Settings": {...}}',
+        )
+    return f"{paths.CNI_CONF}\\10-{name}.conf", json_text(document)
 
 
 def json_text(document: Document) -> str:

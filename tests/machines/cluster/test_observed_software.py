@@ -88,6 +88,19 @@ def test_each_finding_is_reported_separately_with_its_node(
     assert first_hop(difference, path("master", "worker2")) is None
 
 
+def test_a_policy_that_a_plugin_drops_explains_what_its_node_translates() -> None:
+    software = Software(dropped=('{"Type": "OutBoundNAT"}',))
+    facts = {"worker1": NodeFacts("windows", "", software=software)}
+    (difference,) = SoftwareCheck().in_lab(LabLook(intent(), facts))
+    assert (difference.kind, difference.node) == ("cni-policy-dropped", "worker1")
+    assert "OutBoundNAT" in difference.observed
+    explains = kinds()[difference.kind].explains
+    assert explains is not None
+    lost = replace(difference, kind="masquerade-exception-missing")
+    assert explains(difference, lost)
+    assert not explains(difference, replace(lost, node="worker2"))
+
+
 def test_a_full_disk_is_reported_with_its_mount_point() -> None:
     (mounted,) = read({**SAID, "disks": f"head\n{FULL}"}).full  # type: ignore[union-attr]
     assert mounted == "/var/log/my pods"

@@ -93,7 +93,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("wrong-policy", "wrong-affinity", "wrong-refusal"),
         # of clusters: tests/machines/cluster/test_observed_software.py
         *("runtime-down", "proxy-stopped", "flanneld-down", "wrong-subnet", "cni-config-missing"),
-        *("certificate-expired", "disk-full", "dns-scaled-down"),
+        *("certificate-expired", "disk-full", "dns-scaled-down", "cni-policy-dropped"),
         *("felix-down", "wrong-pool", "wrong-encapsulation", "wrong-as"),
         # of a logical network: tests/unit/explain and tests/netns
         *("logical-port", "logical-route", "port-unbound", "tunnel-end-missing"),
