@@ -44,6 +44,7 @@ class Sizes:
     media: tuple[str, ...] = ()
     growth: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
+    existing: tuple[str, ...] = ()
     wine: tuple[str, ...] = ()
     labs: tuple[tuple[int, int], ...] = ((5, 2), (10, 20), (50, 20))
     """Nodes, and pods on each."""
@@ -58,6 +59,7 @@ SMALLEST = Sizes(
     media=("--runs", "1", "--mib", "64"),
     growth=("--pods", "1", "5"),
     containers=("--clusters", "1"),
+    existing=("--clusters", "1", "--runs", "1"),
     wine=("--smallest",),
     labs=((5, 1),),
     cells=(5, 1),
@@ -197,11 +199,12 @@ def growth(sizes: Sizes) -> None:
 
 
 def containers(sizes: Sizes) -> None:
-    """Real clusters on system containers, beside the same scenarios on namespaces."""
+    """Real clusters on system containers, beside namespaces, and checked by their kubeconfigs."""
     if os.geteuid() or not shutil.which("systemd-nspawn"):
         line("containers", "not run", "as root: tools/setup develop nspawn, and a bundle")
         return
     script("containers.py", *sizes.containers, seconds=2 * ENOUGH_GROWTH_SECONDS)
+    script("existing.py", *sizes.existing, seconds=ENOUGH_GROWTH_SECONDS)
 
 
 def wine(sizes: Sizes) -> None:
