@@ -20,7 +20,7 @@ REFUSAL_WORDS: Mapping[str, RefusalWords] = {
     "refused": RefusalWords("to be refused", "was refused", "is refused", "a refusal"),
     "no-route": RefusalWords("to find no route", "found no route", "finds no route", "no route"),
     "no-such-name": RefusalWords(
-        "to get NXDOMAIN", "got NXDOMAIN", "gets NXDOMAIN", "no such name"
+        "to get no address", "got no address", "gets no address", "no such name"
     ),
     "several-backends": RefusalWords(
         "to be answered by several backends",
