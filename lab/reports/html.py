@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from lab._log import quantity
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.judge import format_rate
-from lab.matrix.verdict import VERDICTS, CellResult, RunResult
-from lab.reports.explanation import Cause, red_causes
+from lab.matrix.verdict import RED, VERDICTS, CellResult, RunResult
+from lab.reports.explanation import Cause, fix_words, red_causes
 from lab.reports.figures import Measured, family_table, latencies, shares, span_of, throughputs
 from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.topology import ADDRESSES, Labels, Picture, arrange
@@ -39,7 +39,6 @@ from lab.reports.wording import (
     expected,
     explain_command,
     failover_words,
-    fix_command,
     headline,
     in_full,
     latency_ms,
@@ -126,12 +125,13 @@ _TEXTS: dict[str, Callable[[CellResult], str]] = {
     "seen": lambda result: (result.attempts and result.attempts[-1].source_seen) or "",
     "backends": lambda result: ", ".join(result.attempts[-1].backends if result.attempts else ()),
     "repeat": lambda result: result.repeat,
+    "cause": lambda result: result.cause if result.verdict in RED else "",
 }
 """Columns with the index of a text in ``strings``, and the text."""
 COLUMNS = (
     *("family", "verdict", "protocol", "size"),
     *_TEXTS,
-    *("attempts", "retried", "latency"),
+    *("explain", "attempts", "retried", "latency"),
 )
 """The first four are indexes into lists of names."""
 PROTOCOLS = ("tcp", "udp")
@@ -149,7 +149,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
         "protocols": PROTOCOLS,
         "sizes": SIZES,
         "columns": COLUMNS,
-        "cells": [_row(result, strings) for result in run.results],
+        "cells": [_row(run, result, strings) for result in run.results],
         "groups": [[place[result.cell.id] for result in group] for group in groups],
     }
     document["strings"] = list(strings)
@@ -161,14 +161,17 @@ def escape_json(text: str) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
+def _row(run: RunResult, result: CellResult, strings: dict[str, int]) -> list[float]:
     cell, latency = result.cell, latency_ms(result)
+    explained = result.verdict in RED and not run.temporary
+    explain = explain_command(run.lab, cell) if explained else ""
     return [
         [*family_terms()].index(cell.family),
         VERDICTS.index(result.verdict),
         PROTOCOLS.index(cell.protocol),
         SIZES.index(cell.size),
         *(strings.setdefault(text(result), len(strings)) for text in _TEXTS.values()),
+        strings.setdefault(explain, len(strings)),
         len(result.attempts),
         int(result.retried),
         -1 if latency is None else latency,
@@ -253,6 +256,16 @@ def _findings(causes: Sequence[Cause]) -> Iterator[_Finding]:
             yield _make_finding(f"and {more} more", rest, rest[0])
 
 
+def _see(lab: str, result: CellResult) -> str:
+    """The command or sentence that shows the cause; empty if none is known."""
+    return result.finding.shown_by(lab) if result.finding else ""
+
+
+def _fix(lab: str, result: CellResult) -> str:
+    """The command or sentence that mends it; empty if no cause is known."""
+    return fix_words(lab, result.finding) if result.finding else ""
+
+
 def _make_finding(
     title: str,
     cells: tuple[CellResult, ...],
@@ -286,7 +299,8 @@ def _template(name: str) -> Template:
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words
     environment.globals["explain_command"] = explain_command
-    environment.globals["fix_command"] = fix_command
+    environment.globals["see_command"] = _see
+    environment.globals["fix_command"] = _fix
     environment.globals["span_of"] = span_of
     environment.globals["quantity"] = quantity
     return environment.from_string(part(name))

@@ -291,3 +291,60 @@ def test_the_heading_of_services_on_several_nodes_is_not_cut(browse):
         """,
     )
     assert page.document.findtext(".//title") == "1,true"
+
+
+def test_a_red_page_is_some_screens_high_and_its_table_scrolls(browse):
+    page = browse(
+        made_run("dead-node"),
+        extra="""
+        setTimeout(() => {
+          const box = document.querySelector('#table .scroll');
+          const high = document.documentElement.scrollHeight;
+          document.title = [high < 9000, box.clientHeight < box.scrollHeight];
+        }, 3000);
+        """,
+    )
+    assert page.document.findtext(".//title") == "true,true"
+
+
+def test_a_select_that_only_says_that_it_changed_filters(browse):
+    page = browse(
+        made_run("mixed"),
+        extra="""
+        document.getElementById('filters').elements.verdict.value = 'flaky';
+        document.getElementById('filters').elements.verdict.dispatchEvent(
+          new Event('change', { bubbles: true }));
+        """,
+    )
+    assert len(page.cells()) == made_run("mixed").count("flaky")
+
+
+def test_a_link_of_the_contents_keeps_the_filter(browse):
+    page = browse(
+        made_run("mixed"),
+        "#verdict=flaky",
+        extra="""
+        const links = [...document.querySelectorAll('.contents a')];
+        links.find((link) => link.hash === '#latency').click();
+        """,
+    )
+    assert len(page.cells()) == made_run("mixed").count("flaky")
+    targets = [link.get("href")[1:] for link in page.document.xpath("//nav//a")]
+    assert targets == ["findings", "topology", "matrix", "table", "limits", "latency"]
+    assert all(page.document.get_element_by_id(target) is not None for target in targets)
+
+
+def test_a_red_cell_tells_its_cause_and_the_command_that_explains_it(browse):
+    run = made_run("dead-node")
+    page = browse(
+        run,
+        extra="""
+        setTimeout(() => {
+          const red = document.querySelector('#maps b.v-fail');
+          red.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));
+        }, 3000);
+        """,
+    )
+    tip = page.text("tip")
+    assert "none found on its path" in tip
+    assert "lab explain overlay master-p1 win1-p1" in tip

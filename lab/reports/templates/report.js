@@ -56,7 +56,7 @@
       if (select.selectedIndex < 0) select.value = "";
     }
     group = asked.has("group") && data.groups[asked.get("group")] ? Number(asked.get("group")) : null;
-    return [...asked.keys()].length > 0;
+    return ["q", "group", ...facets].some((name) => asked.has(name));
   }
 
   function writeAddress() {
@@ -256,6 +256,7 @@
     say("Expected", cell.expected);
     say("Actual", cell.actual);
     say("Why", cell.detail);
+    say("Cause", cell.cause);
     say("Rule", `${cell.rule}: ${cell.reason}`);
     say("Authority", cell.authority);
     say("Seen from", cell.seen);
@@ -263,6 +264,7 @@
     say("Latency", cell.latency < 0 ? "" : `${cell.latency} ms`);
     say("Attempts", `${cell.attempts}${RED.has(cell.verdict) && !cell.retried ? ", not retried" : ""}`);
     say("Repeat", command(cell.repeat));
+    if (cell.explain) say("Explain", command(cell.explain));
     tip.append(title, list, make("p", "hint", "Click or press Enter to keep this open; Escape closes it."));
     tip.classList.toggle("pinned", pinned);
     tip.hidden = false;
@@ -400,9 +402,11 @@
   const changed = () => { writeAddress(); draw(); };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(changed, 120); });
+  form.addEventListener("change", () => { clearTimeout(waiting); changed(); });
   form.addEventListener("reset", () => { group = null; setTimeout(changed, 0); });
   byId("group").querySelector("button").addEventListener("click", () => { group = null; changed(); });
   addEventListener("hashchange", () => {
+    if (byId(location.hash.slice(1))) return;  // a heading, and no filter
     if (readAddress()) byId("matrix").scrollIntoView();
     draw();
   });

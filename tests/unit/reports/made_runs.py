@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal
 
+from lab.facts.difference import Difference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.failover import Failover, Turn
@@ -141,6 +142,37 @@ TROUBLES: dict[Trouble, Callable[[Cell, random.Random], Attempts | None]] = {
     "mtu-hole": _mtu_hole,
     "mixed": _mixed,
 }
+
+
+def _made_finding(name: str) -> Difference:
+    return Difference(
+        kind="tunnel-udp-dropped",
+        fault="tunnel-udp-dropped",
+        node="worker2",
+        object=name,
+        intended="no rule",
+        observed="a rule",
+        shows="nft list ruleset",
+        mends="nft flush ruleset",
+        place="worker2",
+        hop=1,
+    )
+
+
+def red_run(causes: int = 2) -> RunResult:
+    """A run with so many causes, of which the first has most cells."""
+    run = made_run("dead-node")
+    red = [result.cell.id for result in run.results if result.verdict == "fail"]
+    number = {cell: max(0, place - len(red) + causes) for place, cell in enumerate(red)}
+    return replace(
+        run,
+        results=tuple(
+            replace(result, finding=_made_finding(f"chain {number[result.cell.id]}"))
+            if result.cell.id in number
+            else result
+            for result in run.results
+        ),
+    )
 
 
 FAILOVER = Failover(

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from unit.reports.made_runs import made_run
+from unit.reports.made_runs import made_run, red_run
 
 from lab._errors import UsageError
-from lab.facts.difference import Difference
 from lab.lifecycle.github import find_step
 from lab.matrix.verdict import RunResult
 from lab.reports.findings import annotation, sarif
@@ -25,37 +24,6 @@ from lab.scenario.findings import FileFinding
 
 HOSTILE = "</pre><script>|`x`\n::error::no\x1b[31m %0A @octocat"
 PART = re.compile(r"::error(?: (?P<properties>[^:]*))?::(?P<message>.*)")
-
-
-def finding(name: str) -> Difference:
-    return Difference(
-        kind="tunnel-udp-dropped",
-        fault="tunnel-udp-dropped",
-        node="worker2",
-        object=name,
-        intended="no rule",
-        observed="a rule",
-        shows="nft list ruleset",
-        mends="nft flush ruleset",
-        place="worker2",
-        hop=1,
-    )
-
-
-def red_run(causes: int = 2) -> RunResult:
-    """A run with so many causes, of which the first has most cells."""
-    run = made_run("dead-node")
-    red = [result.cell.id for result in run.results if result.verdict == "fail"]
-    number = {cell: max(0, place - len(red) + causes) for place, cell in enumerate(red)}
-    return replace(
-        run,
-        results=tuple(
-            replace(result, finding=finding(f"chain {number[result.cell.id]}"))
-            if result.cell.id in number
-            else result
-            for result in run.results
-        ),
-    )
 
 
 def scenario(name: str, run: RunResult | None = None, **others: object) -> ScenarioNight:

@@ -6,9 +6,17 @@ from hashlib import sha256
 
 import pytest
 from lxml import html
-from unit.reports.made_runs import REACHED, SAMPLED, intent_of, made_run, many_nodes, with_texts
+from unit.reports.made_runs import (
+    REACHED,
+    SAMPLED,
+    intent_of,
+    made_run,
+    many_nodes,
+    red_run,
+    with_texts,
+)
 
-from lab.matrix.verdict import RunResult
+from lab.matrix.verdict import GREEN, RunResult
 from lab.reports.html import COLUMNS, STATIC_ROWS, escape_json, to_html
 from lab.reports.topology import picture_of
 from lab.state.provenance import Provenance
@@ -105,6 +113,26 @@ def test_ten_thousand_cells_stay_below_six_megabytes():
 @pytest.mark.parametrize("started", ["", "yesterday"])
 def test_a_time_that_cannot_be_read_is_shown_as_it_is(started):
     assert f"<dd>{started}</dd>" in to_html(replace(made_run("healthy"), started=started), PICTURE)
+
+
+def test_the_card_of_a_cause_has_the_commands_that_show_and_mend_it():
+    card = html.fromstring(to_html(red_run(2), PICTURE)).find_class("finding")[0]
+    commands = dict(zip(card.xpath(".//dt/text()"), card.xpath(".//dd"), strict=True))
+    told = {name: place.text_content().removesuffix("Copy") for name, place in commands.items()}
+    assert told["See"] == "lab exec overlay worker2 -- nft list ruleset"
+    assert told["Fix"] == "lab exec overlay worker2 -- nft flush ruleset"
+    gone = html.fromstring(to_html(replace(red_run(2), temporary=True), PICTURE))
+    assert not set(gone.xpath("//dt/text()")) & {"See", "Fix", "Explain"}
+
+
+def test_only_red_cells_of_a_lab_that_is_up_have_a_command_that_explains_them():
+    for temporary in (False, True):
+        run = replace(made_run("mixed"), temporary=temporary)
+        data = data_of(to_html(run, PICTURE))
+        place = data["columns"].index("explain")
+        commands = [data["strings"][row[place]] for row in data["cells"]]
+        red = [not temporary and result.verdict not in GREEN for result in run.results]
+        assert [bool(command) for command in commands] == red
 
 
 def test_the_page_says_what_made_the_run():
