@@ -25,7 +25,7 @@ from lab.lifecycle.open_lab import OpenLab
 def ended(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
     """The exit code of a command that raises the error."""
 
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise error
 
     monkeypatch.setattr(show.schema_command, "callback", fail)
