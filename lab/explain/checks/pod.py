@@ -31,6 +31,7 @@ from lab.facts.items import (
 from lab.facts.node import PodFacts
 from lab.topology.commands import format_route, replace_neighbour, replace_route, tables
 from lab.topology.intent import Pod, Route
+from lab.topology.observed import NAMESPACE
 from lab.topology.path import Hop, Path
 from lab.topology.routing import bare, covers, network_of
 from lab.topology.subject import NeighbourSubject, PodSubject, PortSubject
@@ -52,6 +53,16 @@ def _at_target(difference: Difference, hop: Hop, path: Path) -> bool:
 def _at_hairpin(difference: Difference, hop: Hop, path: Path) -> bool:
     comes_back = path.request[0].place == path.request[-1].place
     return comes_back and at_object(difference, hop, path)
+
+
+def _without_endpoint(pod: Pod) -> OnWindows:
+    """A pod on Windows gets another endpoint only as another pod, which the lab makes."""
+    delete = f"kubectl --namespace={NAMESPACE} delete pod {pod.name}"
+    return OnWindows(
+        HNS_ENDPOINTS,
+        advice=f"delete the pod ({delete}); the next 'lab test' makes it again, with an endpoint",
+        fault="hns-endpoint-removed",
+    )
 
 
 def _may_be_unread(look: Look, pod: Pod) -> bool:
@@ -195,11 +206,7 @@ class PodCheck(Check):
     kinds = (
         Kind(
             "pod-missing",
-            windows=OnWindows(
-                HNS_ENDPOINTS,
-                advice="delete the pod, so that its endpoint is created again",
-                fault="hns-endpoint-removed",
-            ),
+            windows=OnWindows(HNS_ENDPOINTS, fault="hns-endpoint-removed"),
         ),
         Kind(
             "pod-link-down",
@@ -238,6 +245,7 @@ class PodCheck(Check):
                         "delete the pod, so that it is created again"
                         if look.by == "kubernetes"
                         else NEW_LAB,
+                        windows=_without_endpoint(pod),
                     )
                 else:
                     yield from _inside(look, pod, facts)

@@ -289,6 +289,12 @@ class WindowsBringUp:
     def _was_node(self) -> bool:
         return self._has_joined or bool(self._left)
 
+    @cached_property
+    def _is_member(self) -> bool:
+        """Whether the cluster had the node before anything was changed."""
+        name = self.plan.node.name
+        return self._has_joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS))
+
     def _survey(self) -> None:
         """Refuse a node that cannot work, before anything is changed."""
         plan, name = self.plan, self.plan.node.name
@@ -322,9 +328,7 @@ class WindowsBringUp:
     def _earlier_life(self) -> None:
         """Clean up after a node that was deleted or whose join was interrupted."""
         name, left = self.plan.node.name, self._left
-        if not self._was_node:
-            return
-        if self._has_joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
+        if not self._was_node or self._is_member:
             return
         say(
             f"{name}: cleaning up after an earlier membership: {', '.join(left) or 'it had joined'}"
@@ -356,7 +360,8 @@ class WindowsBringUp:
         except BrokenError as error:
             failure = StepError(f"joining '{name}'", f"{error.doing}: {error.happened}", error.hint)
             raise explain(self.runner.shell, failure, service) from error
-        say(f"{name}: joined")
+        if not self._is_member:
+            say(f"{name}: joined")
 
     def _network(self) -> None:
         """Create HNS networks, which interrupts the node's network for seconds, then the plugin."""
@@ -379,7 +384,9 @@ class WindowsBringUp:
 
     def _start_flannel(self) -> None:
         self.runner.run(self.plan.flannel_files(self.join()))
-        if self.plan.network.kind == "Overlay":
+        network = self.plan.network
+        has_network = self._is_member and network.name in self._surveyed.facts["networks"]
+        if network.kind == "Overlay" and not has_network:
             say(f"{self.plan.node.name}: starting flanneld; the node loses its network for seconds")
         self.runner.run_though_cut_off(self.plan.flannel_task())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from uuid import NAMESPACE_OID, uuid5
 
 from lab.machines.evidence import LOG_LINES
 from lab.machines.images.terms import RELEASES, Year
@@ -82,7 +83,20 @@ def _package() -> Iterator[tuple[str, bytes]]:
         yield f"{PACKAGE}/lab/{path.relative_to(root)}", path.read_bytes()
 
 
-_OF_LINUX = r"""case $program in
+_OF_LINUX = r"""in_any_case() { # a file's path on drive C, as its names are written there
+    left=$(printf %s "$1" | sed -E 's|^[Cc]:||; s|\\|/|g; s|/+|/|g; s|^/||; s|/$||')/ at=.
+    while [ -n "$left" ]; do
+        name=${left%%/*} left=${left#*/}
+        if [ -n "$name" ] && [ ! -e "$at/$name" ]; then
+            like=$(printf %s "$name" | sed 's|[][*?\\]|\\&|g')
+            other=$(find "$at" -mindepth 1 -maxdepth 1 -iname "$like" -printf '%f\n' 2>/dev/null)
+            name=$(printf '%s\n' "${other:-$name}" | head -n 1)
+        fi
+        at=$at${name:+/$name}
+    done
+    printf %s "${at#./}"
+}
+case $program in
 curl | curl.exe)
     # Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace. The names
     # in its configuration are looked up by a Windows program: Windows' resolver is what is asked,
@@ -109,10 +123,7 @@ tar | tar.exe)
     cd @PREFIX@
     for word in "$@"; do
         case $word in
-        [Cc]:* | /* | \\*)
-            word=$(printf %s "$word" | sed -E 's|^[Cc]:||; s|\\|/|g; s|^/+||')
-            word=${word:-.}
-            ;;
+        [Cc]:* | /* | \\*) word=$(in_any_case "$word") ;;
         esac
         set -- "$@" "$word"
         shift
@@ -152,6 +163,8 @@ import termios
 import threading
 
 command = ["{RUN}", "C:\\\\windows\\\\system32\\\\elevated.exe", *sys.argv[1:]]
+if sys.argv[1].lower().removesuffix(".exe") in ("curl", "tar"):  # Linux's
+    os.execv(command[0], [command[0], sys.argv[1].lower(), *sys.argv[2:]])
 if os.isatty(0):
     os.execv(command[0], command)
 main, own = pty.openpty()
@@ -273,6 +286,7 @@ NAMES = (
 def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
     cards = " ".join(card.name for card in machine.interfaces)
     build = RELEASES[year].build
+    uuid = uuid5(NAMESPACE_OID, " ".join(card.mac for card in machine.interfaces))
     python = f"/usr/bin/env PYTHONPATH={PACKAGE} python3 -m lab.windows.wine"
     environment = "".join(f"Environment={name}={value}\n" for name, value in ENVIRONMENT.items())
     once = "Type=oneshot\nRemainAfterExit=yes\n"
@@ -306,7 +320,7 @@ def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
             "windows",
             "Windows, on Wine",
             "hybridlab-hns hybridlab-runtime",
-            f"{always}{environment}WorkingDirectory={PREFIX}\n{_WINDOWS}",
+            f"{always}{environment}WorkingDirectory={PREFIX}\n{_WINDOWS.format(uuid=uuid)}",
         ),
     )
     for name, title, before, body in services:
@@ -353,7 +367,7 @@ WantedBy=multi-user.target
 
 
 _WINDOWS = f"""ExecStartPre={_BIN}/hybridlab-clear
-ExecStart=/usr/bin/wine C:\\\\windows\\\\system32\\\\keeper.exe
+ExecStart=/usr/bin/wine C:\\\\windows\\\\system32\\\\keeper.exe {{{{{{uuid}}}}}}
 ExecStop=/usr/bin/wineserver --kill
 TimeoutStopSec=10
 """

@@ -26,6 +26,7 @@ def windows_run(tmp_path: Path) -> Path:
     drive.mkdir()
     programs.mkdir()
     (drive / "agnhost.exe").touch()
+    (drive / "windows" / "temp").mkdir(parents=True)
     for name in ("wine", "curl", "tar"):
         words = "printf ' %s' \"$@\""
         (programs / name).write_text(f"#!/bin/sh\nprintf {name}\n{words}\n")
@@ -47,6 +48,8 @@ def windows_run(tmp_path: Path) -> Path:
         (("tar", "-xmf", "-", "-C", "/"), "tar -xmf - -C ."),
         (("tar", "cf", "-", "C:\\my files\\a.txt"), "tar cf - my files/a.txt"),
         (("tar.exe", "cf", "-", "/conf/word"), "tar cf - conf/word"),
+        (("tar", "-xmf", "-", "-C", "/Windows/Temp"), "tar -xmf - -C windows/temp"),
+        (("tar", "cf", "-", "C:\\WINDOWS\\new.txt"), "tar cf - windows/new.txt"),
     ],
 )
 def test_a_program_is_found_as_windows_finds_it(

@@ -13,7 +13,7 @@ if (-not ('HybridlabWine.Hns' -as [type])) {
     $null = $class.CreateType()
 }
 
-function Invoke-HnsRequest {
+function Send-Request {
     [CmdletBinding()]
     param([Parameter(Mandatory)] [string]$Method, [Parameter(Mandatory)] [string]$Path, [string]$Data = '')
     $text = ''
@@ -24,23 +24,23 @@ function Invoke-HnsRequest {
     $answer.Output
 }
 
-function Get-HnsNetwork { Invoke-HnsRequest -Method GET -Path '/networks/' }
-function Get-HnsEndpoint { Invoke-HnsRequest -Method GET -Path '/endpoints/' }
-function Get-HnsPolicyList { Invoke-HnsRequest -Method GET -Path '/policylists/' }
+function Get-HnsNetwork { Send-Request -Method GET -Path '/networks/' }
+function Get-HnsEndpoint { Send-Request -Method GET -Path '/endpoints/' }
+function Get-HnsPolicyList { Send-Request -Method GET -Path '/policylists/' }
 
 function Remove-HnsNetwork {
     param([Parameter(ValueFromPipeline)] [psobject]$InputObject)
-    process { $null = Invoke-HnsRequest -Method DELETE -Path "/networks/$($InputObject.ID)" }
+    process { $null = Send-Request -Method DELETE -Path "/networks/$($InputObject.ID)" }
 }
 
 function Remove-HnsEndpoint {
     param([Parameter(ValueFromPipeline)] [psobject]$InputObject)
-    process { $null = Invoke-HnsRequest -Method DELETE -Path "/endpoints/$($InputObject.ID)" }
+    process { $null = Send-Request -Method DELETE -Path "/endpoints/$($InputObject.ID)" }
 }
 
 function Remove-HnsPolicyList {
     param([Parameter(ValueFromPipeline)] [psobject]$InputObject)
-    process { $null = Invoke-HnsRequest -Method DELETE -Path "/policylists/$($InputObject.ID)" }
+    process { $null = Send-Request -Method DELETE -Path "/policylists/$($InputObject.ID)" }
 }
 
 Export-ModuleMember -Function Get-Hns*, Remove-Hns*

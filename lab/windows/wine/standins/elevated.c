@@ -28,8 +28,15 @@ int wmain(void)
         words++;
     wcsncpy(command, words, ARRAYSIZE(command) - 1);
     if (!CreateProcessW(NULL, command, NULL, NULL, TRUE, 0, NULL, NULL, &start, &process)) {
-        fprintf(stderr, "elevated: cannot start '%ls': error %lu\n", command, GetLastError());
-        return 250;
+        code = GetLastError();
+        command[wcscspn(command, L" ")] = 0;
+        if (code != ERROR_FILE_NOT_FOUND && code != ERROR_PATH_NOT_FOUND) {
+            fprintf(stderr, "cannot start '%ls': error %lu\n", command, code);
+            return 250;
+        }
+        fprintf(stderr, "'%ls' is not recognized as an internal or external command,\n"
+                        "operable program or batch file.\n", command);
+        return 1;
     }
     WaitForSingleObject(process.hProcess, INFINITE);
     GetExitCodeProcess(process.hProcess, &code);

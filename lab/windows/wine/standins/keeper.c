@@ -1,12 +1,14 @@
 /* keeper.exe: what a running Windows does for its services, and Wine's service manager does not.
 
    Windows: starts services with its own start, after those that they depend on, and carries out a
-   service's failure actions. It is on until it is shut down.
+   service's failure actions. It counts its starts, and has the machine's own UUID. It is on until it
+   is shut down.
    Wine 10.0: starts services in any order, so that one that needs another fails; forgets failure
    actions; ends services.exe with the last ordinary program.
    Probes: sc-failure; service-order has none of its own.
 
-   Runs as long as the machine is on. Each second it starts the services whose start was automatic
+   keeper.exe [{UUID}] runs as long as the machine is on. A kubelet tells the number of starts as the
+   node's bootID, and the UUID as its systemUUID. Each second it starts the services whose start was automatic
    when the machine was switched on and that have not been started since, if what they depend on runs;
    and starts a failed service again once its pause is over. */
 #include <windows.h>
@@ -135,8 +137,30 @@ static BOOL is_kept(HKEY key)
     return _wcsnicmp(command, L"C:\\windows\\", 11) && _wcsnicmp(command, L"%SystemRoot%", 12);
 }
 
-int wmain(void)
+static void count_start(const WCHAR *uuid)
 {
+    static const WCHAR counted[] =
+        L"SYSTEM\\CurrentControlSet\\Control\\Session Manager\\Memory Management\\PrefetchParameters";
+    DWORD number = 0, size = sizeof number;
+    HKEY key;
+
+    if (!RegCreateKeyW(HKEY_LOCAL_MACHINE, counted, &key)) {
+        RegQueryValueExW(key, L"BootId", NULL, NULL, (BYTE *)&number, &size);
+        number++;
+        RegSetValueExW(key, L"BootId", 0, REG_DWORD, (BYTE *)&number, sizeof number);
+        RegFlushKey(key);
+        RegCloseKey(key);
+    }
+    if (uuid && !RegCreateKeyW(HKEY_LOCAL_MACHINE, L"SYSTEM\\HardwareConfig", &key)) {
+        size = (DWORD)((wcslen(uuid) + 1) * sizeof *uuid);
+        RegSetValueExW(key, L"LastConfig", 0, REG_SZ, (const BYTE *)uuid, size);
+        RegCloseKey(key);
+    }
+}
+
+int wmain(int count, WCHAR **words)
+{
+    count_start(count > 1 ? words[1] : NULL);
     for (;; Sleep(1000)) {
         SC_HANDLE manager = OpenSCManagerW(NULL, NULL, SC_MANAGER_CONNECT);
         HKEY list, key;

@@ -140,9 +140,14 @@ int wmain(void)
         fprintf(stderr, "powershell: the command line is longer than 32766 characters\n");
         return ERROR_FILENAME_EXCED_RANGE;
     }
+    SetEnvironmentVariableW(L"NO_COLOR", L"1"); /* Windows PowerShell writes no colours into a pipe */
     if (!CreateProcessW(PROGRAM, command, NULL, NULL, TRUE, CREATE_SUSPENDED, NULL, NULL, &start,
                         &process)) {
         code = GetLastError();
+        if (code == ERROR_FILE_NOT_FOUND || code == ERROR_PATH_NOT_FOUND) {
+            fprintf(stderr, "powershell: this image has no PowerShell; Windows nodes have one\n");
+            return 1;
+        }
         fprintf(stderr, "powershell: cannot start '%ls': error %lu\n", PROGRAM, code);
         return (int)code;
     }

@@ -81,6 +81,11 @@ def kubectl(lab: ContainerLabs, *words: str) -> str:
     return linux(lab, CONTROL_PLANE, *command, *words)
 
 
+def boot_id(lab: ContainerLabs) -> str:
+    """How often the node has started, as its kubelet tells."""
+    return kubectl(lab, "get", "node", NODE, "-o", "jsonpath={.status.nodeInfo.bootID}")
+
+
 def ready(lab: ContainerLabs) -> str:
     """The node's condition Ready."""
     path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
@@ -281,7 +286,7 @@ def test_a_node_that_was_deleted_from_the_api_joins_again(lab: ContainerLabs) ->
 
 
 def test_a_node_that_reboots_comes_back_with_flannels_overlay(lab: ContainerLabs) -> None:
-    before = containers.leaders(lab.holder())[NODE]
+    before, started = containers.leaders(lab.holder())[NODE], boot_id(lab)
     linux(lab, NODE, "systemctl", "--no-block", "reboot")
     Deadline(SECONDS).wait(
         "waiting for the node to boot again",
@@ -290,6 +295,7 @@ def test_a_node_that_reboots_comes_back_with_flannels_overlay(lab: ContainerLabs
         every=0.5,
     )
     wait_until_back(lab, "kubelet.exe", set())
+    assert int(boot_id(lab)) > int(started)
     lab.run(*UP)
     lab.green(LAB)
 

@@ -222,3 +222,42 @@ def test_a_client_of_containerd_sees_the_end_of_the_runtime_at_once(
         done
         wineserver --kill""")
     assert printed.split() == ["aend"] * 20
+
+
+def test_each_start_of_windows_counts_and_a_node_has_its_own_uuid(run: Run) -> None:
+    uuid = "{11111111-2222-3333-4444-555555555555}"
+    key = r"HKLM\System\CurrentControlSet\Control\Session Manager\Memory Management"
+    printed = run(rf"""
+        look() {{
+            wine reg query 'HKLM\System\HardwareConfig' /v LastConfig
+            wine reg query '{key}\PrefetchParameters' /v BootId
+        }}
+        look >/run/before
+        wine 'C:\windows\system32\keeper.exe' '{uuid}' &
+        for second in $(seq 60); do
+            look >/run/after
+            ! grep -q 11111111 /run/after || break
+            sleep 1
+        done
+        wineserver --kill
+        cat /run/before /run/after""")
+    assert [line.split()[-1] for line in printed.splitlines() if "REG_DWORD" in line] == [
+        "0x1",
+        "0x2",
+    ]
+    assert uuid in printed
+
+
+def test_what_cannot_be_started_is_said_as_windows_says_it(run: Run) -> None:
+    program = r"C:\windows\system32\WindowsPowerShell\v1.0\powershell.exe"
+    printed = run(rf"""
+        rm '/{DRIVE}/Program Files/PowerShell/7/pwsh.exe'
+        code=0; wine '{program}' -Command 1 2>&1 || code=$?; echo $code
+        code=0; wine 'C:\windows\system32\elevated.exe' nosuch a 2>&1 || code=$?; echo $code""")
+    assert printed.splitlines() == [
+        "powershell: this image has no PowerShell; Windows nodes have one",
+        "1",
+        "'nosuch' is not recognized as an internal or external command,",
+        "operable program or batch file.",
+        "1",
+    ]
