@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -146,9 +147,8 @@ class ProbePods:
             say(f"{error.happened}; cells are judged anyway")
             pods = self._list(self._path("pods"), Deadline(_LOOK_SECONDS), None)
             obstacles = {**self._obstacles(pods, None), **obstacles}
-        for obstacle in dict.fromkeys(obstacles.values()):
-            names = [name for name, other in obstacles.items() if other == obstacle]
-            say(f"{quantity(len(names), 'probe pod')} cannot run: {obstacle.sentence}")
+        for line in list_obstacles(obstacles):
+            say(line)
         return obstacles
 
     def _obstacles(self, pods: Objects, patience: PodPatience | None) -> dict[str, Obstacle]:
@@ -383,6 +383,15 @@ class ProbePods:
         self, kind: str, missing: Missing, action: str, deadline: Deadline, hint: str
     ) -> None:
         wait_for(self._api, self._path(kind), missing, action, deadline, hint=hint)
+
+
+def list_obstacles(obstacles: Mapping[str, Obstacle]) -> Iterator[str]:
+    """A line for each of the first obstacles of pods, and one for the others."""
+    pods = Counter(obstacles.values())
+    for obstacle in [*pods][:_FEW]:
+        yield f"{quantity(pods[obstacle], 'probe pod')} cannot run: {obstacle.sentence}"
+    if others := sum([*pods.values()][_FEW:]):
+        yield f"{quantity(others, 'more probe pod')} cannot run: each red cell says why"
 
 
 def _is_same(wanted: Object, current: Object) -> bool:

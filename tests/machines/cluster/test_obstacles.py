@@ -1,5 +1,7 @@
 """Why pods cannot run, by what an API server says."""
 
+from itertools import islice
+
 import pytest
 
 from lab.machines.cluster.obstacles import (
@@ -14,6 +16,8 @@ from lab.machines.cluster.obstacles import (
     remarks,
     stopped_scheduler,
 )
+from lab.machines.cluster.probe_pods import list_obstacles
+from lab.topology.intent import Obstacle
 
 CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
 
@@ -217,3 +221,18 @@ def test_a_pod_that_does_not_start_has_the_reasons_of_node_container_and_events(
         "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}
     }
     assert not list(reasons(creating, None, []))
+
+
+def test_of_many_nodes_that_take_no_pods_a_few_are_named():
+    pods = {
+        f"{node}-p{number}": Obstacle(f"Node {node}", "cordoned", "", "")
+        for node in "abcde"
+        for number in (1, 2)
+    }
+    assert [*list_obstacles(pods)] == [
+        "2 probe pods cannot run: Node a: cordoned",
+        "2 probe pods cannot run: Node b: cordoned",
+        "2 probe pods cannot run: Node c: cordoned",
+        "4 more probe pods cannot run: each red cell says why",
+    ]
+    assert len([*list_obstacles(dict(islice(pods.items(), 6)))]) == 3
