@@ -1,9 +1,10 @@
-"""Pods on a Wine node: a Windows program in one is a stranger to its node and to other pods."""
+"""Pods on a Wine node, as people write them. A program in one is a stranger to its node."""
 
 from __future__ import annotations
 
 import base64
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from scenario_clusters import brought_up
 from test_wine_node import CONTROL_PLANE, NODE, SCENARIO, kubectl, linux
 from wine_labs import new_labs
 
+from lab._deadline import Deadline
 from lab.topology.observed import NAMESPACE
 
 pytestmark = pytest.mark.clusters
@@ -20,6 +22,8 @@ LAB = "wine-pods"
 KEPT = "/root/kept"
 """A folder of the node's Linux."""
 WAIT = "--timeout=120s"
+KUBECTL = "/usr/local/bin/kubectl --kubeconfig=/etc/kubernetes/admin.conf"
+"""In a shell of the control plane."""
 POD = r"""
 apiVersion: v1
 kind: Pod
@@ -215,6 +219,222 @@ def test_a_mount_of_what_is_not_on_drive_c_is_refused(lab: ContainerLabs, path: 
     gone(lab, "mounting")
 
 
+WRITTEN = (
+    r"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {COLOUR: green}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: password}
+stringData: {word: of a secret}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: windows}
+handler: runhcs-wcow-process
+scheduling: {nodeSelector: {kubernetes.io/os: windows}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: everywhere}
+spec:
+  selector: {matchLabels: {app: everywhere}}
+  template:
+    metadata: {labels: {app: everywhere}}
+    spec:
+      nodeSelector: {kubernetes.io/os: windows}
+      tolerations: [{key: os, operator: Exists}]
+      runtimeClassName: windows
+      terminationGracePeriodSeconds: 1
+      containers: [{name: web, image: IMAGE}]
+"""
+    "---"
+    + POD.replace("NAME", "whole").replace("Seconds: 1", "Seconds: 60")
+    + r"""
+  initContainers:
+    - name: first
+      image: IMAGE
+      command: [cmd, /c, 'echo of the first> C:\shared\first']
+      volumeMounts: [{name: shared, mountPath: 'C:\shared'}]
+    - name: beside
+      image: IMAGE
+      args: [netexec, --http-port=8090, --udp-port=8091]
+      restartPolicy: Always
+      startupProbe: {httpGet: {port: 8090, path: /healthz}, periodSeconds: 1, failureThreshold: 90}
+  containers:
+    - name: web
+      image: IMAGE
+      args: [netexec, --http-port=8080]
+      env:
+        - {name: ADDRESS, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+        - {name: WORD, valueFrom: {secretKeyRef: {name: password, key: word}}}
+        - {name: LIMIT, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}
+        - {name: GREETING, value: address $(ADDRESS)}
+      envFrom: [{configMapRef: {name: settings}}]
+      resources: {limits: {cpu: "1", memory: 512Mi}}
+      readinessProbe: {httpGet: {port: 8080, path: /healthz}, periodSeconds: 1}
+      livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 90}
+      lifecycle: {preStop: {exec: {command: [cmd, /c, 'echo of a hook> C:\node\stopped']}}}
+      volumeMounts:
+        - {name: all, mountPath: /all}
+        - {name: shared, mountPath: 'C:\shared'}
+        - {name: node, mountPath: 'C:\node'}
+  volumes:
+    - {name: shared, emptyDir: {}}
+    - {name: node, hostPath: {path: 'C:\of-pods', type: DirectoryOrCreate}}
+    - name: all
+      projected:
+        sources:
+          - {serviceAccountToken: {path: token, audience: lab, expirationSeconds: 600}}
+          - {configMap: {name: settings}}
+          - {secret: {name: password}}
+          - downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}
+---"""
+    + POD.replace("NAME", "again").replace("Never", "OnFailure")
+    + r"""
+  containers:
+    - name: work
+      image: IMAGE
+      command: [cmd, /c, 'if exist C:\shared\begun (exit 0) else (echo x> C:\shared\begun& exit 3)']
+      volumeMounts: [{name: shared, mountPath: 'C:\shared'}]
+  volumes: [{name: shared, emptyDir: {}}]
+---"""
+    + POD.replace("NAME", "never")
+    + r"""
+  containers: [{name: work, image: IMAGE, command: [cmd, /c, exit 3]}]
+---"""
+    + POD.replace("NAME", "sick").replace("Never", "Always")
+    + r"""
+  containers:
+    - name: web
+      image: IMAGE
+      livenessProbe: {exec: {command: [cmd, /c, exit 1]}, periodSeconds: 1, failureThreshold: 1}
+---"""
+    + POD.replace("NAME", "part")
+    + r"""
+  containers:
+    - name: web
+      image: IMAGE
+      env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+      volumeMounts:
+        - {name: shared, mountPath: 'C:\shared'}
+        - {name: shared, mountPath: 'C:\part', subPathExpr: folder-of-$(POD)}
+  volumes: [{name: shared, emptyDir: {}}]
+---"""
+    + POD.replace("NAME", "reader")
+    + r"""
+  containers: [{name: shell, image: IMAGE, command: [cmd], stdin: true, stdinOnce: true}]
+"""
+)
+"""What people write into pods."""
+
+
+@pytest.fixture(scope="module")
+def written(lab: ContainerLabs) -> ContainerLabs:
+    """The cluster, with everything applied."""
+    applied(lab, WRITTEN)
+    assert "condition met" in kubectl(lab, "wait", "pod/whole", WAIT, "--for=condition=Ready")
+    return lab
+
+
+def state(lab: ContainerLabs, pod: str, path: str) -> str:
+    """A field of a pod's first container's status."""
+    return kubectl(
+        lab, "get", "pod", pod, "-o", f"jsonpath={{.status.containerStatuses[0].{path}}}"
+    )
+
+
+def test_a_pod_has_its_variables_volumes_and_init_containers_files(written: ContainerLabs) -> None:
+    show = (
+        "echo %WORD%,%LIMIT%,%COLOUR%,%GREETING%& type C:\\all\\word& type C:\\all\\name& "
+        "type C:\\all\\COLOUR& type C:\\shared\\first"
+    )
+    printed = kubectl(written, "exec", "whole", "--container=web", "--", "cmd", "/c", show)
+    address = kubectl(written, "get", "pod", "whole", "-o", "jsonpath={.status.podIP}")
+    for text in (f"of a secret,512,green,address {address}", "whole", "of the first", "green"):
+        assert text in printed
+
+
+def test_a_projected_token_is_for_its_audience(written: ContainerLabs) -> None:
+    show = ("cmd", "/c", "type C:\\all\\token")
+    token = kubectl(written, "exec", "whole", "--container=web", "--", *show).strip()
+    body = token.split(".")[1]
+    assert b'"aud":["lab"]' in base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+
+
+def test_a_changed_configmap_comes_into_a_running_pod(written: ContainerLabs) -> None:
+    kubectl(written, "patch", "configmap", "settings", '--patch={"data": {"COLOUR": "blue"}}')
+    show = ("cmd", "/c", "type C:\\all\\COLOUR")
+
+    def look() -> str:
+        kubectl(written, "annotate", "pod", "whole", "--overwrite", f"now={os.urandom(4).hex()}")
+        return kubectl(written, "exec", "whole", "--container=web", "--", *show)
+
+    Deadline(120).wait(
+        "waiting for the new value", look, until=lambda printed: "blue" in printed, every=1
+    )
+
+
+def test_containers_end_and_start_again_as_their_restart_policy_says(
+    written: ContainerLabs,
+) -> None:
+    ended = "--for=jsonpath={.status.phase}"
+    assert "condition met" in kubectl(written, "wait", "pod/again", WAIT, f"{ended}=Succeeded")
+    assert "condition met" in kubectl(written, "wait", "pod/never", WAIT, f"{ended}=Failed")
+    assert state(written, "again", "restartCount") == "1"
+    assert state(written, "never", "state.terminated.exitCode") == "3"
+
+
+def test_a_liveness_probe_that_fails_restarts_its_container(written: ContainerLabs) -> None:
+    Deadline(120).wait(
+        "waiting for a restart",
+        lambda: state(written, "sick", "restartCount"),
+        until=lambda count: count not in {"", "0"},
+        every=0.5,
+    )
+    kubectl(written, "delete", "pod", "sick", WAIT)
+
+
+def test_attach_and_port_forward_reach_a_windows_pod(written: ContainerLabs) -> None:
+    kubectl(written, "wait", "pod/reader", WAIT, "--for=condition=Ready")
+    command = f"{KUBECTL} attach --stdin reader"
+    typed = f"printf 'echo %%OS%%\\r\\nexit\\r\\n' | timeout 60 {command}"
+    assert "Windows_NT" in linux(written, CONTROL_PLANE, "sh", "-c", typed)
+    forward = f"{KUBECTL} port-forward pod/whole 18080:8080 >/dev/null & p=$!"
+    ask = "curl --silent --retry 30 --retry-delay 1 --retry-connrefused"
+    fetch = f"{forward}; {ask} http://127.0.0.1:18080/hostname; kill $p"
+    assert "whole" in linux(written, CONTROL_PLANE, "sh", "-c", fetch)
+
+
+def test_a_daemon_set_of_a_runtime_class_runs_on_a_tainted_node(written: ContainerLabs) -> None:
+    kubectl(written, "taint", "node", NODE, "os=windows:NoSchedule")
+    kubectl(written, "delete", "pod", "--selector=app=everywhere", WAIT)
+    rollout = ("rollout", "status", "daemonset/everywhere", WAIT)
+    assert "successfully rolled out" in kubectl(written, *rollout)
+    placed = "jsonpath={.items[*].spec.nodeName}"
+    listed = ("get", "pod", "--selector=app=everywhere", "-o", placed)
+    assert kubectl(written, *listed) == NODE
+    applied(written, POD.replace("NAME", "other") + "  containers: [{name: web, image: IMAGE}]\n")
+    reason = "jsonpath={.status.conditions[0].reason}"
+    assert "condition met" in kubectl(
+        written, "wait", "pod/other", WAIT, f"--for={reason}=Unschedulable"
+    )
+    kubectl(written, "taint", "node", NODE, "os=windows:NoSchedule-")
+    assert "condition met" in kubectl(written, "wait", "pod/other", WAIT, "--for=condition=Ready")
+    kubectl(written, "delete", "pod", "other", WAIT)
+
+
+def test_a_subpath_is_a_folder_of_its_volume(written: ContainerLabs) -> None:
+    """The kubelet asks PowerShell about each folder on the way to it."""
+    wait = ("wait", "pod/part", "--timeout=400s", "--for=condition=Ready")
+    assert "condition met" in kubectl(written, *wait)
+    show = (r"echo of a part> C:\part\file& type C:\shared\folder-of-part\file",)
+    assert "of a part" in kubectl(written, "exec", "part", "--", "cmd", "/c", *show)
+
+
 @pytest.mark.parametrize("user", ["ContainerUser"])
 def test_a_user_whom_wine_has_not_is_refused(lab: ContainerLabs, user: str) -> None:
     options = f"  securityContext: {{windowsOptions: {{runAsUserName: {user}}}}}\n"
@@ -245,3 +465,17 @@ def test_a_policy_that_the_plugin_would_drop_silently_is_named(lab: ContainerLab
     assert "OutBoundNAT" in differs
     linux(lab, NODE, "sh", "-c", "cd /etc/cni/net.d && mv 10-flannel.kept 10-flannel.conf")
     assert "every machine is as intended" in lab.run("status", LAB, "--deep").stdout
+
+
+def test_a_drained_node_has_a_daemon_sets_pods_alone_and_the_hooks_have_run(
+    written: ContainerLabs,
+) -> None:
+    """The last test: bare pods do not come back."""
+    words = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", WAIT)
+    assert "drained" in kubectl(written, "drain", NODE, *words)
+    named = "jsonpath={.items[*].metadata.name}"
+    on_node = f"--field-selector=spec.nodeName={NODE}"
+    left = kubectl(written, "get", "pod", "--namespace=default", on_node, "-o", named).split()
+    assert [name.partition("-")[0] for name in left] == ["everywhere"]
+    assert linux(written, NODE, "cat", "/wine/drive_c/of-pods/stopped").strip() == "of a hook"
+    kubectl(written, "uncordon", NODE)
