@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel lock setup develop
+.PHONY: help help-all reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel release lock setup develop
 
 override OFTEN := lab-up lab-test lab-status lab-down nightly develop test lint reference wheel
 
@@ -212,6 +212,9 @@ audit: develop ## known weaknesses of the locked packages, where the index has a
 
 wheel: develop ## build the wheel into dist/
 	@HYBRIDLAB_COMPLETE=1 .venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+release: develop ## build a release into dist/ and check it: manifest, tree, each Python that is here
+	@.venv/bin/python tools/release.py
 
 lock: ## update requirements*.txt: hashes, no index addresses (needs pip-tools)
 	@for purpose in "" dev libvirt nspawn; do \
