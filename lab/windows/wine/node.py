@@ -283,11 +283,40 @@ NAMES = (
 )
 
 
+_PYTHON = f"/usr/bin/env PYTHONPATH={PACKAGE} python3 -m lab.windows.wine"
+_POWERSHELL_UNITS: Mapping[str, str] = {
+    "hybridlab-powershell.socket": f"""[Unit]
+Description=PowerShell of the lab's scripts
+
+[Socket]
+ListenStream={powershell.SOCKET}
+""",
+    "hybridlab-powershell.service": f"""[Unit]
+Description=PowerShell of the lab's scripts
+After={WINDOWS_UNIT}
+
+[Service]
+ExecStart={_PYTHON}.runtime.powershell serve
+""",
+    "hybridlab-task@.service": f"""[Unit]
+Description=Scheduled task %i of Windows
+After={WINDOWS_UNIT}
+
+[Service]
+ExecStart={_PYTHON}.runtime.tasks run %i
+Restart=on-abnormal
+RestartSec=1
+
+[Install]
+WantedBy=multi-user.target
+""",
+}
+
+
 def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
     cards = " ".join(card.name for card in machine.interfaces)
     build = RELEASES[year].build
     uuid = uuid5(NAMESPACE_OID, " ".join(card.mac for card in machine.interfaces))
-    python = f"/usr/bin/env PYTHONPATH={PACKAGE} python3 -m lab.windows.wine"
     environment = "".join(f"Environment={name}={value}\n" for name, value in ENVIRONMENT.items())
     once = "Type=oneshot\nRemainAfterExit=yes\n"
     always = "Restart=always\nRestartSec=1\n"
@@ -308,13 +337,13 @@ def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
             "hns",
             "Host Networking Service of Windows, emulated",
             "hybridlab-network",
-            f"{always}ExecStart={python}.hns.daemon {HNS} {build} {cards}\n",
+            f"{always}ExecStart={_PYTHON}.hns.daemon {HNS} {build} {cards}\n",
         ),
         (
             "runtime",
             "CRI of Windows over Linux's containerd",
             "containerd",
-            f"{always}ExecStart={python}.runtime.service {SOCKET} {_BIN}/ctr\n",
+            f"{always}ExecStart={_PYTHON}.runtime.service {SOCKET} {_BIN}/ctr\n",
         ),
         (
             "windows",
@@ -330,40 +359,7 @@ def _units(machine: MachineIntent, year: Year) -> Iterator[tuple[str, str]]:
         unit = f"[Unit]\nDescription={title}\n{order}\n[Service]\n{body}"
         yield f"{_UNITS}/hybridlab-{name}.service", unit
     yield f"{_UNITS}/containerd.service", f"{_CONTAINERD_UNIT}{always}"
-    yield (
-        f"{_UNITS}/hybridlab-powershell.socket",
-        f"""[Unit]
-Description=PowerShell of the lab's scripts
-
-[Socket]
-ListenStream={powershell.SOCKET}
-""",
-    )
-    yield (
-        f"{_UNITS}/hybridlab-powershell.service",
-        f"""[Unit]
-Description=PowerShell of the lab's scripts
-After={WINDOWS_UNIT}
-
-[Service]
-ExecStart={python}.runtime.powershell serve
-""",
-    )
-    yield (
-        f"{_UNITS}/hybridlab-task@.service",
-        f"""[Unit]
-Description=Scheduled task %i of Windows
-After={WINDOWS_UNIT}
-
-[Service]
-ExecStart={python}.runtime.tasks run %i
-Restart=on-abnormal
-RestartSec=1
-
-[Install]
-WantedBy=multi-user.target
-""",
-    )
+    yield from ((f"{_UNITS}/{name}", text) for name, text in _POWERSHELL_UNITS.items())
 
 
 _WINDOWS = f"""ExecStartPre={_BIN}/hybridlab-clear
