@@ -125,6 +125,7 @@ class NspawnBringUp:
             {machine.name: machine.os for machine in self.intent.machines if machine.os != "linux"},
             layers,
             others,
+            preflight.need(self.intent).inotify,
         )
         layout.save(self.lab, decided)
         self.__dict__.pop("_layout", None)
@@ -135,6 +136,8 @@ class NspawnBringUp:
 
     def _networks(self) -> None:
         keyring.ensure(self.lab, [machine.name for machine in self.intent.machines])
+        if holder.find(self.lab) is None:  # others may have come up while images were built
+            preflight.require_room(self.intent)
         entry = holder.ensure(self.lab, sys.executable)
         networks.make(entry, self.lab, self._layout, self.intent.segments)
 

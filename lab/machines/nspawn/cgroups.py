@@ -62,6 +62,16 @@ class Hierarchies:
         return tuple(parent / f"{_PREFIX}{token}" for parent in self.parents)
 
 
+def lab_of(pid: str) -> str:
+    """The token of the lab in whose groups a process is; empty if it is in none, or has ended."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    match = _GROUP.search(text)
+    return match[0].removeprefix(_PREFIX) if match else ""
+
+
 def unified() -> bool:
     """True if the host has only cgroup v2."""
     return (ROOT / _CONTROLLERS).exists()

@@ -39,6 +39,8 @@ class NspawnLayout:
     """What lies over the root file system, by image name; only for such machines."""
     prepared_for: Mapping[Os, Path] = field(default_factory=dict)
     """As ``prepared``, for such machines, by system."""
+    inotify: int = 0
+    """inotify instances that the lab takes once it is up."""
 
     @property
     def controller(self) -> str:

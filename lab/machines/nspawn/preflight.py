@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab._errors import LabError
+from lab._errors import LabError, PreflightError
 from lab.machines.cluster.cluster import HostTraits
-from lab.machines.nspawn import cgroups
+from lab.machines.nspawn import cgroups, layout
+from lab.machines.nspawn.holder import KIND
 from lab.machines.nspawn.system import container_systems
 from lab.providers.netns import child_calls, isolation
-from lab.providers.provider import Diagnosis
+from lab.providers.netns.holders import list_holders
+from lab.providers.provider import Diagnosis, LabHandle
 from lab.state.capacity import available
 from lab.state.permissions import writer
 from lab.topology.intent import Intent
@@ -69,6 +72,8 @@ class NspawnRoom:
     inotify_limit: int
     inotify_used: int
     memory_mib: int
+    inotify_pending: int = 0
+    """What labs that are coming up do not have yet."""
 
 
 def need(intent: Intent) -> NspawnNeed:
@@ -93,22 +98,39 @@ def need(intent: Intent) -> NspawnNeed:
 def room() -> NspawnRoom:
     """Read this machine's limits and current use."""
     limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii"))
-    return NspawnRoom(limit, inotify_instances(os.geteuid()), available() // _MIB)
+    used = inotify_instances(os.geteuid())
+    labs = (
+        (holder.token, layout.load(LabHandle(holder.lab, holder.directory, holder.token)))
+        for holder in list_holders(KIND)
+    )
+    wanted = {token: recorded.inotify for token, recorded in labs if recorded}
+    return NspawnRoom(limit, used.total(), available() // _MIB, pending(wanted, used))
 
 
-def inotify_instances(user: int) -> int:
-    """The number of inotify instances of a user's processes; shared ones count per process."""
-    count = 0
+def pending(wanted: Mapping[str, int], used: Mapping[str, int]) -> int:
+    """How many instances labs will still take, by what each takes and has, by token. Pure."""
+    return sum(max(0, count - used.get(token, 0)) for token, count in wanted.items())
+
+
+def inotify_instances(user: int) -> Counter[str]:
+    """The inotify instances of a user's processes, by the token of their lab, "" for none.
+
+    Shared ones count per process.
+    """
+    counts = Counter[str]()
     for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
         if not name.isdigit():
             continue
         with suppress(OSError):
             if os.stat(f"/proc/{name}").st_uid != user:  # noqa: PTH116  no Path needed
                 continue
+            own = 0
             for descriptor in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208  the same
                 with suppress(OSError):
-                    count += os.readlink(f"/proc/{name}/fd/{descriptor}") == "anon_inode:inotify"  # noqa: PTH115
-    return count
+                    own += os.readlink(f"/proc/{name}/fd/{descriptor}") == "anon_inode:inotify"  # noqa: PTH115
+            if own:
+                counts[cgroups.lab_of(name)] += own
+    return counts
 
 
 def check_exhausted(capacity: NspawnRoom) -> Diagnosis | None:
@@ -125,12 +147,15 @@ def check_exhausted(capacity: NspawnRoom) -> Diagnosis | None:
 
 def judge(needed: NspawnNeed, capacity: NspawnRoom) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each resource that is too small. Pure."""
-    wanted = needed.inotify + capacity.inotify_used
+    wanted = needed.inotify + capacity.inotify_used + capacity.inotify_pending
     if wanted > capacity.inotify_limit:
+        coming = capacity.inotify_pending
+        others = f"{coming} more will be by labs that are coming up, " if coming else ""
         yield _fail(
             "inotify instances",
             f"the lab needs about {needed.inotify} inotify instances, "
-            f"{capacity.inotify_used} are in use, and a user may have {capacity.inotify_limit}",
+            f"{capacity.inotify_used} are in use, {others}and a user may have "
+            f"{capacity.inotify_limit}",
             f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * wanted)}",
         )
     if needed.memory_mib > capacity.memory_mib:
@@ -142,11 +167,26 @@ def judge(needed: NspawnNeed, capacity: NspawnRoom) -> Iterator[Diagnosis]:
         )
 
 
+def require_room(intent: Intent) -> None:
+    """Raise PreflightError if a lab does not fit beside what is up and coming up now."""
+    refuse(intent, tuple(judge(need(intent), room())))
+
+
+def refuse(intent: Intent, diagnoses: Sequence[Diagnosis]) -> None:
+    """Raise PreflightError with failed checks, if there are any."""
+    if diagnoses:
+        raise PreflightError(
+            f"checking this machine for scenario '{intent.scenario}'",
+            "; ".join(diagnosis.seen for diagnosis in diagnoses),
+            "\n       ".join(dict.fromkeys(diagnosis.hint for diagnosis in diagnoses)),
+        )
+
+
 def labs_at_once(needs: Sequence[NspawnNeed], capacity: NspawnRoom) -> int:
     """How many more labs of the largest size fit; at least one. Pure."""
     inotify = max((demand.inotify for demand in needs), default=1)
     memory = max((demand.memory_mib for demand in needs), default=1)
-    free = capacity.inotify_limit - capacity.inotify_used
+    free = capacity.inotify_limit - capacity.inotify_used - capacity.inotify_pending
     return max(1, min(free // inotify, capacity.memory_mib // memory))
 
 

@@ -172,12 +172,7 @@ class NspawnProvider(MachinesProvider):
         diagnoses += [strange] if strange else []
         if not diagnoses and holder.find(lab) is None:
             diagnoses += preflight.judge(preflight.need(intent), preflight.room())
-        if diagnoses:
-            raise PreflightError(
-                f"checking this machine for scenario '{intent.scenario}'",
-                "; ".join(diagnosis.seen for diagnosis in diagnoses),
-                "\n       ".join(dict.fromkeys(diagnosis.hint for diagnosis in diagnoses)),
-            )
+        preflight.refuse(intent, diagnoses)
         bundled = self._bundled(lab, intent)
         if bundled:
             ready = prepared.place(self._cache, bundled.manifest)

@@ -176,6 +176,16 @@ def test_a_lab_with_too_few_inotify_instances_is_refused_by_their_name():
     assert "needs about 73 inotify instances, 91 are in use" in refusal.seen
 
 
+def test_labs_that_are_coming_up_count_with_what_they_will_take():
+    (refusal,) = preflight.judge(preflight.NspawnNeed(39, 0), preflight.NspawnRoom(128, 61, 0, 30))
+    assert "61 are in use, 30 more will be by labs that are coming up" in refusal.seen
+    assert not [*preflight.judge(preflight.NspawnNeed(37, 0), preflight.NspawnRoom(128, 61, 0, 30))]
+
+
+def test_a_lab_lacks_what_it_takes_less_what_it_has():
+    assert preflight.pending({"a": 39, "b": 39, "c": 39}, {"a": 9, "b": 41, "": 50}) == 30 + 0 + 39
+
+
 def test_a_control_plane_without_a_kubelet_counts_as_one_program_of_the_two():
     assert need(linux_intent("hard-way")).inotify == 3 * 13 + 3 * 13 + 2 * 3
 
