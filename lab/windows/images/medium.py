@@ -371,11 +371,19 @@ class Use:
     """Why it cannot; empty if it can."""
 
 
+class AbsentImageError(PreflightError):
+    """The medium has no such image; ``refusal``: why, without the images that it has."""
+
+    def __init__(self, action: str, refusal: str, medium: WindowsMedium, hint: str) -> None:
+        self.refusal = refusal
+        super().__init__(action, f"{refusal}; {list_images(medium)}", hint)
+
+
 def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     """The image that is wanted.
 
-    Raises PreflightError, with the images there are, when the medium has no such image or it cannot
-    be used.
+    Raises AbsentImageError, with the images there are, when the medium has no such image;
+    PreflightError when it cannot be used.
     """
     action = f"looking for '{wanted.name}' on the medium '{medium.path}'"
     _check_server(action, medium)
@@ -385,12 +393,12 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
             return image
     releases = sorted({release.name for image in medium.images if (release := _release(image))})
     if releases and wanted.release.name not in releases:
-        happened = f"it is a medium of {' and '.join(releases)}"
+        refusal = f"it is a medium of {' and '.join(releases)}"
         hint = f"give the ISO of {wanted.release.name}, or build the image of {releases[0]}"
     else:
-        happened = "there is no such image on it"
+        refusal = "there is no such image on it"
         hint = "ask for one of those that it holds, or give another ISO"
-    raise PreflightError(action, f"{happened}; {list_images(medium)}", hint)
+    raise AbsentImageError(action, refusal, medium, hint)
 
 
 def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use, ...]:
@@ -399,8 +407,10 @@ def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use
     for recipe, wanted in sorted(recipes.items()):
         try:
             choose(medium, wanted)
+        except AbsentImageError as error:
+            uses_found.append(Use(recipe, wanted.name, error.refusal))
         except PreflightError as error:
-            uses_found.append(Use(recipe, wanted.name, error.happened.partition("; it holds")[0]))
+            uses_found.append(Use(recipe, wanted.name, error.happened))
         else:
             uses_found.append(Use(recipe, wanted.name, ""))
     return tuple(uses_found)
