@@ -519,11 +519,11 @@ def _check_server(action: str, medium: WindowsMedium) -> None:
     """Check that it is a medium of Windows Server."""
     kinds = {image.installation.lower() for image in medium.images}
     if kinds and kinds <= {"client"}:
-        happened = f"it is a medium of Windows for desktops; {list_images(medium)}"
-        raise PreflightError(action, happened, _SERVERS)
+        raise AbsentImageError(action, "it is a medium of Windows for desktops", medium, _SERVERS)
     if kinds and kinds <= {"windowspe", ""}:
-        happened = f"it is a medium without Windows to install; {list_images(medium)}"
-        raise PreflightError(action, happened, _SERVERS)
+        raise AbsentImageError(
+            action, "it is a medium without Windows to install", medium, _SERVERS
+        )
 
 
 def _check_image(action: str, image: WindowsImage, release: Release) -> None:
