@@ -50,6 +50,7 @@ NOT_RUN = {
     "lab diff overlay nightly-overlay": "needs files of the reader's",
     "lab graph overlay --format dot |": "needs another program",
     "lab kubeconfig ": "needs a cluster",
+    "lab readiness ": "needs a cluster",
     "lab ssh": "needs real machines",
     "lab test prod": "needs a cluster",
     "ssh ": "needs real machines",

@@ -81,22 +81,23 @@ def timed_check(plane: ControlPlane, directory: Path, *options: str) -> TimedChe
         "HYBRIDLAB_STATE": str(directory / "state"),
     }
     output, story = directory / "output", directory / "story"
-    command = [sys.executable, "-m", "lab", "check", *options]
+    figures = directory / "figures"
+    command = [sys.executable, _HERE / "measured.py", figures, "check", *options]
     began = time.monotonic()
     with output.open("wb") as out, story.open("wb") as err:
         check = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         ready = _last_ready(plane, check)
-        _, status, usage = os.wait4(check.pid, 0)
+        check.wait()
     ended = time.monotonic()
-    check.returncode = os.waitstatus_to_exitcode(status)
+    processors, kib = map(float, figures.read_text().split())
     return TimedCheck(
         check.returncode,
         output.read_text(),
         story.read_text(),
         ended - began,
         ended - ready,
-        usage.ru_utime + usage.ru_stime,
-        usage.ru_maxrss / 1024,
+        processors,
+        kib / 1024,
     )
 
 

@@ -21,7 +21,7 @@ def command(run: str, as_json: bool) -> int:
 
     \b
       lab check --context prod
-      lab readiness 20261129-152020-bced
+      lab readiness hybrid
 
     Exit codes: 1 a point failed; 0 none did.
     """  # noqa: D301  \b tells click not to rewrap
