@@ -131,7 +131,10 @@ _NODE = """
 ask nftables nft -j list ruleset
 save=iptables-save; proxy=
 command -v $save > /dev/null || proxy=$(pgrep -o -x kube-proxy)
-if [ -n "$proxy" ]; then save="chroot /proc/$proxy/root /usr/sbin/iptables-save"; fi
+root=/proc/$proxy/root
+if [ -n "$proxy" ] && ls -d $root/usr/sbin/$save > /dev/null 2>&1; then  # a link there is enough
+    save="chroot $root /usr/sbin/$save"
+fi
 ask iptables $save -c  # a node need not have it: kube-proxy's image does
 for control in /run/bird/bird.ctl /run/calico/bird.ctl; do
     if [ -S "$control" ]; then ask sessions birdc -s "$control" show protocols; fi
