@@ -11,13 +11,14 @@ from typing import cast
 
 from lab._errors import BrokenError, UsageError, did_you_mean
 from lab.lifecycle import reconnect
-from lab.lifecycle.compilation import rebuild
+from lab.lifecycle.compilation import Compiled, rebuild
 from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.matrix.verdict import VERDICTS, RunResult
 from lab.plan.plan import Plan
 from lab.providers.failover import FailoverProvider
 from lab.providers.provider import LabHandle, Provider
+from lab.scenario.assertion import Assertion
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
 from lab.state.files import write_private
@@ -47,6 +48,8 @@ class OpenLab:
     """Content of the scenario file that it was made from."""
     options: Mapping[str, object]
     store: Store
+    assertions: tuple[Assertion, ...] = ()
+    """Of its scenario; none on an existing cluster, which has none."""
     held_alone: bool = False
     """True if this process already holds the lab exclusively."""
     repeat_with: str = ""
@@ -221,6 +224,7 @@ def open_any(name: str, providers: Mapping[str, Provider], store: Store) -> Open
         plan=built.plan,
         intent=built.intent,
         limits=built.limits,
+        assertions=built.scenario.assertions if isinstance(built, Compiled) else (),
         provider=provider,
         handle=LabHandle(name, store.lab_directory(name), row.token),
         again=again(row),

@@ -7,6 +7,7 @@ from typing import Literal
 
 from lab._log import quantity
 from lab.facts.difference import Difference
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import Coverage
@@ -107,6 +108,8 @@ class RunResult:
     """Versions on the nodes of a real cluster; empty if there is none."""
     workloads: tuple[WorkloadResult, ...] = ()
     """The workload checks of a real cluster."""
+    assertions: tuple[AssertionResult, ...] = ()
+    """The assertions of the scenario that were made; empty in runs of earlier versions."""
     coverage: Coverage | None = None
     """How much of the matrix was probed; None in runs of earlier versions."""
     hosts: tuple[tuple[str, str], ...] = ()
@@ -138,4 +141,5 @@ class RunResult:
         if self.interrupted or (self.failover and not self.failover.well):
             return False
         cells = all(result.verdict in GREEN for result in self.results)
-        return cells and all(workload.verdict == "pass" for workload in self.workloads)
+        checks: tuple[WorkloadResult | AssertionResult, ...] = (*self.workloads, *self.assertions)
+        return cells and all(check.verdict in GREEN for check in checks)

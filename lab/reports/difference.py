@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from lab._errors import UsageError
 from lab._log import one_line, quantity
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.providers.workloads import WorkloadResult
@@ -154,7 +155,7 @@ def difference(before: RunResult, after: RunResult) -> RunDifference:
     )
 
 
-_Result = CellResult | WorkloadResult
+_Result = CellResult | WorkloadResult | AssertionResult
 
 
 def _left_out_by(run: RunResult, other: RunResult) -> Callable[[_Result], bool]:
@@ -177,13 +178,17 @@ def _ends(cell: Cell) -> tuple[str, ...]:
 
 
 def _cells(run: RunResult) -> dict[str, _Result]:
-    """Everything that a run has judged: cells, and workload checks of a cluster."""
+    """Everything that a run has judged: cells, workload checks and assertions."""
     judged: dict[str, _Result] = {_key(result.cell): result for result in run.results}
-    return judged | {f"workloads/{check.id}": check for check in run.workloads}
+    checks: tuple[_Result, ...] = (*run.workloads, *run.assertions)
+    return judged | {_id(check): check for check in checks}
 
 
 def _id(judged: _Result) -> str:
-    return judged.cell.id if isinstance(judged, CellResult) else f"workloads/{judged.id}"
+    if isinstance(judged, CellResult):
+        return judged.cell.id
+    group = "workloads" if isinstance(judged, WorkloadResult) else "assertions"
+    return f"{group}/{judged.id}"
 
 
 def _key(cell: Cell) -> str:

@@ -11,6 +11,7 @@ In the JSON of the cells, ``strings`` has each text once; a cell is a row of num
 from __future__ import annotations
 
 import json
+import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -297,6 +298,7 @@ def _template(name: str) -> Template:
     environment.filters["rate"] = format_rate
     environment.filters["failover"] = failover_words
     environment.filters["verdict"] = verdict_words
+    environment.filters["shell"] = shlex.join
     environment.filters["path"] = path_words
     environment.globals["explain_command"] = explain_command
     environment.globals["see_command"] = _see

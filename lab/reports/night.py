@@ -10,7 +10,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
 from lab._log import one_line, quantity, table_lines
-from lab.matrix.verdict import RunResult, Verdict
+from lab.matrix.verdict import RED, RunResult, Verdict
 from lab.reports.difference import (
     TITLES,
     RunDifference,
@@ -61,11 +61,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class NightCause:
-    """Why cells of a scenario are red. The commands are for the lab that ``repeat`` brings up."""
+    """Why a scenario is red. The commands are for the lab that ``repeat`` brings up."""
 
     sentence: str
     where: tuple[str, ...]
     cells: int
+    """0 for an assertion that does not hold."""
     see: str
     """Empty, as ``fix``, if no cause was found."""
     fix: str
@@ -115,12 +116,14 @@ class ScenarioNight:
 
     @cached_property
     def causes(self) -> tuple[NightCause, ...]:
-        """The causes of its red cells, most cells first."""
+        """The causes of its red cells, most cells first, then assertions that do not hold."""
         if self.run is None:
             return ()
-        return tuple(
-            _night_cause(cause, self.repro or self.lab)
-            for cause in red_causes(self.run.results, dict(self.run.hosts))
+        causes = red_causes(self.run.results, dict(self.run.hosts))
+        unmet = (made for made in self.run.assertions if made.verdict in RED)
+        return (
+            *(_night_cause(cause, self.repro or self.lab) for cause in causes),
+            *(NightCause(made.sentence, (), 0, "", "", made.repeat) for made in unmet),
         )
 
     @property
@@ -216,7 +219,7 @@ def _judge_test(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[Sce
     test, down = ended.get("test"), ended.get("down")
     if test is None or run is None or test.code not in TESTED:
         return "broken", _describe_done(test)
-    if not run.results:
+    if not run.results and not run.assertions:
         return "broken", "the matrix has no cells"
     if down is None or down.code:
         return "broken", f"it did not go down cleanly: {_describe_done(down)}"

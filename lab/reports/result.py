@@ -240,6 +240,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Difference]) -> dic
         "coverage": asdict(run.coverage) if run.coverage else None,
         "nodes": [asdict(node) for node in run.nodes],
         "workloads": [asdict(workload) for workload in run.workloads],
+        "assertions": [asdict(made) for made in run.assertions],
         "failover": _failover_json(run.failover),
         "hosts": dict(run.hosts),
         "picture": _adapter(Picture).dump_python(picture_of(intent)),
@@ -389,6 +390,7 @@ def _run(document: Mapping[str, Any]) -> RunResult:
 def _amounts(run: RunResult) -> Iterator[tuple[str, float]]:
     """Every count, time and rate of the run, with its name in the file."""
     yield from (("seconds", run.seconds), ("number", run.number))
+    yield from (("assertions: seconds", made.seconds) for made in run.assertions)
     if run.coverage:
         coverage = run.coverage
         parts = (coverage.cells, coverage.node_pairs, coverage.systems)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +16,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity, table_lines
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.judge import format_rate
-from lab.matrix.verdict import CellResult, RunResult, Verdict
+from lab.matrix.verdict import RED, CellResult, RunResult, Verdict
 from lab.providers.workloads import WorkloadResult
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
 from lab.reports.figures import FamilyTable, family_table, latencies, span_of, throughputs
@@ -63,7 +65,7 @@ _STYLES: dict[Verdict, str] = {
 
 
 _LABEL = re.compile(
-    r"(\*|where:|cause:|example:|expected:|actual:|explain:|fix:|repeat:|Report:)( +)(.*)"
+    r"(\*|where:|command:|cause:|example:|expected:|actual:|explain:|fix:|repeat:|Report:)( +)(.*)"
 )
 
 
@@ -154,6 +156,8 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
             f"Not as expected: {quantity(len(workloads), 'workload check')}",
             *_workload_lines(workloads),
         ]
+    if unmet := [made for made in run.assertions if made.verdict in RED]:
+        yield [f"Not as expected: {quantity(len(unmet), 'assertion')}", *_assertion_lines(unmet)]
     if run.failover:
         yield ["Failover", *(f"  {line}" for line in failover_lines(run.failover))]
     if limits := limit_groups(run.results):
@@ -185,6 +189,13 @@ def _workload_lines(workloads: Sequence[WorkloadResult]) -> Iterator[str]:
     for (node, verdict, detail), checks in alike.items():
         title = checks[0].id if len(checks) == 1 else f"{quantity(len(checks), 'check')} on {node}"
         yield f"  * {title}: {verdict}: {detail}"
+
+
+def _assertion_lines(unmet: Sequence[AssertionResult]) -> Iterator[str]:
+    for made in unmet:
+        yield f"  * {made.sentence}"
+        yield f"    command:  {shlex.join(made.command)}"
+        yield f"    repeat:   {made.repeat}"
 
 
 def _red_heading(causes: Sequence[Cause]) -> str:
@@ -278,7 +289,7 @@ def _rich_line(line: str) -> RenderableType:
     match = _LABEL.fullmatch(text)
     head, gap, rest = match.groups() if match else ("", "", text)
     style = "bold red" if head == "*" else "dim"
-    if head in {"explain:", "fix:", "repeat:", "Report:"}:
+    if head in {"command:", "explain:", "fix:", "repeat:", "Report:"}:
         label = (f"{' ' * indent}{head}{gap}", "" if head == "Report:" else style)
         return Text.assemble(label, rest, no_wrap=True, overflow="ignore")
     grid = Table.grid(padding=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -54,7 +55,7 @@ def closing_line(run: RunResult) -> str:
     parts = ", ".join(
         f"{count:,} {verdict_words(verdict, count)}" for verdict, count in count_verdicts(run)
     )
-    checks = f"; {_workloads(run)}" if run.workloads else ""
+    checks = "".join(f"; {words}" for words in _checks(run))
     if run.failover:
         checks += f"; failover {_describe_failover(run.failover)}"
     cells = f"{count_cells(run)}; interrupted" if run.interrupted else count_cells(run)
@@ -98,9 +99,15 @@ def failover_words(failover: Failover) -> str:
     )
 
 
-def _workloads(run: RunResult) -> str:
-    passed = sum(1 for workload in run.workloads if workload.verdict == "pass")
-    return f"{passed} of {quantity(len(run.workloads), 'workload check')} passed"
+def _checks(run: RunResult) -> Iterator[str]:
+    """How many workload checks and assertions have passed, if any were made."""
+    for noun, checks in (("workload check", run.workloads), ("assertion", run.assertions)):
+        verdicts = Counter(check.verdict for check in checks)
+        made = len(checks) - verdicts["known-limit"]
+        if made:
+            yield f"{verdicts['pass']:,} of {quantity(made, noun)} passed"
+        if skipped := verdicts["known-limit"]:
+            yield f"{quantity(skipped, noun)} not made on emulated nodes"
 
 
 def headline(run: RunResult) -> str:
@@ -112,7 +119,7 @@ def headline(run: RunResult) -> str:
     if not red and not run.green():
         if run.failover and not run.failover.well:
             return f"The network is as expected, but its failover is not: {run.failover.trouble}."
-        return f"The network is as expected, but only {_workloads(run)}."
+        return f"The network is as expected, but only {' and '.join(_checks(run))}."
     if red:
         verb = "is" if red == 1 else "are"
         return f"{red:,} of {quantity(len(run.results), 'cell')} {verb} not as expected."

@@ -372,6 +372,7 @@ RULES: tuple[Rule, ...] = (
         services.check_exceptions,
         ("exceptions", "services.shared.*.name", "services.special.*.name", *_NAMES, *_PODS),
     ),
+    Rule(services.check_assertions, ("assertions", *_NAMES, *_PODS)),
     Rule(services.check_backends, (*_SPECIAL, *_NAMES, *_PODS)),
     Rule(services.check_behaviour, _SPECIAL),
     Rule(services.check_subdomains, _SPECIAL),

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
+from lab.scenario.assertion import Assertion
 from lab.scenario.families import families_of, family_terms, services_node_families
 from lab.scenario.reserved import router_address
 from lab.scenario.special import SpecialService
@@ -407,6 +408,10 @@ class Scenario(Section):
     )
     exceptions: Items[Limit] = Field(
         default=(), description="What is expected not to work in this lab, and why."
+    )
+    assertions: Items[Assertion] = Field(
+        default=(),
+        description="What commands on nodes and in pods must answer, beside the matrix.",
     )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase, translate
+from functools import partial
 from itertools import chain
 
 from lab.scenario.families import families_of, family_terms
@@ -109,6 +110,36 @@ def check_exceptions(scenario: Scenario) -> Iterator[Problem]:
             first = next(chain.from_iterable(node_names(group) for group in scenario.nodes))
             hint = f'write the name or pattern of a {forms} or "client", such as "{first}*"'
             yield Problem(("exceptions", index, "when", facet), message, hint)
+
+
+def check_assertions(scenario: Scenario) -> Iterator[Problem]:
+    """Assertions that are made nowhere, in no single kind of place, or share a name."""
+    taken: set[str] = set()
+    for index, assertion in enumerate(scenario.assertions):
+        key: Key = ("assertions", index)
+        name = quoted(assertion.name)
+        if assertion.name in taken:
+            message = f"{name} is the name of an assertion above"
+            yield Problem((*key, "name"), message, "give one of the two another name")
+        taken.add(assertion.name)
+        if not assertion.command[0]:
+            message = f"the command of {name} begins with an empty word"
+            yield Problem((*key, "command", 0), message, "write the name of a program")
+        if (assertion.node is None) == (assertion.pod is None):
+            given = "neither a node nor a pod" if assertion.node is None else "a node and a pod"
+            hint = 'name one of them, such as "node: worker*"'
+            yield Problem(key, f"assertion {name} names {given}", hint, at_key=True)
+            continue
+        kind, names_of = (
+            ("node", node_names)
+            if assertion.node is not None
+            else ("pod", partial(pod_names, scenario))
+        )
+        names = [*chain.from_iterable(names_of(group) for group in scenario.nodes)]
+        if not any(fnmatchcase(name, assertion.place) for name in names):
+            message = f"no {kind} in this lab has a name like {quoted(assertion.place)}"
+            hint = did_you_mean(assertion.place, names, f"write a {kind}'s, such as {names[0]}")
+            yield Problem((*key, kind), message, hint)
 
 
 def _chance_of_miss(backends: int) -> str:

@@ -225,6 +225,7 @@ SCENARIO = FileKind(
         "ports": "port",
         "nics": "network card",
         "routes": "route",
+        "assertions": "assertion",
     },
     other_entry="exception",
     repeated='write each value out, or use "count" for nodes that are alike',

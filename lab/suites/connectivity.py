@@ -5,6 +5,7 @@ Node ids are ``LAB::FAMILY::SOURCE/TARGET/PROTOCOL-SIZE``; ``-k`` also matches a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any, Literal
 import pytest
 
 from lab._log import clean
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult
+from lab.providers.workloads import WorkloadResult
 from lab.scenario.families import family_terms
 from lab.scenario.terms import Family
 from lab.suites.session import MatrixSession
@@ -25,8 +28,6 @@ Outcome = tuple[
     str | tuple[str, int, str] | None,
 ]
 """Phase, outcome and message; for a skipped item the message has a location, as in pytest."""
-WORKLOADS = "workloads"
-"""Name of the collector of a cluster's checks, and a keyword for ``-k``."""
 MARKERS: dict[str, str] = {
     **{family: f"cells of the family {family}" for family in family_terms()},
     "tcp": "cells probed over TCP",
@@ -64,7 +65,7 @@ class MatrixFile(pytest.File):
         self.matrix_session = matrix_session
 
     def collect(self) -> Iterator[pytest.Collector]:
-        """Yield a collector for each family that has cells, in order, and one for checks."""
+        """Yield a collector for each family that has cells, in order, and each group of checks."""
         by_family: dict[Family, list[Cell]] = {}
         for cell in self.matrix_session.cells:
             by_family.setdefault(cell.family, []).append(cell)
@@ -72,9 +73,9 @@ class MatrixFile(pytest.File):
             yield FamilyCollector.from_parent(
                 self, name=family, matrix_session=self.matrix_session, cells=cells
             )
-        if self.matrix_session.checks:
-            yield WorkloadCollector.from_parent(
-                self, name=WORKLOADS, matrix_session=self.matrix_session
+        for group, checks in self.matrix_session.checks.items():
+            yield CheckCollector.from_parent(
+                self, name=group, matrix_session=self.matrix_session, checks=checks
             )
 
 
@@ -97,81 +98,55 @@ class FamilyCollector(pytest.Collector):
             )
 
 
-class WorkloadCollector(pytest.Collector):
-    """The workload checks of a real cluster."""
+class CheckCollector(pytest.Collector):
+    """The workload checks of a real cluster, or the assertions of a scenario."""
 
-    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
+    def __init__(
+        self, *, matrix_session: MatrixSession, checks: Sequence[str], **node: Any
+    ) -> None:
         super().__init__(**node)
-        self.matrix_session = matrix_session
+        self.matrix_session, self.checks = matrix_session, checks
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield one item for each check of each node."""
-        for node, check in self.matrix_session.checks:
-            yield WorkloadItem.from_parent(
-                self, name=f"{node}/{check}", matrix_session=self.matrix_session
-            )
+        """Yield one item per check."""
+        for name in self.checks:
+            yield CheckItem.from_parent(self, name=name, matrix_session=self.matrix_session)
 
 
-class WorkloadItem(pytest.Item):
-    """One check on one node; it was made before the first item runs."""
+class JudgedItem(pytest.Item):
+    """A cell or a check; it was judged before the first item runs."""
 
-    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
-        super().__init__(**node)
-        self.matrix_session = matrix_session
-        self.extra_keyword_matches.add(WORKLOADS)
-
-    def setup(self) -> None:
-        """Record the verdict; a check that could not be made is an error, not a failure."""
-        verdict = self.matrix_session.workloads[self.name].verdict
-        self.user_properties.append(("verdict", verdict))
-        if verdict == "probe-error":
-            self._fail()
-
-    def runtest(self) -> None:
-        """Fail unless the verdict is ``pass``."""
-        if self.matrix_session.workloads[self.name].verdict != "pass":
-            self._fail()
-
-    def _fail(self) -> None:
-        detail = self.matrix_session.workloads[self.name].detail
-        pytest.fail(f"{WORKLOADS}/{self.name}: {clean(detail)}", pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, None, str]:
-        """The check's name, instead of a location in a source file."""
-        return self.path, None, f"{WORKLOADS}/{self.name}"
-
-
-class CellItem(pytest.Item):
-    """One cell; it was probed before the first item runs."""
-
-    def __init__(self, *, matrix_session: MatrixSession, cell: Cell, **node: Any) -> None:
-        super().__init__(**node)
-        self.matrix_session, self.cell = matrix_session, cell
-        self.extra_keyword_matches.add(cell.id)
-        for name in dict.fromkeys((cell.protocol, cell.size, cell.source.os, cell.target.os)):
-            self.add_marker(_mark(name))
+    matrix_session: MatrixSession
 
     @property
-    def result(self) -> CellResult:
-        """The result of the cell."""
-        return self.matrix_session.found[self.cell.id]
+    def judged_id(self) -> str:
+        """Its id in reports, and for ``-k``."""
+        raise NotImplementedError
+
+    @property
+    def is_judged(self) -> bool:
+        """False if the run was interrupted before."""
+        raise NotImplementedError
+
+    @property
+    def seconds(self) -> float:
+        """Duration of its probes or of its command."""
+        raise NotImplementedError
 
     def outcome(self) -> Outcome:
         """The phase in which the item ends, its outcome, and the message.
 
-        A probe that could not be made is an error, so it ends in the setup phase.
+        What could not be probed or asked is an error, so it ends in the setup phase.
         """
-        result = self.result
-        if result.verdict == "pass":
-            return "call", "passed", None
-        if result.verdict == "known-limit":
-            message = f"Skipped: {result.expectation.rule}: {clean(result.detail)}"
-            return "call", "skipped", (str(self.path), 1, message)
-        return "setup" if result.verdict == "probe-error" else "call", "failed", story(result)
+        raise NotImplementedError
+
+    def properties(self) -> tuple[tuple[str, object], ...]:
+        """Its properties in JUnit."""
+        raise NotImplementedError
 
     def setup(self) -> None:
-        """Record the cell's properties; only called if another plugin watches the calls."""
-        self.user_properties.extend(properties(self.result))
+        """Record the properties; only called if another plugin watches the calls."""
+        self.user_properties.extend(self.properties())
         self._end("setup")
 
     def runtest(self) -> None:
@@ -187,8 +162,105 @@ class CellItem(pytest.Item):
         pytest.fail(str(message), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """The cell's id, instead of a location in a source file."""
-        return self.path, None, self.cell.id
+        """The id, instead of a location in a source file."""
+        return self.path, None, self.judged_id
+
+
+class CheckItem(JudgedItem):
+    """One workload check on one node, or one assertion on one node or in one pod."""
+
+    def __init__(self, *, matrix_session: MatrixSession, **node: Any) -> None:
+        super().__init__(**node)
+        self.matrix_session = matrix_session
+        assert self.parent is not None
+        self.group = self.parent.name
+        self.extra_keyword_matches.update((self.group, self.judged_id))
+
+    @property
+    def judged_id(self) -> str:
+        """``GROUP/NAME``."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def is_judged(self) -> bool:
+        """See the base class."""
+        return self.judged_id in self.matrix_session.checked
+
+    @property
+    def result(self) -> WorkloadResult | AssertionResult:
+        """The result of the check."""
+        return self.matrix_session.checked[self.judged_id]
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the command of an assertion."""
+        return self.result.seconds if isinstance(self.result, AssertionResult) else 0.0
+
+    def outcome(self) -> Outcome:
+        """See the base class."""
+        verdict, detail = self.result.verdict, clean(self.result.detail)
+        if verdict == "pass":
+            return "call", "passed", None
+        if verdict == "known-limit":
+            return "call", "skipped", (str(self.path), 1, f"Skipped: {detail}")
+        lines = [f"{self.judged_id}: {detail}"]
+        if isinstance(self.result, AssertionResult):
+            command = clean(shlex.join(self.result.command))
+            lines += [f"command:  {command}", f"repeat:   {self.result.repeat}"]
+        return "setup" if verdict == "probe-error" else "call", "failed", "\n".join(lines)
+
+    def properties(self) -> tuple[tuple[str, object], ...]:
+        """Its verdict; of an assertion also the command, and what repeats it."""
+        verdict = ("verdict", self.result.verdict)
+        if not isinstance(self.result, AssertionResult):
+            return (verdict,)
+        command = ("command", clean(shlex.join(self.result.command)))
+        return verdict, command, ("repeat", self.result.repeat)
+
+
+class CellItem(JudgedItem):
+    """One cell."""
+
+    def __init__(self, *, matrix_session: MatrixSession, cell: Cell, **node: Any) -> None:
+        super().__init__(**node)
+        self.matrix_session, self.cell = matrix_session, cell
+        self.extra_keyword_matches.add(cell.id)
+        for name in dict.fromkeys((cell.protocol, cell.size, cell.source.os, cell.target.os)):
+            self.add_marker(_mark(name))
+
+    @property
+    def judged_id(self) -> str:
+        """The id of the cell."""
+        return self.cell.id
+
+    @property
+    def is_judged(self) -> bool:
+        """See the base class."""
+        return self.cell.id in self.matrix_session.found
+
+    @property
+    def result(self) -> CellResult:
+        """The result of the cell."""
+        return self.matrix_session.found[self.cell.id]
+
+    @property
+    def seconds(self) -> float:
+        """Duration of its attempts."""
+        return sum(attempt.latency_ms for attempt in self.result.attempts) / 1000
+
+    def outcome(self) -> Outcome:
+        """See the base class."""
+        result = self.result
+        if result.verdict == "pass":
+            return "call", "passed", None
+        if result.verdict == "known-limit":
+            message = f"Skipped: {result.expectation.rule}: {clean(result.detail)}"
+            return "call", "skipped", (str(self.path), 1, message)
+        return "setup" if result.verdict == "probe-error" else "call", "failed", story(result)
+
+    def properties(self) -> tuple[tuple[str, object], ...]:
+        """See :func:`properties`."""
+        return properties(self.result)
 
 
 @cache

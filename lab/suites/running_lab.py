@@ -24,6 +24,7 @@ from lab.providers.provider import (
     RealCluster,
     find_cluster,
 )
+from lab.scenario.assertion import Assertion
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 
@@ -55,6 +56,10 @@ class RunningLab(Protocol):
     @property
     def limits(self) -> Sequence[Limit]:
         """The known limits; the first match applies."""
+
+    @property
+    def assertions(self) -> Sequence[Assertion]:
+        """The assertions of its scenario."""
 
     @property
     def provider(self) -> Provider:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 
-from lab._errors import PreflightError
+from lab._deadline import Deadline
+from lab._errors import DeadlineError, LabError, PreflightError
 from lab._log import say
+from lab.matrix.assertion import (
+    AssertionResult,
+    AssertionVerdict,
+    judge_assertion,
+    place_assertions,
+)
 from lab.matrix.cell import Cell
 from lab.matrix.cells import make_matrix
 from lab.matrix.failover import Failover
@@ -32,12 +39,15 @@ from lab.providers.provider import (
     find_cluster,
 )
 from lab.providers.workloads import WorkloadResult, wanted
+from lab.scenario.assertion import Assertion
 from lab.state.capacity import available, check_room
 from lab.state.provenance import provenance
 from lab.state.stamps import FORMAT
 from lab.suites.running_lab import BoundLab, RunningLab, bind_intent
 from lab.topology.intent import Intent
 
+WORKLOADS, ASSERTIONS = "workloads", "assertions"
+"""Names of the collectors of checks besides the cells, and keywords for ``-k``."""
 _BYTES_A_CELL = 10_000
 """Memory for cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB with 57,000 cells."""
 _STORED_A_CELL = 2_500
@@ -133,9 +143,9 @@ class MatrixSession:
     """The lab of one pytest session.
 
     ``matrix`` is the whole matrix, and ``cells`` the cells to choose from: all, or a sample if
-    there are too many. ``cluster`` is the lab's Kubernetes if it has one, and ``checks`` its
-    workload checks. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe`
-    has judged the chosen cells; ``directory`` is None until the run is stored.
+    there are too many. ``cluster`` is the lab's Kubernetes if it has one. ``found`` (results by
+    cell id), ``workloads`` and ``asserted`` (by id) are empty and ``run`` None until :meth:`probe`
+    has judged the chosen cells and checks; ``directory`` is None until the run is stored.
 
     Raises MatrixError if the lab has no cells, or none in a family that its scenario asks for.
     Raises PreflightError if the cells do not fit into this machine's memory.
@@ -151,8 +161,9 @@ class MatrixSession:
         )
         """From the first probe on, with the addresses that the pods have."""
         self.choose(choice)
-        self.checks = wanted(self.intent) if self.cluster else ()
+        self.placed = tuple(place_assertions(lab.assertions, self.intent))
         self.workloads: Mapping[str, WorkloadResult] = {}
+        self.asserted: Mapping[str, AssertionResult] = {}
         self.found: Mapping[str, CellResult] = {}
         self.run: RunResult | None = None
         self.interrupted: KeyboardInterrupt | None = None
@@ -173,18 +184,37 @@ class MatrixSession:
         """The cells to choose from, by ``choice`` at the time of the first access."""
         return sample(self.matrix, self.choice)
 
+    @property
+    def checks(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of all checks besides the cells, by group."""
+        nodes = wanted(self.intent) if self.cluster else ()
+        names = {
+            WORKLOADS: tuple(f"{node}/{check}" for node, check in nodes),
+            ASSERTIONS: tuple(f"{assertion.name}/{place}" for assertion, place in self.placed),
+        }
+        return {group: checks for group, checks in names.items() if checks}
+
+    @property
+    def checked(self) -> Mapping[str, WorkloadResult | AssertionResult]:
+        """The results of the checks that were made, by ``GROUP/NAME``."""
+        results: dict[str, WorkloadResult | AssertionResult] = {
+            f"{WORKLOADS}/{name}": workload for name, workload in self.workloads.items()
+        }
+        return results | {f"{ASSERTIONS}/{name}": made for name, made in self.asserted.items()}
+
     def probe(
         self,
         chosen: Sequence[Cell],
         progress: Progress,
         *,
-        workloads: bool = False,
+        checks: Collection[str] = (),
         enough: int = 0,
     ) -> RunResult:
         """Probe and judge the chosen cells in bulk, while no other command changes the lab.
 
-        With ``workloads``, the checks of its cluster are made, too. ``enough``: number of red cells
-        after which no more cells are judged; 0 judges all.
+        ``checks``: ids (``GROUP/NAME``) of the checks to make; of the workload checks all are made
+        if there is one among them. ``enough``: number of red cells after which no more cells are
+        judged; 0 judges all.
 
         On Ctrl-C and SIGTERM the run has the cells that were judged; without any it raises.
 
@@ -204,8 +234,8 @@ class MatrixSession:
                 if red:
                     watch.require()  # failures mean nothing if the lab has died meanwhile
                     results = self._unless_interrupted(results, partial(_add_causes, view))
-                if self.cluster and workloads and len(results) == len(chosen):
-                    self._unless_interrupted(results, self._check_workloads)
+                if len(results) == len(chosen):
+                    self._unless_interrupted(results, partial(self._check, checks))
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
         if red and self.intent.cni is None:
@@ -217,15 +247,69 @@ class MatrixSession:
             run,
             nodes=nodes,
             workloads=tuple(self.workloads.values()),
+            assertions=tuple(self.asserted.values()),
             interrupted=self.interrupted is not None,
         )
         return self.run
 
-    def _check_workloads(self, results: tuple[CellResult, ...]) -> tuple[CellResult, ...]:
-        """Make the workload checks of the cluster; the results of cells do not change."""
-        assert self.cluster is not None
-        self.workloads = {workload.id: workload for workload in self.cluster.workloads()}
+    def _check(
+        self, checks: Collection[str], results: tuple[CellResult, ...]
+    ) -> tuple[CellResult, ...]:
+        """Make workload checks and assertions; the results of cells do not change."""
+        if self.cluster and any(name.startswith(f"{WORKLOADS}/") for name in checks):
+            self.workloads = {workload.id: workload for workload in self.cluster.workloads()}
+        asserted: dict[str, AssertionResult] = {}
+        for assertion, place in self.placed:
+            if f"{ASSERTIONS}/{assertion.name}/{place}" in checks:
+                result = self._ask(assertion, place)
+                asserted[result.id] = result
+        self.asserted = asserted
         return results
+
+    def _ask(self, assertion: Assertion, place: str) -> AssertionResult:
+        """Run the command of an assertion on a node or in a pod, and judge it."""
+        verdict: AssertionVerdict = "known-limit"
+        begun = time.monotonic()
+        if node := self._emulated_node(place):
+            detail = f"'{node}' is emulated: it has no programs of Windows"
+        else:
+            verdict, detail = self._run(assertion, place)
+        return AssertionResult(
+            name=assertion.name,
+            place=place,
+            command=assertion.command,
+            verdict=verdict,
+            detail=detail,
+            seconds=time.monotonic() - begun,
+            repeat=self._repeat(f"{ASSERTIONS}/{assertion.name}/{place}"),
+        )
+
+    def _run(self, assertion: Assertion, place: str) -> tuple[AssertionVerdict, str]:
+        """Verdict and detail of an assertion."""
+        try:
+            machine = self.lab.provider.machine(self.lab.handle, self.intent, place)
+            completed = machine.run(assertion.command, Deadline(assertion.timeout))
+        except DeadlineError:
+            return "fail", f"the command did not end within {assertion.timeout} s"
+        except LabError as error:
+            return "probe-error", error.cause
+        detail = judge_assertion(assertion, completed)
+        return "fail" if detail else "pass", detail
+
+    def _emulated_node(self, place: str) -> str:
+        """The emulated node that the place is, or is on; empty if it is none."""
+        for machine in self.intent.machines:
+            names = (machine.name, *(pod.name for pod in machine.pods))
+            if place in names and machine.name in self._emulated_nodes:
+                return machine.name
+        return ""
+
+    @property
+    def _emulated_nodes(self) -> tuple[str, ...]:
+        provider = self.lab.provider
+        if MACHINES in provider.abilities or provider.pods != "namespaces":
+            return ()
+        return tuple(node.name for node in self.lab.plan.nodes if node.os == "windows")
 
     def _unless_interrupted(
         self,
@@ -254,7 +338,7 @@ class MatrixSession:
                     self.lab.limits,
                     send,
                     time.monotonic,
-                    self._repeat,
+                    lambda cell: self._repeat(cell.id),
                     pace=choose_pace(self.lab.provider, self.cluster),
                     obstacle=obstructions.reason,
                 )
@@ -307,9 +391,10 @@ class MatrixSession:
         by_id = {cell.id: cell for cell in sample(whole, self.choice)}
         return [by_id[cell.id] for cell in chosen]
 
-    def _repeat(self, cell: Cell) -> str:
+    def _repeat(self, judged: str) -> str:
+        """The command that repeats a cell or an assertion, by its id."""
         repeat = self.lab.repeat_with or f"lab test {shlex.quote(self.lab.name)} -k"
-        return f"{repeat} {shlex.quote(cell.id)}"
+        return f"{repeat} {shlex.quote(judged)}"
 
     def _send(self, progress: Progress, view: BoundLab, watch: LivenessWatch) -> Send:
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
@@ -324,8 +409,6 @@ class MatrixSession:
         self, results: tuple[CellResult, ...], started: datetime, seconds: float
     ) -> RunResult:
         plan, provider = self.lab.plan, self.lab.provider
-        windows = tuple(node.name for node in plan.nodes if node.os == "windows")
-        real = MACHINES in provider.abilities
         return RunResult(
             run=f"{started:{FORMAT}}-{secrets.token_hex(2)}",
             lab=self.lab.name,
@@ -334,7 +417,7 @@ class MatrixSession:
             topology=plan.topology,
             provider=provider.name,
             banner=self.lab.banner,
-            emulated_nodes=windows if not real and provider.pods == "namespaces" else (),
+            emulated_nodes=self._emulated_nodes,
             disclaimer=provider.disclaimer(self.lab.intent),
             version=plan.version,
             started=started.isoformat(timespec="seconds"),

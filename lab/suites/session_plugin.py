@@ -31,7 +31,7 @@ from lab.scenario.families import families_on_request
 from lab.scenario.terms import Family
 from lab.state.failure import file_failure
 from lab.state.files import open_output
-from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
+from lab.suites.connectivity import MARKERS, CellItem, CheckItem, JudgedItem, LabDirectory
 from lab.suites.running_lab import RunningLab
 from lab.suites.session import MatrixSession
 
@@ -84,7 +84,7 @@ def is_watched(config: pytest.Config) -> bool:
     )
 
 
-def tell(item: CellItem) -> None:
+def tell(item: JudgedItem) -> None:
     """Send the reports of the item's setup, call and teardown, as pytest's protocol would."""
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -93,11 +93,11 @@ def tell(item: CellItem) -> None:
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
+def _reports(item: JudgedItem) -> Iterator[pytest.TestReport]:
     now = time.time()
     phase, outcome, message = item.outcome()
-    seconds = sum(attempt.latency_ms for attempt in item.result.attempts) / 1000
-    item.user_properties.extend(properties(item.result))
+    seconds = item.seconds
+    item.user_properties.extend(item.properties())
     keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
     phases: tuple[Phase, ...] = (
         ("setup", "teardown") if phase == "setup" else ("setup", "call", "teardown")
@@ -182,8 +182,8 @@ class SessionPlugin:
         if session.config.option.collectonly or session.testsfailed:
             return None
         chosen = [item.cell for item in session.items if isinstance(item, CellItem)]
-        workloads = any(isinstance(item, WorkloadItem) for item in session.items)
-        if not chosen and not workloads:
+        checks = [item.judged_id for item in session.items if isinstance(item, CheckItem)]
+        if not chosen and not checks:
             return None
         hook = session.config.hook
         gc.freeze()  # cells and items live until the end: exclude them from garbage collection
@@ -191,7 +191,7 @@ class SessionPlugin:
             self.session.probe(
                 chosen,
                 lambda done, total: hook.pytest_lab_progress(done=done, total=total),
-                workloads=workloads,
+                checks=checks,
                 enough=session.config.getoption("maxfail"),
             )
             if session.config.getoption("--lab-failover") and not self.session.interrupted:
@@ -212,14 +212,14 @@ class SessionPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Report a cell's item directly, unless the single calls are needed."""
-        if not isinstance(item, CellItem) or self._watched(item.config):
+        """Report a judged item directly, unless the single calls are needed."""
+        if not isinstance(item, JudgedItem) or self._watched(item.config):
             return None
         tell(item)
         return True
 
     def _is_judged(self, item: pytest.Item) -> bool:
-        return isinstance(item, CellItem) and item.cell.id in self.session.found
+        return isinstance(item, JudgedItem) and item.is_judged
 
     def _watched(self, config: pytest.Config) -> bool:
         if self._is_watched is None:

@@ -68,6 +68,25 @@ def test_a_mistyped_name_is_a_sentence_and_failures_are_in_the_last_line(lab, tm
     assert "own tests failed" in done.stderr
 
 
+def test_the_assertions_of_the_page_hold_until_a_node_stops_to_forward(lab, tmp_path):
+    page = (EXAMPLE.parents[1] / "docs/how-to/own-tests.md").read_text()
+    assertions = page.partition("```yaml\n")[2].partition("```")[0]
+    mine = tmp_path / "mine.yaml"
+    shipped = (EXAMPLE.parents[1] / "scenarios/overlay.yaml").read_text()
+    mine.write_text(f"{shipped}\n{assertions}".replace("name: overlay", "name: mine", 1))
+    lab.run("up", str(mine), "--only", "linux")
+    done = lab.run("test", "mine", "-k", "assertions")
+    assert "; 5 of 5 assertions passed; " in done.stdout
+    lab.run("fault", "mine", "ip-forward-off", "--node", "worker2")
+    done = lab.run("test", "mine", "-k", "assertions", code=1)
+    line = "* assertion forwarding/worker2: fail: no match of '^1$' in the output: 0"
+    assert line in done.stdout
+    assert "4 of 5 assertions passed" in done.stdout
+    repeat = "lab test mine -k assertions/forwarding/worker2"
+    assert f"repeat:   {repeat}" in done.stdout
+    assert "0 of 1 assertion passed" in lab.run(*repeat.split()[1:], code=1).stdout
+
+
 def test_an_editor_debugs_own_tests_by_the_pages_configuration(lab, tmp_path):
     page = (EXAMPLE.parents[1] / "docs/how-to/own-tests.md").read_text()
     text = page.partition('```json title=".vscode/launch.json"\n')[2].partition("```")[0]

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Literal
 
 from lab.facts.difference import Difference
+from lab.matrix.assertion import AssertionResult, AssertionVerdict
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.failover import Failover, Turn
@@ -53,6 +54,12 @@ def made_lab(nodes: tuple[str, ...], pods: int) -> tuple[Plan, Intent, Sequence[
 
 def intent_of(nodes: tuple[str, ...] = FIVE, pods: int = 2) -> Intent:
     return made_lab(nodes, pods)[1]
+
+
+def made_assertion(verdict: AssertionVerdict, place: str = "worker1") -> AssertionResult:
+    detail = "" if verdict == "pass" else "exit 1 instead of 0"
+    repeat = f"lab test overlay -k assertions/forwarding/{place}"
+    return AssertionResult("forwarding", place, ("cat", "/a b"), verdict, detail, 0.25, repeat)
 
 
 def made_run(

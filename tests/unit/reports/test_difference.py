@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from unit.reports.made_runs import REACHED, SAMPLED, made_run
+from unit.reports.made_runs import REACHED, SAMPLED, made_assertion, made_run
 
 from lab._errors import UsageError
 from lab.facts.difference import Difference
@@ -173,6 +173,13 @@ def test_checks_of_a_cluster_count_as_cells():
     found = difference(before, after)
     assert found.changes["failing"] == (VerdictChange("workloads/worker1/secret", "pass", "fail"),)
     assert text_lines(found)[1] == "  * workloads/worker1/secret: pass, now fail"
+
+
+def test_assertions_count_as_cells():
+    before = replace(HEALTHY, assertions=(made_assertion("pass"),))
+    after = replace(HEALTHY, assertions=(made_assertion("fail"),))
+    (change,) = difference(before, after).changes["failing"]
+    assert change.words() == "assertions/forwarding/worker1: pass, now fail"
 
 
 def test_json_has_every_change_and_every_pattern():

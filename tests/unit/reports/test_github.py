@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from unit.reports.made_runs import made_run, red_run
+from unit.reports.made_runs import made_assertion, made_run, red_run
 
 from lab._errors import UsageError
 from lab.lifecycle.github import find_step
@@ -176,6 +176,18 @@ def test_terminal_index_and_summary_of_a_night_have_each_cause_with_its_commands
     assert len(causes) == CAUSES + 2
     assert causes[0]["cells"] == first.cells
     assert causes[0]["repeat"] == first.repeat
+
+
+def test_an_assertion_that_does_not_hold_is_a_cause_after_those_of_cells():
+    run = replace(
+        red_run(2), assertions=(made_assertion("fail"), made_assertion("pass", "worker2"))
+    )
+    troubled = scenario("overlay", run)
+    *of_cells, unmet = troubled.causes
+    assert unmet.sentence == "assertion forwarding/worker1: fail: exit 1 instead of 0"
+    assert all(cause.cells for cause in of_cells)
+    assert "lab test overlay -k assertions/forwarding/worker1" in step_summary(night(troubled), "")
+    assert "assertion forwarding/worker1" in error_annotations(night(troubled))[-1]
 
 
 def test_cells_without_a_cause_have_the_command_that_repeats_one():

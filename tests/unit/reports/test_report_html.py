@@ -10,6 +10,7 @@ from unit.reports.made_runs import (
     REACHED,
     SAMPLED,
     intent_of,
+    made_assertion,
     made_run,
     many_nodes,
     red_run,
@@ -133,6 +134,16 @@ def test_only_red_cells_of_a_lab_that_is_up_have_a_command_that_explains_them():
         commands = [data["strings"][row[place]] for row in data["cells"]]
         red = [not temporary and result.verdict not in GREEN for result in run.results]
         assert [bool(command) for command in commands] == red
+
+
+def test_assertions_are_in_a_table_that_is_open_where_one_does_not_hold():
+    made = (made_assertion("pass"), made_assertion("known-limit", "win1"))
+    for assertions, is_open in ((made, False), ((*made, made_assertion("fail", "worker2")), True)):
+        run = replace(made_run("healthy"), assertions=assertions)
+        table = html.fromstring(to_html(run, PICTURE)).get_element_by_id("assertions")
+        assert ("open" in table.attrib) == is_open
+        assert len(table.findall(".//tbody/tr")) == len(assertions)
+        assert "cat '/a b'" in table.text_content()
 
 
 def test_the_page_says_what_made_the_run():

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run, many_nodes
+from unit.reports.made_runs import (
+    FAILOVER,
+    SAMPLED,
+    intent_of,
+    made_assertion,
+    made_run,
+    many_nodes,
+)
 
 from lab._errors import BrokenError
 from lab.facts.difference import Difference
@@ -56,7 +63,7 @@ def test_runs_of_formats_1_and_2_are_read_without_what_they_lack():
         del cell["refusal"], cell["sticky"], cell["expectation"]["promised"]
     whole = replace(run, scenario_text="name: overlay", only="linux")
     assert from_json({**document, "format": 2})[0] == whole
-    for key in ("scenario_text", "only", "nodes", "workloads", "provenance"):
+    for key in ("scenario_text", "only", "nodes", "workloads", "assertions", "provenance"):
         del document[key]
     assert from_json({**document, "format": 1})[0] == run
 
@@ -78,6 +85,12 @@ def test_a_clusters_facts_about_nodes_survive_and_a_failed_check_is_not_green():
     failed = replace(run, workloads=(WorkloadResult("win1", "secret", "fail", "no value"),))
     assert not failed.green()
     assert from_json(json.loads(json.dumps(to_json(failed, intent_of()))))[0] == failed
+
+
+def test_assertions_survive():
+    run = replace(made_run("healthy"), assertions=(made_assertion("fail"),))
+    for written in (json.dumps(to_json(run, intent_of())), to_text(run, intent_of())):
+        assert from_json(json.loads(written))[0] == run
 
 
 def test_a_failover_survives_and_one_that_went_wrong_is_not_green():
@@ -162,7 +175,8 @@ def test_the_keys_of_format_3_are_these_in_this_order():
         "format", "run", "number", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "disclaimer", "windows_rules_off", "only", "scenario_text", "version",
         "started", "seconds", "green", "interrupted", "temporary", "provenance", "counts",
-        "coverage", "nodes", "workloads", "failover", "hosts", "picture", "findings", "cells",
+        "coverage", "nodes", "workloads", "assertions", "failover", "hosts", "picture", "findings",
+        "cells",
     ]  # fmt: skip
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 from processes import run_program
 from rich.console import Console
-from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
+from unit.reports.made_runs import (
+    FAILOVER,
+    REACHED,
+    SAMPLED,
+    intent_of,
+    made_assertion,
+    made_run,
+    many_nodes,
+)
 
 from lab.facts.difference import OBJECT, Difference
 from lab.matrix.verdict import RunResult
@@ -213,6 +221,24 @@ def test_checks_that_a_node_could_not_run_for_one_reason_are_one_line():
         f"  * 2 checks on worker1: probe-error: {why}",
         "  * worker2/secret: fail: no value",
     ]
+
+
+def test_an_assertion_that_does_not_hold_is_listed_with_its_command():
+    made = (made_assertion("fail"), made_assertion("pass", "worker2"))
+    skipped = made_assertion("known-limit", "win1")
+    run = replace(made_run("healthy"), assertions=(*made, skipped))
+    lines = plain_lines(run, REPORT)
+    begin = lines.index("Not as expected: 1 assertion")
+    assert lines[begin + 1 : begin + 4] == [
+        "  * assertion forwarding/worker1: fail: exit 1 instead of 0",
+        "    command:  cat '/a b'",
+        "    repeat:   lab test overlay -k assertions/forwarding/worker1",
+    ]
+    counted = "1 of 2 assertions passed; 1 assertion not made on emulated nodes"
+    assert counted in closing_line(run)
+    assert headline(run).startswith("The network is as expected, but only 1 of 2 assertions passed")
+    assert not run.green()
+    assert replace(run, assertions=(made[1], skipped)).green()
 
 
 def test_what_lets_a_pod_run_is_a_command_of_its_cells():

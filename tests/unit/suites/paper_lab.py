@@ -10,7 +10,7 @@ import pytest
 from simulation import Fault, Network
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, UsageError
+from lab._errors import BrokenError, DeadlineError, LabError, UsageError
 from lab.facts.difference import Difference
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
@@ -28,8 +28,10 @@ from lab.providers.provider import (
     ProbeSettings,
     RealCluster,
 )
+from lab.scenario.assertion import Assertion
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit, Services
+from lab.shells.shell import Completed
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -46,6 +48,20 @@ def blueprint() -> tuple[Plan, Intent, tuple[Limit, ...], tuple[Cell, ...]]:
 
 def no_fault(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
     return outcome
+
+
+@dataclass
+class PaperMachine:
+    """Runs ``echo``; ``hang`` does not end, and anything else finds no machine."""
+
+    name: str
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        if command[0] == "hang":
+            raise DeadlineError("running 'hang'", f"not done within {deadline.seconds} s")
+        if command[0] != "echo":
+            raise BrokenError(f"entering '{self.name}'", "it is gone")
+        return Completed(0, " ".join(command[1:]), "")
 
 
 @dataclass
@@ -76,6 +92,9 @@ class PaperProvider:
         self.looked_at.append(tuple(asked))
         return {name: one for name, one in self.seen.items() if name in asked}
 
+    def machine(self, _lab: LabHandle, _intent: Intent, name: str) -> PaperMachine:
+        return PaperMachine(name)
+
     def disclaimer(self, _intent: Intent) -> str:
         return ""
 
@@ -105,6 +124,7 @@ class PaperLab:
     plan: Plan
     intent: Intent
     limits: Sequence[Limit]
+    assertions: Sequence[Assertion] = ()
     name: str = "paper"
     banner: str = "netns: paper, nothing is real; Windows node win1 is emulated"
     windows_rules_off: Sequence[str] = ()

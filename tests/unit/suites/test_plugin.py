@@ -19,6 +19,7 @@ from lab.matrix.judge import expect
 from lab.matrix.sampling import Part
 from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbesInterrupted
 from lab.reports.wording import closing_line
+from lab.scenario.assertion import Assertion
 from lab.state import files
 from lab.state.failure import FullError
 from lab.suites import plugin, session
@@ -307,6 +308,51 @@ def test_junit_has_one_case_a_cell_with_its_record(outer, pytester):
     skipped = cases["paper.node-service/win1/to-win1-p1/udp-small"].find("skipped")
     assert skipped is not None
     assert "WIN-HOST-SERVICE" in str(skipped.get("message"))
+
+
+ASSERTIONS = (
+    Assertion(name="said", node="*", command=("echo", "yes"), matches="yes"),
+    Assertion(name="unsaid", pod="master-p2", command=("echo", "no"), matches="yes"),
+    Assertion(name="slow", node="master", command=("hang",), timeout=7),
+    Assertion(name="gone", node="master", command=("nonesuch",)),
+)
+
+
+def test_assertions_are_items_of_their_own_in_every_report(outer, pytester):
+    labs = PaperLabs(pytester.path, assertions=ASSERTIONS)
+    result = outer(*SUITE, "-k", "assertions or hairpin", "--junitxml", "out.xml", labs=labs)
+    assert result.ret == 1
+    (run,) = labs.lab.recorded
+    verdicts = {result.id: (result.verdict, result.detail) for result in run.assertions}
+    assert verdicts == {
+        "said/master": ("pass", ""),
+        "said/win1": ("known-limit", "'win1' is emulated: it has no programs of Windows"),
+        "unsaid/master-p2": ("fail", "no match of 'yes' in the output: no"),
+        "slow/master": ("fail", "the command did not end within 7 s"),
+        "gone/master": ("probe-error", "entering 'master': it is gone"),
+    }
+    suite = ET.parse(pytester.path / "out.xml").getroot().find("testsuite")
+    assert suite is not None
+    cases = {f"{c.get('classname')}/{c.get('name')}": c for c in suite.findall("testcase")}
+    prefix = "paper.assertions/"
+    ends = {name: [e.tag for e in case if e.tag != "properties"] for name, case in cases.items()}
+    assert ends[f"{prefix}said/master"] == []
+    assert ends[f"{prefix}said/win1"] == ["skipped"]
+    assert ends[f"{prefix}unsaid/master-p2"] == ends[f"{prefix}slow/master"] == ["failure"]
+    assert ends[f"{prefix}gone/master"] == ["error"]
+    record = {p.get("name"): p.get("value") for p in cases[f"{prefix}slow/master"].iter("property")}
+    repeat = "lab test paper -k assertions/slow/master"
+    assert record == {"verdict": "fail", "command": "hang", "repeat": repeat}
+
+
+def test_an_assertion_is_made_only_where_it_is_chosen(outer, pytester):
+    labs = PaperLabs(pytester.path, assertions=ASSERTIONS)
+    result = outer(*SUITE, "-k", "assertions/said/master", labs=labs)
+    assert result.ret == 0
+    result.assert_outcomes(passed=1)
+    (run,) = labs.lab.recorded
+    assert [result.id for result in run.assertions] == ["said/master"]
+    assert run.green()
 
 
 def test_run_is_recorded_with_its_junit_and_handed_over(outer, pytester):
