@@ -298,7 +298,7 @@ def run_cell(session: MatrixSession, cell_id: str) -> tuple[CellResult, Path]:
     Raises LabError as :meth:`lab.suites.session.MatrixSession.probe` does.
     """
     chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
-    run = session.probe(chosen, lambda _done, _total: None)
+    run = session.probe(chosen, lambda _stage, _done, _total: None)
     directory = session.lab.record(run, session.intent)
     session.lab.record_page(directory, run, session.intent)
     return run.results[0], directory

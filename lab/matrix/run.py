@@ -100,9 +100,9 @@ _ROUNDS_AHEAD = 4
 
 
 _FIRST = ProbeSettings(timeout=1.0, in_flight=256)
-_SECOND = ProbeSettings(timeout=2.0, in_flight=64)
+_SECOND = ProbeSettings(timeout=2.0, in_flight=64, stage="probing again")
 """Longer than the one second after which TCP retransmits its first packet; a quarter in flight."""
-_STREAMS = ProbeSettings(timeout=5.0, in_flight=1)
+_STREAMS = ProbeSettings(timeout=5.0, in_flight=1, stage="measuring streams")
 """A stream is measured for a second and a half; two at once would share what a link carries."""
 
 

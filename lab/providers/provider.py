@@ -212,11 +212,13 @@ _STARTED_SECONDS = 60.0
 class ProbeSettings:
     """How to probe.
 
-    ``timeout`` is in seconds per exchange; ``in_flight`` limits the probes in flight.
+    ``timeout`` is in seconds per exchange; ``in_flight`` limits the probes in flight. ``stage`` is
+    what the user is told of them.
     """
 
     timeout: float
     in_flight: int
+    stage: str = "probing"
 
     def longest(self, probes: Iterable[Probe], computing: float) -> float:
         """Seconds, as a last resort: longer than the probes can take with their own timeouts.

@@ -71,8 +71,13 @@ class Hooks:
         """Open the lab of this name; LabError if there is none, or it is broken."""
 
     @pytest.hookspec
-    def pytest_lab_progress(self, done: int, total: int) -> None:
-        """Called with the number of finished probes of a pass; ``done`` is 0 when a pass starts."""
+    def pytest_lab_progress(self, stage: str, done: int, total: int) -> None:
+        """Called when a stage of a run begins (``done`` is 0), goes on, and ends (it is ``total``).
+
+        ``stage``: ``"probing"``, ``"probing again"``, ``"measuring streams"``, ``"looking for
+        causes"``, ``"looking for lost packets"`` or ``"checking"``. ``done`` and ``total`` count
+        the probes of a pass; a stage that counts nothing has a total of 1.
+        """
 
     @pytest.hookspec
     def pytest_lab_recorded(self, run: RunResult, directory: Path | None) -> None:

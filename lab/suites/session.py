@@ -109,8 +109,8 @@ class LivenessWatch:
             self.require()
 
 
-Progress = Callable[[int, int], None]
-"""Called with the number of finished probes of a pass, and their total."""
+Progress = Callable[[str, int, int], None]
+"""Called with a stage, the number of finished probes in it, and their total."""
 
 
 _BEGIN_SECONDS, _BEGIN_ON_CLUSTER = 4.0, 10.0
@@ -233,14 +233,16 @@ class MatrixSession:
                 red = not all(result.verdict in GREEN for result in results)
                 if red:
                     watch.require()  # failures mean nothing if the lab has died meanwhile
-                    results = self._unless_interrupted(results, partial(_add_causes, view))
-                if len(results) == len(chosen):
-                    self._unless_interrupted(results, partial(self._check, checks))
+                    step = partial(_add_causes, view)
+                    results = self._at_stage(progress, "looking for causes", results, step)
+                if checks and len(results) == len(chosen):
+                    self._at_stage(progress, "checking", results, partial(self._check, checks))
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
         if red and self.intent.cni is None:
             begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
-            results = self._unless_interrupted(results, partial(_add_places, view, begin))
+            step = partial(_add_places, view, begin)
+            results = self._at_stage(progress, "looking for lost packets", results, step)
         self.found = {result.cell.id: result for result in results}
         run = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(
@@ -311,19 +313,24 @@ class MatrixSession:
             return ()
         return tuple(node.name for node in self.lab.plan.nodes if node.os == "windows")
 
-    def _unless_interrupted(
+    def _at_stage(
         self,
+        progress: Progress,
+        stage: str,
         results: tuple[CellResult, ...],
         step: Callable[[tuple[CellResult, ...]], tuple[CellResult, ...]],
     ) -> tuple[CellResult, ...]:
         """The results after a step; as they were before if Ctrl-C or SIGTERM stops it."""
         if self.interrupted is not None:
             return results
+        progress(stage, 0, 1)
         try:
             return step(results)
         except KeyboardInterrupt as stop:
             self.interrupted = stop
             return tuple(replace(result, searched=False) for result in results)
+        finally:
+            progress(stage, 1, 1)
 
     def _judge(self, chosen: Sequence[Cell], send: Send, enough: int) -> tuple[CellResult, ...]:
         """Judge all cells at once; with ``enough``, in batches until there are enough red cells."""
@@ -400,8 +407,12 @@ class MatrixSession:
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
             watch.glance()  # retries on a lab that died would take minutes
             total = len(probes)
-            progress(0, total)
-            return view.send(probes, settings, lambda done: progress(done, total))
+            progress(settings.stage, 0, total)
+            outcomes = view.send(
+                probes, settings, lambda done: progress(settings.stage, done, total)
+            )
+            progress(settings.stage, total, total)
+            return outcomes
 
         return send
 

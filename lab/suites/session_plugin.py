@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import pytest
 
 from lab._errors import LabError, MatrixError, UsageError, stop_code
-from lab._log import StatusLine, complain, quantity, say
+from lab._log import complain, quantity, say
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import STRATEGIES, Choice, Strategy
 from lab.matrix.verdict import GREEN
@@ -32,32 +33,12 @@ from lab.scenario.terms import Family
 from lab.state.failure import file_failure
 from lab.state.files import open_output
 from lab.suites.connectivity import MARKERS, CellItem, CheckItem, JudgedItem, LabDirectory
+from lab.suites.progress import ProgressBar, ProgressLines
 from lab.suites.running_lab import RunningLab
 from lab.suites.session import MatrixSession
 
 _NEW_FILE = 0o666
 """Mode of a new file, less the umask."""
-EVERY = 0.1
-"""Shortest interval between two updates of the progress line, in seconds."""
-
-
-class ProgressLine:
-    """Shows on the terminal how many cells are probed."""
-
-    def __init__(self, terminal: TextIO) -> None:
-        self._line = StatusLine(terminal)
-        self._drawn_at = 0.0
-
-    def pytest_lab_progress(self, done: int, total: int) -> None:
-        """Draw the line at most every ``EVERY`` seconds; erase it when a pass is over."""
-        now = time.monotonic()
-        if done >= total:
-            self._line.erase()
-        elif now - self._drawn_at >= EVERY:
-            self._drawn_at = now
-            self._line.show(f"probing: {done:,} of {total:,} ")
-
-
 _CALLS = (
     "pytest_runtest_setup",
     "pytest_runtest_call",
@@ -142,8 +123,9 @@ class SessionPlugin:
             self.session.choose(replace(choice, named=named, families=families))
         for name, meaning in MARKERS.items():
             config.addinivalue_line("markers", f"{name}: {meaning}")
-        if sys.stderr.isatty():
-            config.pluginmanager.register(ProgressLine(sys.stderr), "hybridlab-progress")
+        drawn = sys.stderr.isatty() and os.environ.get("TERM") not in {None, "", "dumb"}
+        progress = ProgressBar(sys.stderr) if drawn else ProgressLines()
+        config.pluginmanager.register(progress, "hybridlab-progress")
         if config.getoption("--lab-quiet"):
             config.pluginmanager.unregister(name="terminalreporter")
 
@@ -190,7 +172,7 @@ class SessionPlugin:
         try:
             self.session.probe(
                 chosen,
-                lambda done, total: hook.pytest_lab_progress(done=done, total=total),
+                partial(_tell_progress, hook),
                 checks=checks,
                 enough=session.config.getoption("maxfail"),
             )
@@ -199,10 +181,11 @@ class SessionPlugin:
         except LabError as error:
             self._refuse(error)
             return True
+        finally:
+            _tell_progress(hook, "", 0, 0)
         gc.freeze()
         left = quantity(len(chosen) - len(self.session.found), "cell")
         if self.session.interrupted is not None:
-            hook.pytest_lab_progress(done=0, total=0)
             say(f"interrupted: {left} not judged")
             session.items[:] = [item for item in session.items if self._is_judged(item)]
         elif len(chosen) > len(self.session.found):
@@ -353,6 +336,10 @@ class SessionPlugin:
     def _refuse(self, error: LabError) -> None:
         self.refused = error.exit_code
         complain(error)
+
+
+def _tell_progress(hook: Any, stage: str, done: int, total: int) -> None:
+    hook.pytest_lab_progress(stage=stage, done=done, total=total)
 
 
 def _junit_plugin(config: pytest.Config) -> Any:

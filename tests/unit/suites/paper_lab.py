@@ -188,7 +188,7 @@ class PaperLabs:
             setattr(self.lab, name, value)
         self.error = error
         self.taken: list[tuple[RunResult, Path]] = []
-        self.progress: list[tuple[int, int]] = []
+        self.progress: list[tuple[str, int, int]] = []
 
     def pytest_lab_open(self, name: str) -> PaperLab:
         if self.error:
@@ -198,8 +198,8 @@ class PaperLabs:
         return self.lab
 
     @pytest.hookimpl
-    def pytest_lab_progress(self, done: int, total: int) -> None:
-        self.progress.append((done, total))
+    def pytest_lab_progress(self, stage: str, done: int, total: int) -> None:
+        self.progress.append((stage, done, total))
 
     def pytest_lab_recorded(self, run: RunResult, directory: Path | None) -> None:
         self.taken.append((run, directory))

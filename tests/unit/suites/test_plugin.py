@@ -209,7 +209,7 @@ def test_x_asks_little_beyond_the_red_cell_and_all_where_there_is_none(outer, py
     many = replace(plan, families=(*plan.families, "nodeport", "pod-service"))
     broken, green = PaperLabs(pytester.path, all_silent, plan=many), PaperLabs(pytester.path)
     outer(*SUITE, "-x", labs=broken)
-    assert max(total for _, total in broken.progress) < len(cells(many, blueprint()[1])) / 2
+    assert max(total for *_, total in broken.progress) < len(cells(many, blueprint()[1])) / 2
     result = outer(*SUITE, "-x", labs=green)
     assert result.ret == 0
     assert len(green.taken[0][0].results) == TOTAL
@@ -230,8 +230,12 @@ def test_probing_is_done_in_bulk_before_the_first_item(outer, pytester):
     passes = [len(asked) for asked, _ in labs.lab.provider.network.sent]
     assert passes[1:] == [TOTAL, 1]
     assert labs.lab.held == 0
-    assert (0, TOTAL) in labs.progress
-    assert (TOTAL, TOTAL) in labs.progress
+    begun = [(stage, total) for stage, done, total in labs.progress if done == 0 < total]
+    ended = [(stage, total) for stage, done, total in labs.progress if done == total > 0]
+    stages = ("probing", TOTAL), ("probing again", 1), ("looking for causes", 1)
+    assert begun[1:] == [*stages, ("looking for lost packets", 1)]  # before: the first is awaited
+    assert [*dict.fromkeys(ended)] == begun
+    assert labs.progress[-1] == ("", 0, 0)
 
 
 class Listener:
