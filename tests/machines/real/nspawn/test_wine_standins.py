@@ -49,6 +49,13 @@ int wmain(int count, WCHAR **words)
         puts("end");
         return 0;
     }
+    if (count == 2 && !wcscmp(words[1], L"go")) { /* as a program of Go begins */
+        char value[256] = "";
+        LoadLibraryA("bcryptprimitives.dll");
+        GetEnvironmentVariableA("GODEBUG", value, sizeof value);
+        puts(value);
+        return 0;
+    }
     wprintf(L"%ls\n", GetCommandLineW());
     return 0;
 }
@@ -246,6 +253,15 @@ def test_each_start_of_windows_counts_and_a_node_has_its_own_uuid(run: Run) -> N
         "0x2",
     ]
     assert uuid in printed
+
+
+def test_programs_of_go_are_told_not_to_suspend_threads_unless_they_are_told_otherwise(
+    run: Run,
+) -> None:
+    given = ("", "http2debug=1", "asyncpreemptoff=0")
+    told = run("\n".join(rf"GODEBUG={value} wine 'C:\helper.exe' go" for value in given))
+    off = "asyncpreemptoff=1"
+    assert told.split() == [off, f"{off},http2debug=1", "asyncpreemptoff=0"]
 
 
 def test_what_cannot_be_started_is_said_as_windows_says_it(run: Run) -> None:
