@@ -112,7 +112,8 @@ e2e: ## every scenario as a real Kubernetes cluster on system containers, as roo
 	@tools/setup develop nspawn
 	@.venv/bin/python -m pytest --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder \
 		tests/machines/real/nspawn/test_calico_clusters.py tests/machines/real/nspawn/test_scenarios.py \
-		tests/machines/real/nspawn/test_three_control_planes.py -m clusters
+		tests/machines/real/nspawn/test_three_control_planes.py \
+		tests/machines/real/nspawn/test_own_network.py -m clusters
 
 test-cluster: ## one cluster on system containers: killed, broken, rebooted, suspended; as root
 	@tools/setup develop nspawn

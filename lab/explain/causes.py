@@ -97,7 +97,8 @@ def _by_objects(
 ) -> tuple[CellResult, ...]:
     """The results; failures get the object of the API that is nearest to their path."""
     for at in failed[:MOST_CAUSES] if objects else ():
-        near, _ = split_by_path(walk(intent, flow_of(results[at].cell))[0], objects, "")
+        path = walk(intent, flow_of(results[at].cell))[0]
+        near, _ = split_by_path(path, objects, intent.control_plane())
         if near:
             results[at] = replace(results[at], finding=near[0][1])
     return tuple(results)

@@ -260,7 +260,7 @@ def find_changed_objects(case: Case) -> Case:
         return case
     objects = compare_places(case.lab.compare, [CLUSTER]).get(CLUSTER, ())
     path = case.explained.path
-    plane = "" if path.unobserved else case.intent.control_plane()
+    plane = case.intent.control_plane()
     needed, others = split_by_path(path, objects, plane)
     causes = put_objects_first(path, case.findings, needed, case.bracket)
     named = {cause.subject for cause in causes}

@@ -63,6 +63,8 @@ def compile_scenario(  # noqa: PLR0913  a lab is made from as many decisions
     """
     wanted = scenario if isinstance(scenario, Path) else meant(scenario)
     read = load(wanted, topology_check=registry.check, original=original)
+    file = Path(original or (wanted if isinstance(wanted, Path) else "."))
+    read = registry.locate(read, file.absolute().parent if file.name else Path.cwd())
     if only is not None:
         read = keep_only(read, only)
     if node_mtu is not None and node_mtu < read.network.mtu:

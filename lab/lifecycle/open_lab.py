@@ -96,7 +96,7 @@ class OpenLab:
 
         Raises UsageError with ``instead``.
         """
-        if self.intent.cni is not None:
+        if self.intent.existing:
             happened = "it is on an existing cluster: only the probe pods are the lab's"
             raise UsageError(action, happened, instead)
 

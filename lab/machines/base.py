@@ -38,6 +38,7 @@ from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import KernelTrace, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.provider import (
+    ON_CLUSTER,
     SLOW_EVIDENCE_SECONDS,
     Evidence,
     LabHandle,
@@ -49,6 +50,7 @@ from lab.providers.provider import (
     ProbeSettings,
     Provider,
     RealCluster,
+    without_pod_network,
 )
 from lab.scenario.terms import Os
 from lab.shells.parallel import on_each
@@ -258,7 +260,7 @@ def unfit(intent: Intent) -> str:
     if why:
         return f"topology '{intent.topology}' needs daemons on its machines: {why}"
     if intent.kubernetes is None:
-        return ""
+        return without_pod_network(intent)
     addon = addons().get(intent.topology)
     if addon is None:
         return (
@@ -275,14 +277,20 @@ def require_fit(intent: Intent) -> None:
     """
     why = unfit(intent)
     if why:
-        without = (
-            "" if unfit_daemons(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
-        )
         raise PreflightError(
-            f"checking scenario '{intent.scenario}' for machines",
-            why,
-            f"'--provider netns' brings it up in network namespaces{without}",
+            f"checking scenario '{intent.scenario}' for machines", why, another_way(intent)
         )
+
+
+def another_way(intent: Intent) -> str:
+    """What to do with a lab that cannot run on machines."""
+    if intent.cni is not None:
+        correct = "correct 'manifests' and 'images' of the scenario's topology"
+        return correct if intent.kubernetes else ON_CLUSTER
+    without = (
+        "" if unfit_daemons(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
+    )
+    return f"'--provider netns' brings it up in network namespaces{without}"
 
 
 def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:

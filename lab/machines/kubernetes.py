@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
 from typing import TYPE_CHECKING, Never
@@ -36,11 +35,10 @@ from lab.machines.cluster.cluster import (
     plan_cluster,
 )
 from lab.machines.cluster.linux.api import ADMIN, ClusterApi
-from lab.machines.cluster.linux.bring_up import CONTROL_PLANE, linux_steps
+from lab.machines.cluster.linux.bring_up import CONTROL_PLANE, import_archive, linux_steps
 from lab.machines.cluster.linux.hard_way import PKI
 from lab.machines.cluster.linux.joining import JoinCredentials
-from lab.machines.cluster.linux.node import IMPORT, IMPORT_SECONDS
-from lab.machines.cluster.linux.operations import ClusterSite, command_failure
+from lab.machines.cluster.linux.operations import ClusterSite
 from lab.machines.cluster.obstacles import remarks
 from lab.machines.cluster.probe_manifests import ObjectOwner
 from lab.machines.cluster.probe_pods import ProbePods, Workloads, node_versions
@@ -325,21 +323,11 @@ class MachinesCluster:
         nodes = [
             node.name for node in self.bundled.cluster.nodes if node.os == "linux" and node.pod_cidr
         ]
-        with (
-            self.opened() as guests,
-            archive.open("rb") as file,
-            mmap(file.fileno(), 0, access=ACCESS_READ) as content,
-        ):
-
-            def load(node: str) -> None:
-                deadline = guests.deadline(IMPORT_SECONDS)
-                done = guests.shell(node).run((*IMPORT, "-"), deadline, content)
-                if done.code:
-                    raise command_failure(
-                        f"importing '{archive}' on '{node}'", done.code, done.stderr
-                    )
-
-            on_each(nodes, load)
+        with self.opened() as guests:
+            on_each(
+                nodes,
+                lambda node: import_archive(node, archive, guests.shell(node), guests.deadline),
+            )
         return tuple(nodes)
 
     def remarks(self) -> tuple[tuple[str, str], ...]:

@@ -188,9 +188,9 @@ class Sources:
 
 
 class ForeignSources:
-    """:class:`SourceRules` for a network that the lab has not made.
+    """:class:`SourceRules` for a network that is not as the lab plans it.
 
-    Its devices are not known, only the addresses that the API reports of nodes. Kubernetes
+    Its devices are not known, only the addresses of the nodes. Kubernetes
     specifies the source between pods alone; elsewhere the pod's address and those of its node are
     allowed. What a node sends may have the address of a device that only a recognised network has
     told: of an unknown one, any is allowed.
@@ -403,7 +403,7 @@ class LabEndpoints:
             ),
             nodes=nodes,
             hosts=hosts,
-            senders=hosts if intent.cni is None or "node-pod" in plan.families else (),
+            senders=() if intent.existing and "node-pod" not in plan.families else hosts,
             clients=_list_clients(plan, intent),
             services={
                 backend.name: _service(service, backend.os, backend.node)

@@ -286,6 +286,16 @@ FAILOVER: Ability = "failover"
 :class:`~lab.providers.failover.FailoverProvider`."""
 
 
+ON_CLUSTER = "'--provider nspawn' or 'libvirt', with '--pods kubernetes', makes a cluster of it"
+
+
+def without_pod_network(intent: Intent) -> str:
+    """Why pods that are namespaces would have no network, as a clause; empty if they have one."""
+    if intent.kubernetes or intent.cni is None:
+        return ""
+    return f"the pod network of topology '{intent.topology}' exists on Kubernetes clusters alone"
+
+
 class Provider(ABC):
     """Where a lab's machines come from.
 
@@ -367,9 +377,9 @@ class Provider(ABC):
         """
         return None
 
-    def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab
+    def unfit(self, intent: Intent) -> str:
         """Why this provider can never run such a lab; empty if it can."""
-        return ""
+        return without_pod_network(intent)
 
     def node_mtu(self, mtu: int) -> int:
         """The MTU in bytes that the node segment supports here, at most ``mtu``.

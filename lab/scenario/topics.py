@@ -178,8 +178,8 @@ TOPICS = (
     Topic(
         "another network add-on",
         "Weave, Antrea, kube-router, Canal, kindnet",
-        'topology "overlay" (a tunnel: Weave, Antrea, Canal) or "host-gateway" (routes: kindnet, '
-        "kube-router)",
+        'topology "custom" with its own manifests, on a cluster; on namespaces "overlay" '
+        '(a tunnel: Weave, Antrea, Canal) or "host-gateway" (routes: kindnet, kube-router)',
         r"\bweave|\bantrea|kube-?router|\bcanal\b|\bkindnet|\bromana",
     ),
     Topic(

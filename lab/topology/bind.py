@@ -74,8 +74,10 @@ def bind(intent: Intent, observed: ClusterObserved) -> Intent:
 def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
     """:func:`bind` without the comparison. Raises KeyError when a probe pod was not observed."""
     known = _Known.of(intent, observed)
+    mtus = [link.mtu for link in observed.links if intent.cni is not None]
     return replace(
         intent,
+        pod_mtu=min(mtus, default=intent.pod_mtu),
         machines=tuple(known.machine(machine) for machine in foresee(intent).machines),
         headless=tuple(
             replace(service, backends=known.backends(service.backends))
@@ -131,7 +133,8 @@ def _find_disagreements(intent: Intent, observed: ClusterObserved) -> Iterable[s
             yield from _about_node(machine, nodes.get(machine.name))
         for pod in machine.pods:
             if pod.role == "probe":
-                yield from _about_pod(machine, pods.get(pod.name), pod.name, holders)
+                cidr = machine.kubelet.pod_cidr if machine.kubelet and intent.cni is None else None
+                yield from _about_pod(machine, pods.get(pod.name), pod.name, cidr, holders)
     yield from _about_services(intent, observed)
 
 
@@ -146,7 +149,11 @@ def _about_node(machine: MachineIntent, node: ObservedNode | None) -> Iterable[s
 
 
 def _about_pod(
-    machine: MachineIntent, pod: ObservedPod | None, name: str, holders: dict[str, str]
+    machine: MachineIntent,
+    pod: ObservedPod | None,
+    name: str,
+    cidr: str | None,
+    holders: dict[str, str],
 ) -> Iterable[str]:
     if pod is None:
         yield f"there is no pod '{name}'"
@@ -160,7 +167,6 @@ def _about_pod(
     if pod.address is None:
         yield f"pod '{name}' has no address"
         return
-    cidr = machine.kubelet.pod_cidr if machine.kubelet else None
     if cidr and ip_address(pod.address) not in ip_network(cidr):
         yield (
             f"pod '{name}' has address {pod.address}, "
@@ -340,9 +346,9 @@ def _ends(intent: Intent, observed: ClusterObserved) -> Iterable[tuple[str, str]
 
 def _renew_routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
     """A machine's routes; with routed pods, those to pods with a known port."""
-    if machine.bridge:
+    planned = {pod.port for pod in machine.pods}
+    if not any(route.device in planned for route in machine.routes):
         yield from machine.routes
         return
-    planned = {pod.port for pod in machine.pods}
     yield from (route for route in machine.routes if route.device not in planned)
     yield from (route_to(pod, machine.address()) for pod in pods if pod.port)

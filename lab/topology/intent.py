@@ -374,6 +374,10 @@ class KubernetesIntent:
     service_cidr: str
     dns_address: str
     proxy_mode: ProxyMode = "nftables"
+    manifests: tuple[str, ...] | None = field(default=None, metadata={"unless None": True})
+    """Files with the objects of a network plug-in that is none of the lab's; None for the lab's."""
+    archives: tuple[str, ...] | None = field(default=None, metadata={"unless None": True})
+    """Archives of that plug-in's images."""
 
 
 MachineKind = Literal["node", "services", "router", "client", "hypervisor"]
@@ -483,8 +487,11 @@ class Intent:
 
     services_node: ServicesNode | None = None
     cni: str | None = field(default=None, metadata={"unless None": True})
-    """The network plug-in that was recognised in an existing cluster; empty if
-    it is unknown. None where the lab makes the network: only then do machines have devices."""
+    """The network plug-in that makes the pod network; empty if it is unknown. None where the
+    network is as the lab plans it: only then do machines have bridges, tunnels and routes to pods.
+    """
+    existing: Literal[True] | None = field(default=None, metadata={"unless None": True})
+    """Whether the cluster is somebody else's; None for a lab's own."""
 
     def everything(self) -> tuple[MachineIntent, ...]:
         """Hypervisors, then the machines on them."""
@@ -560,7 +567,7 @@ class Intent:
 
     def control_plane(self) -> str:
         """The first control plane; empty if there is no real cluster, or it is not the lab's."""
-        if self.cni is not None:
+        if self.existing:
             return ""
         planes = (
             machine.name

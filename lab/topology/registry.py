@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lab._dataclass import dataclass
@@ -39,6 +40,11 @@ class Parameter:
     parse: Callable[[str], object] = str
     """For a string: raises ValueError if it does not fit."""
 
+    @property
+    def of_files(self) -> bool:
+        """Whether it lists files, relative to the scenario's folder."""
+        return bool(self.schema.get("type") == "array")
+
     def fits(self, value: object) -> bool:
         """Whether a value of the scenario fits."""
         schema = self.schema
@@ -52,6 +58,10 @@ class Parameter:
             except ValueError:
                 return False
             return True
+        if self.of_files:
+            return isinstance(value, list | tuple) and all(
+                isinstance(item, str) and item for item in value
+            )
         kinds = int if schema["type"] == "integer" else (int, float)
         number = isinstance(value, kinds) and not isinstance(value, bool)
         return number and schema["minimum"] <= value <= schema["maximum"]
@@ -78,6 +88,17 @@ def in_range(  # noqa: PLR0913  a number is all of these
     kind = f"{'whole ' if whole else ''}number{f' of {unit}' if unit else ''}"
     hint = f"use a {kind} from {least} to {most}, such as {default}"
     return Parameter(schema, f"is not {allowed}", hint)
+
+
+def files(description: str, default: Sequence[str]) -> Parameter:
+    """A list of files, as paths relative to the scenario's folder."""
+    schema: dict[str, Any] = {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1},
+        "default": [*default],
+        "description": description,
+    }
+    return Parameter(schema, "is not a list of files", "write a list of paths, such as [cni.yaml]")
 
 
 def one_of(wrong: str, description: str, options: Mapping[str, str]) -> Parameter:
@@ -141,6 +162,18 @@ def parameter(plan: Plan, key: str) -> Any:
     """The value of a parameter of the plan's topology: the scenario's, or the default."""
     declared = topologies()[plan.topology].parameters[key]
     return plan.parameters.get(key, declared.schema["default"])
+
+
+def locate(scenario: Scenario, folder: Path) -> Scenario:
+    """The scenario with the paths of its topology's files, which are relative to ``folder``."""
+    topology = topologies()[scenario.topology.kind]
+    given: Mapping[str, Any] = scenario.topology.parameters
+    paths = {
+        key: tuple(str(folder / path) for path in given.get(key, known.schema["default"]))
+        for key, known in topology.parameters.items()
+        if known.of_files
+    }
+    return scenario.replace(topology=scenario.topology.replace(**paths)) if paths else scenario
 
 
 def intent(plan: Plan) -> Intent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster.cluster import Cluster
@@ -35,16 +36,25 @@ class Addon(NetworkAddon, ABC):
     bundled = ""
     """Its name in ``bundle/upstream.json``; empty if every bundle has its images."""
     daemon_set: DaemonSet | None = None
-    """The DaemonSet that must run on every node before the cluster's DNS pods can have
-    addresses."""
+    """The one of :meth:`daemon_sets`, where it is always the same."""
     routing_daemons = False
     """Whether it brings the nodes' routing daemons; otherwise the lab starts its own."""
     kube_proxy = True
+    writes_plugins = False
+    """Whether its pods write CNI plugins on a node, so that links there would lead nowhere."""
     account = ""
     """Account of its programs on Windows nodes; empty if they need none."""
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
         """Images that a Linux node needs, without tags."""
+        return ()
+
+    def daemon_sets(self, intent: Intent) -> tuple[DaemonSet, ...]:
+        """Those that must run on every node before the cluster's DNS pods can have addresses."""
+        return (self.daemon_set,) if self.daemon_set else ()
+
+    def archives(self, intent: Intent) -> tuple[Path, ...]:
+        """Files with images that are no part of the bundle; every Linux node gets them."""
         return ()
 
     def pinned(self, cluster: Cluster) -> bool:

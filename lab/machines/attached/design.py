@@ -210,6 +210,7 @@ def _make_intent(record: AttachedRecord, plan: Plan) -> Intent:
             plan.proxy_mode,
         ),
         cni=cluster.cni if cluster.cni in SOURCES_KNOWN else "",
+        existing=True,
     )
 
 

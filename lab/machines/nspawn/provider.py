@@ -19,6 +19,7 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.machines.agents.pod_namespaces import pod_processes
 from lab.machines.base import (
     MachinesProvider,
+    another_way,
     look_inside,
     other_machines,
     own_network,
@@ -186,11 +187,7 @@ class NspawnProvider(MachinesProvider):
         action = f"checking scenario '{intent.scenario}' for system containers"
         why = self.unfit(intent)
         if why:
-            raise PreflightError(
-                action,
-                why,
-                "'--provider netns' brings it up in network namespaces",
-            )
+            raise PreflightError(action, why, another_way(intent))
         require_packages(intent, self._packages)
         try:
             bundled = self._bundled(lab, intent)

@@ -32,6 +32,7 @@ from lab.providers.provider import (
     CAPTURE,
     FAILOVER,
     KERNEL_TRACE,
+    ON_CLUSTER,
     Diagnosis,
     Evidence,
     LabHandle,
@@ -160,6 +161,8 @@ class NetnsProvider(Provider):
         from lab.providers.netns import preflight  # noqa: PLC0415  imported only when used
 
         del lab
+        if why := self.unfit(intent):
+            raise PreflightError(f"checking scenario '{intent.scenario}'", why, ON_CLUSTER)
         preflight.require_programs(intent)
         tunnels = any(machine.tunnel for machine in intent.everything())
         switches = any(machine.chassis for machine in intent.everything())

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import file_digest
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
+from lab._deadline import Deadline
 from lab.machines.addons.addon import DaemonSet, addons
 from lab.machines.bundle.manifest import Manifest
 from lab.machines.cluster import dns
@@ -21,11 +25,22 @@ from lab.machines.cluster.linux.hard_way import (
     run_worker,
 )
 from lab.machines.cluster.linux.joining import API_SECONDS, Joining
-from lab.machines.cluster.linux.node import prepare_balancer, prepare_node
-from lab.machines.cluster.linux.operations import ClusterSite, Operations, without_secrets
+from lab.machines.cluster.linux.node import (
+    IMPORT,
+    IMPORT_SECONDS,
+    prepare_balancer,
+    prepare_node,
+)
+from lab.machines.cluster.linux.operations import (
+    ClusterSite,
+    Operations,
+    command_failure,
+    without_secrets,
+)
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.shells.parallel import on_each
+from lab.shells.shell import Shell
 from lab.topology.intent import Intent
 
 
@@ -34,7 +49,7 @@ class Wave:
     """Documents that are applied together."""
 
     documents: tuple[Document, ...]
-    after: DaemonSet | None = None
+    after: tuple[DaemonSet, ...] = ()
 
 
 def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, ...]:
@@ -51,7 +66,7 @@ def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[W
     return (
         Wave((*rights, *first)),
         *(Wave(documents) for documents in others),
-        Wave(names, addon.daemon_set),
+        Wave(names, addon.daemon_sets(intent)),
     )
 
 
@@ -88,7 +103,7 @@ class _BringUp:
         names = [node.name for node in self.cluster.nodes]
         further = len(self.cluster.control_planes()) > 1 and self.cluster.how == "kubeadm"
         return (
-            _step("nodes", self._nodes, *map(self._prepared, self._linux())),
+            _step("nodes", self._nodes, *map(self._prepared, self._linux()), *self._archived()),
             _step(CONTROL_PLANE, self._first, self._balanced(), planes),
             *([_step("control-planes", self._further, planes)] if further else ()),
             replace(_step("workers", self._workers, workers), alongside=further),
@@ -105,6 +120,17 @@ class _BringUp:
 
     def _prepared(self, node: ClusterNode) -> Operations:
         return prepare_node(self.cluster, self.intent, node, self.manifest)
+
+    def _archives(self) -> tuple[Path, ...]:
+        return addons()[self.cluster.topology].archives(self.intent)
+
+    def _archived(self) -> tuple[str, ...]:
+        """The SHA-256 of each archive."""
+        made = []
+        for archive in self._archives():
+            with archive.open("rb") as file:
+                made.append(file_digest(file, "sha256").hexdigest())
+        return tuple(made)
 
     def _balanced(self) -> tuple[str, Operations] | None:
         return prepare_balancer(self.cluster, self.intent, self.site.patience)
@@ -141,6 +167,8 @@ class _BringUp:
 
         def prepare(name: str) -> None:
             self.site.run(name, self._prepared(nodes[name]))
+            for archive in self._archives() if nodes[name].pod_cidr else ():
+                import_archive(name, archive, self.site.shell(name), self.site.deadline)
             self.site.say(f"{name}: prepared for Kubernetes {self.cluster.version}")
 
         on_each(nodes, prepare)
@@ -166,8 +194,8 @@ class _BringUp:
     def _dns(self) -> None:
         api = ClusterApi(self.cluster, self.site)
         wave = self._waves()[-1]
-        if wave.after:
-            api.wait_for_daemon_set(wave.after, self.site.deadline(READY_SECONDS))
+        for daemon_set in wave.after:
+            api.wait_for_daemon_set(daemon_set, self.site.deadline(READY_SECONDS))
         api.apply(wave.documents, self.site.deadline(API_SECONDS))
 
     def _waves(self) -> tuple[Wave, ...]:
@@ -178,6 +206,21 @@ class _BringUp:
         api = ClusterApi(self.cluster, self.site)
         api.wait_for_nodes(names, self.site.deadline(READY_SECONDS))
         api.wait_for_dns(self.site.deadline(DNS_SECONDS))
+
+
+def import_archive(
+    node: str, archive: Path, shell: Shell, deadline: Callable[[float], Deadline]
+) -> None:
+    """Import a docker-archive or an OCI archive into containerd's store on a node.
+
+    ``deadline``: makes one of seconds on hardware. Raises OSError when the archive cannot be read,
+    BrokenError with what containerd says, DeadlineError when it takes too long.
+    """
+    action = f"importing '{archive}' on '{node}'"
+    with archive.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        done = shell.run((*IMPORT, "-"), deadline(IMPORT_SECONDS), content)
+    if done.code:
+        raise command_failure(action, done.code, done.stderr)
 
 
 def _step(name: str, run: Callable[[], None], *about: object) -> Step:

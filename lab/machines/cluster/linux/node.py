@@ -210,8 +210,14 @@ _CRICTL = "crictl"
 """For people; kubeadm and the kubelet no longer need it since 1.31."""
 
 
-def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
-    """The container runtime and crictl with their configurations."""
+def copy_cni_programs() -> Run:
+    """Copy every CNI plugin of the bundle to where containerd looks for them."""
+    copy = f"mkdir -p {CNI_BIN} && cp {MEDIUM}/cni/* {CNI_BIN}/"
+    return Run(("sh", "-c", copy), unless=f"[ -f {CNI_BIN}/loopback ]")
+
+
+def run_containerd(manifest: Manifest, host: HostTraits, plugins: Operations) -> Operations:
+    """The container runtime with its CNI plugins, and crictl, with their configurations."""
     sandbox = manifest.image(PAUSE).name
     config = WriteFile("/etc/containerd/config.toml", containerd_config(sandbox, host))
     unit = unit_file(
@@ -236,7 +242,7 @@ def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
     endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
     files: tuple[Operation, ...] = (
         *links,
-        *link_cni_programs(manifest),
+        *plugins,
         WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n"),
         config,
         unit,
@@ -362,6 +368,9 @@ def prepare_node(
     head = (*prepare_machine(cluster, intent, own), *mount_medium())
     if node.pod_cidr is None:
         return head
+    addon = addons()[cluster.topology]
+    links = tuple(link_cni_programs(manifest))
+    plugins = (copy_cni_programs(),) if addon.writes_plugins else links
     resolver = WriteFile(RESOLVER, f"nameserver {cluster.dns_address}\n")
     kubelet: Operations = ()
     started: Operations = ()
@@ -381,8 +390,8 @@ def prepare_node(
         *head,
         resolver,
         *kubelet,
-        *addons()[cluster.topology].prepare_node(cluster, intent, own),
-        *run_containerd(manifest, cluster.host),
+        *addon.prepare_node(cluster, intent, own),
+        *run_containerd(manifest, cluster.host, plugins),
         *(import_image(image) for image in node_images(cluster, node, manifest)),
         *started,
     )

@@ -1,0 +1,153 @@
+"""A network plug-in of somebody's own: the objects of its manifests, and archives of its images."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lab._errors import os_words
+from lab.machines.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, DaemonSet, Waves
+from lab.machines.bundle.manifest import Manifest
+from lab.machines.cluster.cluster import Cluster
+from lab.machines.cluster.documents import Document
+from lab.machines.cluster.linux.operations import Operations, Remove
+from lab.topology.footprint import Footprint
+from lab.topology.intent import Intent, MachineIntent
+
+_FIRST = ("Namespace", "CustomResourceDefinition")
+"""Kinds that other objects need, in order."""
+_DEFAULT = "default"
+
+
+class WrongFileError(Exception):
+    """A manifest or an archive cannot be used; its text is a clause with the file's name."""
+
+
+def read_objects(path: str) -> tuple[Document, ...]:
+    """The objects of a manifest file, those of lists among them.
+
+    Raises WrongFileError when it cannot be read, is not YAML, or has something that is no object.
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415  slow
+    from ruamel.yaml.resolver import VersionedResolver  # noqa: PLC0415  slow
+
+    class Resolver(VersionedResolver):
+        """YAML 1.1 in every document, as kubectl has it: 0644 is octal."""
+
+        @property
+        def processing_version(self) -> tuple[int, int]:
+            return 1, 1
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Resolver = Resolver
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        # dates and numbers as keys become text, as in JSON
+        documents = json.loads(json.dumps([*yaml.load_all(text)], default=str))
+    except OSError as error:
+        raise WrongFileError(f"manifest '{path}' cannot be read: {os_words(error)}") from error
+    except (YAMLError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = "" if line is None else f" (line {line + 1})"
+        raise WrongFileError(f"manifest '{path}' is not YAML{where}") from error
+    return tuple(_list_objects(path, documents))
+
+
+def _list_objects(path: str, documents: Iterable[Any]) -> Iterator[Document]:
+    for number, document in enumerate(documents, start=1):
+        if document is None:
+            continue
+        listed = isinstance(document, dict) and document.get("kind") == "List"
+        if listed and isinstance(document.get("items"), list):
+            yield from _list_objects(path, document["items"])
+        elif _is_object(document):
+            named = {"namespace": _DEFAULT, **document["metadata"]}
+            yield {**document, "metadata": named}
+        else:
+            raise WrongFileError(
+                f"document {number} of manifest '{path}' is no Kubernetes object: it needs "
+                "apiVersion, kind and metadata.name"
+            )
+
+
+def _is_object(document: Any) -> bool:
+    if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
+        return False
+    words = (document.get("apiVersion"), document.get("kind"), document["metadata"].get("name"))
+    return all(isinstance(word, str) and word for word in words)
+
+
+def order_objects(objects: Iterable[Document]) -> tuple[Document, ...]:
+    """The objects as they are applied: what others need first, otherwise as they are written."""
+    return tuple(
+        sorted(
+            objects,
+            key=lambda one: _FIRST.index(one["kind"]) if one["kind"] in _FIRST else len(_FIRST),
+        )
+    )
+
+
+def list_daemon_sets(objects: Iterable[Document]) -> tuple[DaemonSet, ...]:
+    """Namespace and name of each DaemonSet."""
+    return tuple(
+        (each["metadata"]["namespace"], each["metadata"]["name"])
+        for each in objects
+        if each["kind"] == "DaemonSet"
+    )
+
+
+def _read(intent: Intent) -> tuple[Document, ...]:
+    assert intent.kubernetes is not None, "asked for where there is a cluster"
+    paths = intent.kubernetes.manifests or ()
+    return order_objects(one for path in paths for one in read_objects(path))
+
+
+def _find_wrong(intent: Intent) -> Iterator[str]:
+    assert intent.kubernetes is not None, "asked for where there is a cluster"
+    try:
+        if not list_daemon_sets(_read(intent)):
+            listed = ", ".join(f"'{path}'" for path in intent.kubernetes.manifests or ())
+            yield (
+                f"no DaemonSet is in the manifests ({listed or 'none are given'}), so that no node "
+                "would get a pod network"
+            )
+    except WrongFileError as error:
+        yield str(error)
+    for path in intent.kubernetes.archives or ():
+        try:
+            if not tarfile.is_tarfile(path):
+                yield f"'{path}' of 'images' is no archive of an image"
+        except OSError as error:
+            yield f"image archive '{path}' cannot be read: {os_words(error)}"
+
+
+class Custom(Addon):
+    """What the manifests make. Its devices, tables and addresses are not known."""
+
+    topologies = frozenset({"custom"})
+    footprint = Footprint(ports=("*",), paths=("/etc/cni/net.d/*",))
+    writes_plugins = True
+
+    def daemon_sets(self, intent: Intent) -> tuple[DaemonSet, ...]:
+        return list_daemon_sets(_read(intent))
+
+    def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
+        return (_read(intent),)
+
+    def archives(self, intent: Intent) -> tuple[Path, ...]:
+        own = intent.kubernetes
+        return tuple(map(Path, own.archives or ())) if own else ()
+
+    def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
+        return (Remove((FLANNEL_CONFIG, BRIDGE_CONFIG)),)
+
+    def unfit(self, intent: Intent) -> str:
+        """What is wrong with the files, all at once."""
+        return "; ".join(_find_wrong(intent))
+
+
+ADDON = Custom()
