@@ -197,7 +197,23 @@ class OpenLab:
         from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
         from lab.reports.topology import picture_of  # noqa: PLC0415  the same
 
-        write_private(directory / REPORT, to_html(run, picture_of(intent or self.intent)))
+        page = to_html(run, picture_of(intent or self.intent), self._run_before(run))
+        write_private(directory / REPORT, page)
+
+    def _run_before(self, run: RunResult) -> RunRow | None:
+        """The last run whose report is there; None for a run whose lab is taken down at once.
+
+        The report of such a run is read elsewhere, as in a night's directory.
+        """
+        if run.temporary:
+            return None
+        for row in reversed(self.store.runs(self.name)):
+            if (
+                row.id != run.run
+                and (self.store.run_directory(self.name, row.id) / REPORT).is_file()
+            ):
+                return row
+        return None
 
     def record_junit(self, directory: Path, text: str) -> None:
         """Write the JUnit of a run into its directory.

@@ -45,12 +45,15 @@ from lab.reports.wording import (
     latency_ms,
     milliseconds,
     path_words,
+    tally,
     verdict_words,
 )
 from lab.scenario.families import family_terms
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from lab.state.rows import RunRow
 
 BINS_PER_DECADE = 12
 SHORTEST = 0.001
@@ -208,8 +211,11 @@ class _Finding:
     actual: str
 
 
-def to_html(run: RunResult, picture: Picture) -> str:
-    """The report: about 50 KB plus 220 bytes per cell. Only the templates are read from files."""
+def to_html(run: RunResult, picture: Picture, before: RunRow | None = None) -> str:
+    """The report: about 50 KB plus 220 bytes per cell. Only the templates are read from files.
+
+    ``before``: the lab's run before, whose report is in the directory of its id beside this one's.
+    """
     findings = list(_findings(red_causes(run.results, dict(run.hosts))))
     others = [result for result in run.results if result.verdict != "pass"]
     return render(
@@ -226,6 +232,8 @@ def to_html(run: RunResult, picture: Picture) -> str:
         sampled=describe_sample(run),
         tone="green" if run.results and run.green() else "red",
         when=in_full(run.started),
+        before=before,
+        before_words=tally(before.counts) if before else "",
         emulation=emulation(run),
         counts=count_verdicts(run),
         table=family_table(run),

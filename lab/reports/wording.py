@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from lab._log import quantity
@@ -52,14 +52,20 @@ def describe_sample(run: RunResult) -> str:
 
 def closing_line(run: RunResult) -> str:
     """``2,412 cells: 2,380 pass, 32 known limits; 1.9 s``."""
-    parts = ", ".join(
-        f"{count:,} {verdict_words(verdict, count)}" for verdict, count in count_verdicts(run)
-    )
+    parts = tally(dict(count_verdicts(run)))
     checks = "".join(f"; {words}" for words in _checks(run))
     if run.failover:
         checks += f"; failover {_describe_failover(run.failover)}"
     cells = f"{count_cells(run)}; interrupted" if run.interrupted else count_cells(run)
     return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    """``2,380 pass, 32 known limits``: how many cells have each verdict that occurs."""
+    numbers = ((verdict, counts.get(verdict, 0)) for verdict in VERDICTS)
+    return ", ".join(
+        f"{count:,} {verdict_words(verdict, count)}" for verdict, count in numbers if count
+    )
 
 
 def _describe_failover(failover: Failover) -> str:

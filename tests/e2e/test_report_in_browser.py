@@ -15,8 +15,9 @@ from urllib.parse import quote
 
 import pytest
 from lxml import html
-from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes, with_texts
+from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes, red_run, with_texts
 
+from lab.matrix.cell import Cell
 from lab.reports.html import to_html
 from lab.reports.topology import picture_of
 
@@ -129,9 +130,55 @@ def test_a_filter_in_the_address_narrows_the_cells(browse, address, wanted):
 
 def test_the_filter_narrows_the_table_and_the_counts_too(browse):
     page = browse(made_run("mixed"), "#verdict=flaky")
-    rows = page.document.xpath("//tbody[@id='rows']/tr")
+    rows = page.document.xpath("//section[@id='table']//tr[@data-i]")
     assert len(rows) == made_run("mixed").count("flaky") == len(page.cells()) > 0
     assert page.text("shown").endswith(" of 2,280 cells")
+
+
+def test_the_link_of_a_machine_shows_its_cells_alone(browse):
+    run = made_run("mixed")
+    page = browse(run)
+    (link,) = page.document.xpath("//section[@id='topology']//a[.='win2']/@href")
+    ids = [result.cell.id for result in run.results]
+    drawn = sorted(ids[int(cell.get("data-i"))] for cell in browse(run, link).cells())
+    of_node = {result.cell.id for result in run.results if "win2" in nodes_of(result.cell)}
+    assert drawn == sorted(of_node)
+    assert not page.document.xpath("//section[@id='topology']//a[.='router']")
+
+
+def nodes_of(cell: Cell) -> tuple[str | None, ...]:
+    return (cell.source.node, cell.entry or cell.target.node)
+
+
+def test_rows_are_folded_by_cause_and_a_fold_that_is_opened_grows_as_it_is_scrolled(browse):
+    run = red_run(3)
+    page = browse(
+        run,
+        extra="""
+        setTimeout(() => {
+          const box = document.querySelector('#table .scroll');
+          const fold = document.querySelector('.fold button');
+          const rows = () => document.querySelectorAll('#table tr[data-i]').length;
+          const counts = [rows()];
+          fold.click();
+          counts.push(rows());
+          box.dispatchEvent(new Event('scroll'));
+          counts.push(rows());
+          box.scrollTop = box.scrollHeight;
+          box.dispatchEvent(new Event('scroll'));
+          counts.push(rows());
+          fold.click();
+          document.title = [...counts, rows()];
+        }, 3000);
+        """,
+    )
+    folds = page.document.xpath("//th[@class='fold']")
+    red = sum(result.verdict == "fail" for result in run.results)
+    titles = [" ".join(fold.text_content().split()) for fold in folds]
+    assert titles[0].startswith("Cause: on worker2, chain 0: ")
+    assert titles[0].endswith(f"{red - 2} cells")
+    assert [title.startswith("Known limit: ") for title in titles] == [False, False, False, True]
+    assert page.document.findtext(".//title") == "0,100,100,200,0"
 
 
 def test_a_filter_without_matches_shows_a_message(browse):
@@ -299,6 +346,7 @@ def test_a_red_page_is_some_screens_high_and_its_table_scrolls(browse):
         extra="""
         setTimeout(() => {
           const box = document.querySelector('#table .scroll');
+          document.querySelector('.fold button').click();
           const high = document.documentElement.scrollHeight;
           document.title = [high < 9000, box.clientHeight < box.scrollHeight];
         }, 3000);

@@ -2,6 +2,8 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const PAGE = 100;       // rows of the table that are added at once
+  const AHEAD = 200;      // pixels below the visible rows at which further ones are added
+  const FEW = 20;         // rows up to which every fold of the table is open
   const SLICE = 12;       // milliseconds of drawing before the browser gets its turn
   const DENSE = 40;       // columns from which the squares are small
   const byId = (id) => document.getElementById(id);
@@ -30,15 +32,23 @@
     return element;
   }
 
+  const alphabet = new Intl.Collator("en", { numeric: true });
+
   // Filters: the form, the address after the #, and the cells that match.
 
   const form = byId("filters");
-  const facets = ["family", "verdict", "os", "protocol", "size"];
+  const facets = ["family", "verdict", "os", "machine", "protocol", "size"];
+  const machinesOf = (cell) => [cell.sourceGroup, cell.targetGroup];
+  const holds = {  // of the other facets, a cell has one value
+    machine: (cell, value) => machinesOf(cell).includes(value),
+    verdict: (cell, value) => cell.verdict === value || (value === "red" && RED.has(cell.verdict)),
+  };
   let group = null;
 
   for (const facet of facets) {
-    const present = new Set(cells.map((cell) => cell[facet]));
-    const order = facet in lists ? data[lists[facet]] : [...present].sort();
+    const present = new Set(cells.flatMap((cell) => (facet === "machine" ? machinesOf(cell) : cell[facet])));
+    present.delete("");
+    const order = facet in lists ? data[lists[facet]] : [...present].sort(alphabet.compare);
     for (const value of order.filter((each) => present.has(each))) {
       const label = facet === "os" ? value.replace("-", " to ")
         : facet === "protocol" ? value.toUpperCase() : facet === "verdict" ? words(value) : value;
@@ -73,7 +83,7 @@
     const wanted = facets.map((facet) => [facet, form.elements[facet].value]).filter((each) => each[1]);
     const some = group === null ? cells : data.groups[group].map((index) => cells[index]);
     return some.filter((cell) => wanted.every(([facet, value]) =>
-      value === "red" ? RED.has(cell.verdict) : cell[facet] === value)
+      (holds[facet] ? holds[facet](cell, value) : cell[facet] === value))
       && (!text || searched(cell).includes(text)));
   }
 
@@ -124,7 +134,6 @@
     if (!ranks.has(name)) ranks.set(name, ranks.size);
   }
   const rank = (name) => ranks.get(name) ?? Infinity;
-  const alphabet = new Intl.Collator("en", { numeric: true });
   const before = (one, other) => (rank(one) === rank(other) ? alphabet.compare(one, other) : rank(one) - rank(other));
 
   function distinct(some, key, heading) {
@@ -343,21 +352,62 @@
     return best;
   }
 
-  // The table of everything but plain passes, a page at a time.
+  // The table of everything but plain passes: a fold for each cause of red cells, and for each rule
+  // of known limits. A fold has rows once it is open, a page at a time as it is scrolled.
 
-  let tabled = [];
+  const table = byId("rows")?.closest("table");
+  table?.closest(".scroll").addEventListener("scroll", (event) => {
+    const bottom = event.target.getBoundingClientRect().bottom + AHEAD;
+    for (const more of table.querySelectorAll(".more button")) {
+      if (more.getBoundingClientRect().top < bottom) more.click();
+    }
+  });
 
-  function fillTable(shown) {
-    if (!byId("rows")) return;
-    tabled = shown.filter((cell) => cell.verdict !== "pass");
-    byId("rows").replaceChildren();
-    addRows();
+  function foldsOf(tabled) {
+    const folds = new Map();
+    for (const cell of tabled) {
+      const red = RED.has(cell.verdict);
+      const title = red ? `Cause: ${cell.cause}` : `Known limit: ${cell.reason} (${cell.rule})`;
+      if (!folds.has(title)) folds.set(title, { title, red, cells: [] });
+      folds.get(title).cells.push(cell);
+    }
+    return [...folds.values()].sort((one, other) => other.red - one.red || other.cells.length - one.cells.length);
   }
 
-  function addRows() {
-    const rows = byId("rows");
-    for (const cell of tabled.slice(rows.childElementCount, rows.childElementCount + PAGE)) {
-      const row = rows.insertRow();
+  function fillTable(shown) {
+    if (!table) return;
+    const tabled = shown.filter((cell) => cell.verdict !== "pass");
+    const folds = foldsOf(tabled);
+    const open = folds.length === 1 || tabled.length <= FEW;
+    for (const body of [...table.tBodies]) body.remove();
+    for (const fold of folds) addFold(fold, open);
+    byId("table-count").textContent = `${number(tabled.length)} cells that match the filter above.`;
+  }
+
+  function addFold(fold, open) {
+    const body = table.createTBody();
+    const head = make("th", "fold");
+    head.colSpan = table.tHead.rows[0].cells.length;
+    head.scope = "rowgroup";
+    const button = make("button", "", fold.title);
+    button.type = "button";
+    button.prepend(make("b", `mark v-${fold.cells[0].verdict}`));
+    button.append(make("span", "", `${number(fold.cells.length)} cell${fold.cells.length === 1 ? "" : "s"}`));
+    head.append(button);
+    body.insertRow().append(head);
+    const turn = (opened) => {
+      button.ariaExpanded = opened;
+      while (body.rows.length > 1) body.deleteRow(1);
+      if (opened) addRows(body, fold.cells, 0);
+    };
+    button.addEventListener("click", () => turn(button.ariaExpanded !== "true"));
+    turn(open);
+  }
+
+  function addRows(body, some, start) {
+    for (const cell of some.slice(start, start + PAGE)) {
+      const row = body.insertRow();
+      row.dataset.i = cell.index;
       const verdict = make("td", "verdict");
       verdict.append(make("b", `mark v-${cell.verdict}`), words(cell.verdict));
       const name = make("td");
@@ -369,14 +419,17 @@
       repeat.append(command(cell.repeat));
       row.append(verdict, name, make("td", "", cell.expected), found, repeat);
     }
-    const left = tabled.length - rows.childElementCount;
-    byId("more").hidden = left <= 0;
-    byId("more").textContent = `Show ${number(Math.min(left, PAGE))} more`;
-    byId("table-count").textContent =
-      `${number(rows.childElementCount)} of ${number(tabled.length)} cells that match the filter above.`;
+    const left = some.length - start - PAGE;
+    if (left <= 0) return;
+    const row = body.insertRow();
+    const more = make("td", "more");
+    more.colSpan = table.tHead.rows[0].cells.length;
+    const button = make("button", "", `Show ${number(Math.min(left, PAGE))} more of ${number(left)}`);
+    button.type = "button";
+    button.addEventListener("click", () => { row.remove(); addRows(body, some, start + PAGE); });
+    more.append(button);
+    row.append(more);
   }
-
-  byId("more")?.addEventListener("click", addRows);
 
   // Copying: the clipboard where the browser allows it, else a selection.
 

@@ -92,6 +92,20 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk):
     assert row.counts["fail"] == 1
 
 
+def test_a_page_leads_to_the_last_run_before_that_has_one(desk):
+    desk.up()
+    opened = desk.opened()
+    runs = [replace(run_result(), run=f"20261121-101500-000{number}") for number in range(4)]
+    pages = []
+    for run in (runs[0], runs[1], replace(runs[2], temporary=True), runs[3]):
+        directory = opened.record(run)
+        if run is not runs[1]:  # as if its page could not be written
+            opened.record_page(directory, run)
+            pages.append((directory / "report.html").read_text())
+    assert ["Run before" in page for page in pages] == [False, False, True]
+    assert "../20261121-101500-0002/report.html" in pages[-1]
+
+
 @pytest.mark.parametrize(
     "later", ["20261121-101500-0000", "20261121-091500-7f3b", "19700101-000000-7f3b"]
 )

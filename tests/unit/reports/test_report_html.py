@@ -21,6 +21,7 @@ from lab.matrix.verdict import GREEN, RunResult
 from lab.reports.html import COLUMNS, STATIC_ROWS, escape_json, to_html
 from lab.reports.topology import picture_of
 from lab.state.provenance import Provenance
+from lab.state.rows import RunRow
 
 PICTURE = picture_of(intent_of())
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -144,6 +145,19 @@ def test_assertions_are_in_a_table_that_is_open_where_one_does_not_hold():
         assert ("open" in table.attrib) == is_open
         assert len(table.findall(".//tbody/tr")) == len(assertions)
         assert "cat '/a b'" in table.text_content()
+
+
+def test_the_page_leads_to_the_run_before_and_says_how_to_compare():
+    counts = {"pass": 2_000, "fail": 280, "flaky": 0}
+    started = "2026-11-20T10:15:00+00:00"
+    row = ("20261120-101500-1111", "overlay", "t", "overlay", "netns", started, 2.0, False, counts)
+    run = made_run("healthy")
+    page = html.fromstring(to_html(run, PICTURE, RunRow(*row)))
+    fact = page.get_element_by_id("before")
+    assert fact.find(".//a").get("href") == "../20261120-101500-1111/report.html"
+    assert fact.text_content().endswith(", 2,000 pass, 280 fail")
+    assert f"lab diff 20261120-101500-1111 {run.run}" in page.text_content()
+    assert "Run before" not in to_html(run, PICTURE)
 
 
 def test_the_page_says_what_made_the_run():
