@@ -8,11 +8,17 @@
    names, since not all short forms are the same. Words that are no option are a command for Windows
    PowerShell and a file for PowerShell 7: -Command is put before them. What PowerShell 7 does not know
    (-Version 5.1, -PSConsoleFile, -ImportSystemModules) is left out. .NET does not load the DLL by which
-   stand-ins come (loader.c), so it is loaded into the new process first. */
+   stand-ins come (loader.c), so it is loaded into the new process first.
+
+   A kubelet asks two questions of each folder on the way to a subPath (subpath_windows.go): of what kind
+   a link is, and where it leads. A start of PowerShell on Wine takes seconds, so these two, word for word,
+   are answered here: of files and folders that are no links, and of symbolic links. */
 #include <windows.h>
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <winioctl.h>
 
 #define PROGRAM L"C:\\Program Files\\PowerShell\\7\\pwsh.exe"
 
@@ -127,6 +133,68 @@ static void load_into(HANDLE process, const char *library)
     }
 }
 
+/* Write a name as UTF-8, of so many bytes of UTF-16, and a line's end. */
+static void write_name(const WCHAR *name, WORD bytes)
+{
+    static char text[3 * 4096];
+    int length = WideCharToMultiByte(CP_UTF8, 0, name, bytes / (int)sizeof(WCHAR), text, sizeof text,
+                                     NULL, NULL);
+
+    printf("%.*s\n", length, text);
+}
+
+#define LINK_QUESTION L"/c \"$ErrorActionPreference = 'Stop'; (Get-Item -Force -LiteralPath $env:linkpath)."
+
+/* REPARSE_DATA_BUFFER of a symbolic link, which user-mode headers do not have (ntifs.h). */
+typedef struct {
+    DWORD tag;
+    WORD length, reserved;
+    WORD substitute_offset, substitute_length, print_offset, print_length;
+    DWORD relative;
+    WCHAR names[4096];
+} link_buffer;
+
+/* Answer a kubelet's question about the path in the variable linkpath; FALSE leaves it to PowerShell. */
+static BOOL answer_about_link(const WCHAR *words)
+{
+    static link_buffer link;
+    static WCHAR path[32768];
+    BOOL(WINAPI *control)(HANDLE, DWORD, void *, DWORD, void *, DWORD, DWORD *, OVERLAPPED *);
+    BOOL kind, answered = FALSE;
+    BY_HANDLE_FILE_INFORMATION plain;
+    DWORD size;
+    HANDLE file;
+
+    words += skip_blanks(words);
+    if (wcsncmp(words, LINK_QUESTION, wcslen(LINK_QUESTION)))
+        return FALSE;
+    words += wcslen(LINK_QUESTION);
+    kind = !wcscmp(words, L"LinkType\"");
+    if (!kind && wcscmp(words, L"Target\""))
+        return FALSE;
+    size = GetEnvironmentVariableW(L"linkpath", path, ARRAYSIZE(path));
+    if (!size || size >= ARRAYSIZE(path) || !LoadLibraryA("bcryptprimitives.dll"))
+        return FALSE;
+    file = CreateFileW(path, 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                       OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT, NULL);
+    if (file == INVALID_HANDLE_VALUE)
+        return FALSE;
+    /* the stand-in of links (symlinks.c) is found by name only */
+    control = (void *)GetProcAddress(GetModuleHandleA("kernel32.dll"), "DeviceIoControl");
+    if (control(file, FSCTL_GET_REPARSE_POINT, NULL, 0, &link, sizeof link, &size, NULL)) {
+        if ((answered = link.tag == IO_REPARSE_TAG_SYMLINK)) {
+            if (kind)
+                printf("SymbolicLink\n");
+            else
+                write_name(link.names + link.print_offset / sizeof(WCHAR), link.print_length);
+        }
+    } else if (GetFileInformationByHandle(file, &plain)) {
+        answered = (plain.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) || plain.nNumberOfLinks == 1;
+    }
+    CloseHandle(file);
+    return answered;
+}
+
 int wmain(void)
 {
     static WCHAR command[32768] = L"\"" PROGRAM L"\"";
@@ -136,6 +204,8 @@ int wmain(void)
     PROCESS_INFORMATION process;
     DWORD code = ERROR_PROCESS_ABORTED;
 
+    if (answer_about_link(words + word_length(words)))
+        return 0;
     if (!translate(words + word_length(words), command + begun, ARRAYSIZE(command) - begun)) {
         fprintf(stderr, "powershell: the command line is longer than 32766 characters\n");
         return ERROR_FILENAME_EXCED_RANGE;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,52 @@ def test_options_of_windows_powershell_are_taken_as_it_takes_them(run: Run, scra
     begun = r'"C:\Program Files\PowerShell\7\pwsh.exe"'
     taken = [line.removeprefix(begun).strip() for line in printed.splitlines()]
     assert dict(zip(WINDOWS_POWERSHELL, taken, strict=True)) == WINDOWS_POWERSHELL
+
+
+ASKED = ("folder", "file", "relative", "absolute", "hard", "none")
+"""Names in a folder about which a kubelet asks."""
+ASK = r"""
+$said = foreach ($name in $args) {
+    $item = Get-Item -Force -LiteralPath "C:\q\$name" -ErrorAction SilentlyContinue
+    foreach ($question in 'LinkType', 'Target') { "$name $question 0 $($item.$question)" }
+}
+Set-Content -LiteralPath C:\said -Value $said
+"""
+
+
+def test_a_kubelets_questions_about_links_are_answered_as_by_powershell(
+    run: Run, scratch: Path
+) -> None:
+    """Without PowerShell, which is removed; what is not answered is left to it."""
+    folder = scratch / TREE / DRIVE / "q"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "file").touch()
+    (folder / "hard").touch()
+    (folder / "other").hardlink_to(folder / "hard")
+    (folder / "relative").symlink_to("folder")
+    os.symlink("./folder", folder / "absolute")  # noqa: PTH211  Path drops "./", the mark of an absolute one
+    (scratch / TREE / DRIVE / "ask.ps1").write_text(ASK, encoding="ascii")
+    names = " ".join(ASKED)
+    printed = run(
+        rf"""
+        script -qec "wine '{POWERSHELL}' -NoProfile -File 'C:\ask.ps1' {names}" /dev/null </dev/null
+        echo; cat '/{DRIVE}/said'
+        rm '/{DRIVE}/Program Files/PowerShell/7/pwsh.exe'
+        item="\$ErrorActionPreference = 'Stop'; (Get-Item -Force -LiteralPath \$env:linkpath)"
+        for name in {names}; do
+            for question in LinkType Target; do
+                code=0
+                words=$(linkpath="C:/q/$name" wine '{POWERSHELL}' /c "$item.$question") || code=$?
+                printf '%s\n' "$name $question $code $words"
+            done
+        done"""
+    )
+    lines = [line.strip() for line in printed.splitlines() if line.startswith(ASKED)]
+    real, own = lines[: 2 * len(ASKED)], lines[2 * len(ASKED) :]
+    assert "relative Target 0 folder" in own
+    assert r"absolute Target 0 C:\q\folder" in own
+    assert own[:8] == real[:8]
+    assert [line.split()[2] for line in own[8:]] == ["1"] * 4
 
 
 def test_every_service_that_starts_with_the_machine_is_kept(run: Run) -> None:
