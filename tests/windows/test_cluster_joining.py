@@ -126,6 +126,18 @@ def test_programs_are_there_before_there_is_a_control_plane(joining, node):
     assert [step for step in node.steps if step in PROGRAMS] == PROGRAMS
 
 
+def test_programs_that_are_in_place_are_not_copied(joining, node):
+    names = [program.name for program in decided("overlay").bundle_programs()]
+    joining(in_place=lambda: names[1:]).prepare()
+    assert node.steps.count("node-bundle") == 1
+    (copied,) = node.given["node-bundle"]["files"]
+    assert copied["source"].endswith(names[0])
+    node.steps.clear()
+    joining(in_place=lambda: names).prepare()
+    assert "node-bundle" not in node.steps
+    assert "containerd" in node.steps
+
+
 @pytest.mark.parametrize("left", [paths.KUBELET_CONF, paths.SOURCE_VIP])
 def test_programs_of_what_has_been_a_node_wait_until_it_is_clean(left, joining, node):
     node.there.add(left)

@@ -111,7 +111,10 @@ class Container:
         """The directories below its own disk, topmost first, as overlayfs takes them."""
         image = self.machine.hardware.image
         layer = self.layout.layers.get(image)
-        return ":".join(str(path) for path in (layer, self.layout.roots[image]) if path)
+        paths = [layer, self.layout.roots[image]] if layer else [self.layout.roots[image]]
+        if self.is_node and (files := self.prepared / prepared.ROOT).is_dir():
+            paths.insert(0, files)
+        return ":".join(map(str, paths))
 
     def digest(self) -> str:
         """Hash of everything whose change requires rebuilding the machine."""

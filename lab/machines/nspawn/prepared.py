@@ -30,7 +30,7 @@ from lab.shells.programs import MORE_ROOM
 from lab.state.failure import guarded_files
 from lab.state.lock import holder
 
-BUNDLE, STORE = "bundle", "containerd"
+BUNDLE, STORE, ROOT = "bundle", "containerd", "root"
 _LISTING = "files"
 """File with the size and path of every file, one per line."""
 _FORM = "2"

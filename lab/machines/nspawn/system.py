@@ -74,7 +74,8 @@ class ContainerSystem(System):
         """As :func:`lab.machines.nspawn.prepared.prepared`, for the nodes of this system.
 
         ``below``: root file system and layer of one of its images. The directory has ``bundle``,
-        its medium, and ``containerd``, the image store.
+        its medium; ``containerd``, the image store; and perhaps ``root``, files that lie over that
+        layer on each node.
         """
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -215,7 +215,8 @@ class WindowsBringUp:
 
     ``join``: gets credentials from the control plane; called when a step needs them, because tokens
     are short-lived. ``api``: waits for the Node and sets its pod CIDR. ``prepared``: whether
-    :meth:`prepare` has run.
+    :meth:`prepare` has run. ``in_place``: finds the names of the bundle's programs that need no
+    copy.
     """
 
     plan: JoinPlan
@@ -223,6 +224,7 @@ class WindowsBringUp:
     join: Callable[[], NodeCredentials]
     api: NodeApi
     prepared: bool = False
+    in_place: Callable[[], Collection[str]] = tuple
 
     def prepare(self) -> None:
         """Do what needs no control plane, if the machine has not been a node before."""
@@ -254,7 +256,7 @@ class WindowsBringUp:
         plan, run = self.plan, self.runner.run
         return {
             "features": lambda: run(image_steps.Features(), restarts=True),
-            "bundle": lambda: run(plan.bundle()),
+            "bundle": self._bundle,
             "containerd": self._containerd,
             "images": lambda: run(plan.images(self.observed)),
             "firewall": lambda: run(plan.firewall(), restarts=True),
@@ -337,6 +339,11 @@ class WindowsBringUp:
         if left:
             self.runner.run_though_cut_off(image_steps.HnsClean())
             self.runner.reboot()
+
+    def _bundle(self) -> None:
+        wanted = self.plan.bundle(self.in_place())
+        if wanted.files:
+            self.runner.run(wanted)
 
     def _containerd(self) -> None:
         self.runner.run(self.plan.containerd(self.observed), restarts=True)

@@ -12,7 +12,7 @@ changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
@@ -297,11 +297,12 @@ class JoinPlan:
             if program.os == "windows" and not program.is_archive
         )
 
-    def bundle(self) -> join_steps.NodeBundle:
-        """Copy programs from the medium."""
+    def bundle(self, in_place: Collection[str] = ()) -> join_steps.NodeBundle:
+        """Copy programs from the medium. ``in_place``: the names of those that need no copy."""
         files = tuple(
-            join_steps.BundleFile(medium.program_path(o.name), _program_path(o.name), o.blob.sha256)
+            join_steps.BundleFile(medium.program_path(o.name), program_path(o.name), o.blob.sha256)
             for o in self.bundle_programs()
+            if o.name not in in_place
         )
         return join_steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
@@ -489,7 +490,8 @@ class JoinPlan:
         return (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
 
 
-def _program_path(program: str) -> str:
+def program_path(program: str) -> str:
+    """The path of a program of the bundle on a Windows node."""
     if program.startswith("cni/"):
         return f"{paths.CNI_BIN}\\{program.removeprefix('cni/')}"
     folder = paths.CONTAINERD if program in _OF_CONTAINERD else paths.PROGRAMS

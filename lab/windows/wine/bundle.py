@@ -25,12 +25,14 @@ from lab.machines.nspawn import prepared
 from lab.machines.nspawn.system import Bundle
 from lab.state.failure import guarded_files
 from lab.windows.nodes.join_checks import AGNHOST, NEEDED, PAUSE
+from lab.windows.nodes.join_plan import program_path
 from lab.windows.wine import pages, registry, standins
 from lab.windows.wine.image import write_image
 from lab.windows.wine.node import PAGES, SANDBOX
+from lab.windows.wine.runtime.places import linux_path
 from lab.windows.wine.template import TREE
 
-_FORM = "3"
+_FORM = "4"
 """Increment when a bundle is prepared differently from the same inputs."""
 _WAIT = 1800.0
 _SHORT = 16
@@ -152,6 +154,10 @@ def _prepare(  # noqa: PLR0913, PLR0917  each is an input of it
             target = draft / prepared.BUNDLE / medium.program_path(program.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+            target.chmod(0o755)  # Wine starts only what may be executed
+            place = draft / prepared.ROOT / linux_path(program_path(program.name)).lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.hardlink_to(target)
             if program.name in RUNNING:
                 pages.write(target, draft / prepared.BUNDLE / PAGES)
     linux = prepared.prepared(cache, store, manifest, say) / prepared.BUNDLE

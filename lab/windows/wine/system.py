@@ -108,12 +108,14 @@ class WineSystem(ContainerSystem):
 
         shell = cast("WineShell", joining.shell)
         manifest = wine_manifest(joining.manifest, shell.stand_ins())
+        plan = JoinPlan(joining.cluster, joining.intent, joining.node, manifest, LABELS, PAUSE)
         return WindowsBringUp(
-            JoinPlan(joining.cluster, joining.intent, joining.node, manifest, LABELS, PAUSE),
+            plan,
             Runner(shell, joining.patience, LOOK_SECONDS),
             joining.credentials,
             joining.api,
             prepared,
+            lambda: shell.in_place(plan.bundle_programs()),
         )
 
     def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:

@@ -17,7 +17,7 @@ from lab.machines.nspawn.container import Container
 from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.provider import NspawnProvider
 from lab.providers.provider import LabHandle
-from lab.topology.intent import Hardware, MachineIntent
+from lab.topology.intent import Hardware, Kubelet, MachineIntent
 
 TOKEN = "0123"
 LIMITS = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
@@ -127,6 +127,24 @@ def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before()
     assert "for group in '/sys/fs/cgroup/a b/worker'" in again
     assert again.index("rmdir") < again.index("mkdir") < again.index("inside/cgroup.procs")
     run_program(("sh", "-n"), input=text)
+
+
+def test_files_of_a_prepared_bundle_lie_over_the_layer_of_its_systems_nodes_alone(tmp_path):
+    layout = NspawnLayout(
+        {"w": Path("/roots/w")},
+        IPv4Network("10.219.0.0/24"),
+        ("win",),
+        prepared=tmp_path / "linux",
+        layers={"w": Path("/layer")},
+        prepared_for={"windows": tmp_path},
+    )
+    lab = LabHandle("x", Path("/l"), TOKEN)
+    other = MachineIntent("win", "node", "windows", (), (), hardware=replace(LIMITS, image="w"))
+    node = replace(other, kubelet=Kubelet("worker", "1.36", None))
+    assert Container(lab, node, layout, 0).lower == "/layer:/roots/w"
+    (tmp_path / "root").mkdir()
+    assert Container(lab, node, layout, 0).lower == f"{tmp_path}/root:/layer:/roots/w"
+    assert Container(lab, other, layout, 0).lower == "/layer:/roots/w"
 
 
 @pytest.mark.parametrize(("cpus", "told"), [(1, "0\n"), (3, "0-2\n")])

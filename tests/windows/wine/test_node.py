@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +12,7 @@ from shipped import intent_of
 
 from lab._deadline import Deadline
 from lab.machines.agents.exec_probes import read_addresses
+from lab.machines.bundle.manifest import Blob, Program
 from lab.shells.shell import Completed, Shell
 from lab.windows.wine.node import files, run_script
 from lab.windows.wine.runtime.places import PREFIX
@@ -116,6 +118,36 @@ def test_every_cmdlet_that_takes_an_interface_takes_its_short_name() -> None:
     parameters = [each for text in texts for each in re.findall(r".*\]\$InterfaceIndex", text)]
     assert parameters
     assert [each for each in parameters if "[Alias('ifIndex')]" not in each] == []
+
+
+class HostShell:
+    """A node's Linux on this machine, whose drive C is a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        del deadline, stdin
+        words = [word.replace(PREFIX, str(self._root)) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        return Completed(done.returncode, done.stdout.replace(str(self._root), PREFIX), done.stderr)
+
+
+def test_a_program_is_in_place_if_drive_c_has_it_unchanged(tmp_path: Path) -> None:
+    contents = {"kubelet.exe": b"a", "cni/flannel.exe": b"b", "ctr.exe": b"c", "kubeadm.exe": b"d"}
+    programs = [
+        Program(name, name, "windows", Blob(sha256(content).hexdigest(), len(content)), "")
+        for name, content in contents.items()
+    ]
+    for path, content in (
+        ("k/kubelet.exe", b"a"),
+        ("opt/cni/bin/flannel.exe", b"b"),
+        ("Program Files/containerd/ctr.exe", b"another"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    shell = WineShell("win1", cast("Shell", HostShell(tmp_path)))
+    assert shell.in_place(programs) == {"kubelet.exe", "cni/flannel.exe"}
 
 
 class LinuxShell:
