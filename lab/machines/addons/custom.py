@@ -83,12 +83,12 @@ def _is_object(document: Any) -> bool:
 
 def order_objects(objects: Iterable[Document]) -> tuple[Document, ...]:
     """The objects as they are applied: what others need first, otherwise as they are written."""
-    return tuple(
-        sorted(
-            objects,
-            key=lambda one: _FIRST.index(one["kind"]) if one["kind"] in _FIRST else len(_FIRST),
-        )
-    )
+    return tuple(sorted(objects, key=_place))
+
+
+def _place(document: Document) -> int:
+    kind = document["kind"]
+    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
 
 
 def list_daemon_sets(objects: Iterable[Document]) -> tuple[DaemonSet, ...]:
@@ -103,7 +103,7 @@ def list_daemon_sets(objects: Iterable[Document]) -> tuple[DaemonSet, ...]:
 def _read(intent: Intent) -> tuple[Document, ...]:
     assert intent.kubernetes is not None, "asked for where there is a cluster"
     paths = intent.kubernetes.manifests or ()
-    return order_objects(one for path in paths for one in read_objects(path))
+    return order_objects(document for path in paths for document in read_objects(path))
 
 
 def _find_wrong(intent: Intent) -> Iterator[str]:

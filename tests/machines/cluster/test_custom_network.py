@@ -95,7 +95,7 @@ def test_objects_are_read_as_kubectl_reads_them(folder):
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "reason"),
     [
         ("cni.yaml", None, "cni.yaml' cannot be read: no such file or directory"),
         ("cni.yaml", "a: [1, 2\nb: }", "cni.yaml' is not YAML (line 2)"),
@@ -108,14 +108,14 @@ def test_objects_are_read_as_kubectl_reads_them(folder):
         ("net.tar", "words", "net.tar' of 'images' is no archive of an image"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(folder, file, text, said):
+def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(folder, file, text, reason):
     if text is None:
         (folder / file).unlink()
     else:
         (folder / file).write_text(text)
     with pytest.raises(PreflightError) as caught:
         require_fit(intent_of(folder))
-    assert said in caught.value.happened
+    assert reason in caught.value.happened
     assert "\n" not in caught.value.happened
     assert "'manifests' and 'images'" in caught.value.hint
 

@@ -61,8 +61,8 @@ def test_a_network_of_ones_own_is_waited_for_judged_and_explained(labs, tmp_path
     with room_for(scenario, "kubernetes"):
         try:
             labs.run(*up(str(scenario), "own", "kubernetes"))
-            said = labs.green("own")
-            assert "pod-external" in said
+            summary = labs.green("own")
+            assert "pod-external" in summary
             labs.run("status", "own", "--deep")
             change = json.dumps({"spec": {"selector": {"app": "web"}}})
             patch = ("patch", "svc", "to-worker-p1", "-n", NAMESPACE, "-p", change)
