@@ -107,17 +107,21 @@ def _numbers(machine: MachineIntent) -> dict[str, int]:
 DOCUMENTS = (
     *("result", "summary", "diff", "explain", "plan"),
     *("status", "list", "events", "doctor", "validate"),
+    *("up", "down", "suspend", "gc", "fault", "faults", "heal", "repair"),
+    *("capture", "graph", "logs", "inventory"),
 )
 """Those of :mod:`lab.lifecycle.documents`, which is not imported for ``--help``."""
 
 
 @click.command("schema")
-@click.argument("document", required=False, type=click.Choice(DOCUMENTS))
+@click.argument("document", required=False, type=click.Choice(DOCUMENTS), metavar="[DOCUMENT]")
 def schema_command(document: str | None) -> None:
     """Print the JSON Schema of scenario files, or of what commands print as JSON.
 
     With DOCUMENT, that of what a command prints with --json: "result" is what "lab test" prints,
-    "summary" is that of "lab nightly", and the others have their command's name.
+    "summary" is that of "lab nightly", "faults" that of "lab fault --list", "inventory" that of
+    "lab inventory check", and the others have their command's name: diff, explain, plan, status,
+    list, events, doctor, validate, up, down, suspend, gc, fault, heal, repair, capture, graph, logs.
     """
     if document is not None:
         from lab.lifecycle.documents import document_schema

@@ -11,15 +11,19 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from lab.lifecycle.api import SuspendResult
+from lab.lifecycle.down import DownResult
 from lab.lifecycle.events import LabEvent
+from lab.lifecycle.gc import GcResult
 from lab.lifecycle.status import LabStatus
-from lab.lifecycle.up import Decision
+from lab.lifecycle.up import Decision, UpResult
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import Coverage
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.providers.provider import Diagnosis
 from lab.reports.difference import TITLES, Pattern, VerdictChange
+from lab.reports.graph import Graph
 from lab.reports.night import Done, NightCause, ScenarioOutcome
 from lab.reports.topology import Picture
 from lab.scenario.findings import FileFinding
@@ -165,9 +169,13 @@ def _difference(made: _Definitions) -> Schema:
     )
 
 
-def _explanation(made: _Definitions) -> Schema:
+def _finding() -> Schema:
     texts = ("kind", "fault", "node", "object", "intended", "observed", "sentence", "show", "mend")
-    finding = _object({**dict.fromkeys(texts, TEXT), "hop": {"type": "integer"}})
+    return _object({**dict.fromkeys(texts, TEXT), "hop": {"type": "integer"}})
+
+
+def _explanation(made: _Definitions) -> Schema:
+    finding = _finding()
     findings = _list(finding)
     hop = ("way", "kind", "machine", "place", "device", "object", "source", "target")
     return _object(
@@ -218,6 +226,60 @@ def _validate(made: _Definitions) -> Schema:
     return _list(_object({"file": TEXT, "valid": FLAG, "findings": findings}))
 
 
+def _one_or_list(schema: Schema) -> Schema:
+    return {"anyOf": [schema, _list(schema)]}
+
+
+def _up(made: _Definitions) -> Schema:
+    return {"anyOf": [made.of(UpResult), _list(made.of(Decision))]}
+
+
+def _fault(_: _Definitions) -> Schema:
+    return _object(dict.fromkeys(("fault", "node", "peer"), TEXT))
+
+
+def _faults(_: _Definitions) -> Schema:
+    site = _object({"node": TEXT, "peers": _list(TEXT)})
+    fault = _object({"name": TEXT, "title": TEXT, "peer": _nullable(TEXT)})
+    fault["properties"]["sites"] = _list(site)
+    return _list(fault)
+
+
+def _heal(made: _Definitions) -> Schema:
+    return _object({"mended": _list(_fault(made)), "rebuilt": _list(TEXT)})
+
+
+def _repair(_: _Definitions) -> Schema:
+    findings = _list(_finding())
+    return _object({"lab": TEXT, "place": TEXT, "found": findings, "left": findings})
+
+
+def _gc(made: _Definitions) -> Schema:
+    of_labs = {"type": "object", "additionalProperties": _list(TEXT)}
+    kept = dict.fromkeys(("runs", "captures", "evidence"), of_labs)
+    return _object({**made.properties(GcResult), **kept, "nights": _list(TEXT)})
+
+
+def _capture(_: _Definitions) -> Schema:
+    texts = ("lab", "cell", "detail", "kind", "sentence", "end", "directory")
+    lists = ("hops", "errors", "unanswered_arp", "gaps")
+    return _object(
+        {
+            **dict.fromkeys(texts, TEXT),
+            **dict.fromkeys(("last", "missing", "onward"), _nullable(TEXT)),
+            "verdict": {"enum": [*VERDICTS]},
+            "well": FLAG,
+            "tried": COUNT,
+            "path_known": FLAG,
+            **dict.fromkeys(lists, _list({"type": "object"})),
+        }
+    )
+
+
+def _inventory(made: _Definitions) -> Schema:
+    return _object({"file": TEXT, "valid": FLAG, "findings": _list(made.of(FileFinding))})
+
+
 DOCUMENTS: Mapping[str, tuple[str, Callable[[_Definitions], Schema]]] = {
     "result": ("lab test --json, lab run --json, lab report --json", _result),
     "summary": ("lab nightly --json, and summary.json of a night", _summary),
@@ -229,6 +291,21 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[_Definitions], Schema]]] = {
     "events": ("each line of lab events --json", lambda made: made.of(LabEvent)),
     "doctor": ("lab doctor --json", lambda made: _list(made.of(Diagnosis))),
     "validate": ("lab validate --json", _validate),
+    "up": ("lab up --json; with --dry-run a list of steps", _up),
+    "down": (
+        "lab down --json; with several labs or --all a list",
+        lambda made: _one_or_list(made.of(DownResult)),
+    ),
+    "suspend": ("lab suspend --json", lambda made: made.of(SuspendResult)),
+    "gc": ("lab gc --json", _gc),
+    "fault": ("lab fault LAB FAULT --json", _fault),
+    "faults": ("lab fault --list --json; with LAB each has its sites", _faults),
+    "heal": ("lab heal --json", _heal),
+    "repair": ("lab repair --json", _repair),
+    "capture": ("lab capture LAB SOURCE TARGET --json", _capture),
+    "graph": ("lab graph --json", lambda made: made.of(Graph)),
+    "logs": ("each line of lab logs --json", lambda _: _object({"path": TEXT, "text": TEXT})),
+    "inventory": ("lab inventory check --json", _inventory),
 }
 """Each document that has a schema: what prints it, and how the schema is made."""
 

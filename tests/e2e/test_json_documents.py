@@ -57,11 +57,29 @@ def test_each_command_prints_what_its_schema_says(lab, tmp_path):
         ("validate", 2, ("validate", "overlay", str(bad))),
     )
     wrong += [errors(name, printed(lab, *words, code=code)) for name, code, words in commands]
+    inventory = tmp_path / "lab.toml"
+    inventory.write_text("[hypervisors.a]\nuri = 5\n")
+    work: Sequence[tuple[str, int | None, tuple[str, ...]]] = (
+        ("up", 0, ("up", SMALL, "--name", "b")),
+        ("up", 0, ("up", SMALL, "--name", "b", "--dry-run")),
+        ("repair", 1, ("repair", "a", "worker", "--commands")),
+        ("heal", 0, ("heal", "a")),
+        ("repair", 0, ("repair", "a", "worker")),
+        ("fault", 0, ("fault", "b", "packet-loss", "--node", "worker")),
+        ("faults", 0, ("fault", "--list")),
+        ("faults", 0, ("fault", "b", "--list")),
+        ("capture", 0, ("capture", "a", "master-p1", "worker-p1")),
+        ("graph", 0, ("graph", "a")),
+        ("inventory", 2, ("inventory", "check", str(inventory))),
+        ("gc", 0, ("gc", "--keep-runs", "1")),
+        ("down", 0, ("down", "b")),
+    )
+    wrong += [errors(name, printed(lab, *words, code=code)) for name, code, words in work]
     events = lab.run("events", "a", "--json").stdout.splitlines()
     wrong += [errors("events", json.loads(line)) for line in events]
     assert events
     assert [error for several in wrong for error in several] == []
-    lab.run("down", "a")
+    assert errors("down", printed(lab, "down", "--all")) == []
 
 
 @pytest.mark.slow
