@@ -2,8 +2,9 @@
 
     python tools/release.py
 
-The wheel's files are compared with the tree that git has, a manifest with their SHA-256 is written
-beside it, and the wheel is installed and run with each Python from 3.11 to 3.14 that is here. Ends
+The wheel's files are compared with the tree that git has. Beside it are written a manifest with
+their SHA-256 and a bill of materials of what is installed with it. twine checks what an index
+would show, and the wheel is installed and run with each Python from 3.11 to 3.14 that is here. Ends
 with 1 and says what is wrong.
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +91,38 @@ def manifest(path: Path, wheel: Mapping[str, bytes]) -> dict[str, object]:
     }
 
 
+def bill_of_materials(wheel: str, version: str, locked: str) -> dict[str, object]:
+    """CycloneDX 1.6: the wheel, and the packages that ``locked``, a requirements file, pins."""
+    pins = re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", locked, re.MULTILINE | re.IGNORECASE)
+    described = {"type": "application", "bom-ref": wheel, "name": "hybridlab", "version": version}
+    components = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{name}@{number}",
+            "name": name,
+            "version": number,
+            "purl": f"pkg:pypi/{name}@{number}",
+        }
+        for name, number in pins
+    ]
+    references = [component["bom-ref"] for component in components]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": described},
+        "components": components,
+        "dependencies": [{"ref": wheel, "dependsOn": references}],
+    }
+
+
+def check_metadata(paths: Iterable[Path]) -> str:
+    """What twine finds wrong with what an index would show of the files; empty if nothing is."""
+    words = [sys.executable, "-m", "twine", "check", "--strict", *map(str, paths)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  twine
+    return f"twine: {done.stdout}{done.stderr}" if done.returncode else ""
+
+
 def build() -> Path:
     """Build the wheel and the source distribution; the wheel's path."""
     shutil.rmtree(DIST, ignore_errors=True)
@@ -144,6 +179,15 @@ def main() -> int:
     wrong = [*changes(ROOT), *compare(content, read_tree(ROOT))]
     file = wheel.with_suffix(".manifest.json")
     file.write_text(json.dumps(manifest(wheel, content), indent=1) + "\n", encoding="utf-8")
+    version = wheel.name.split("-")[1]
+    locked = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    bill = bill_of_materials(wheel.name, version, locked)
+    file = wheel.with_suffix(".cdx.json")
+    file.write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+    if find_spec("twine") is None:
+        print("NOT RUN, as twine is not here: twine check")
+    elif failure := check_metadata((wheel, *DIST.glob("*.tar.gz"))):
+        wrong.append(failure)
     here = [python for python in PYTHONS if is_here(python)]
     for python in here:
         failure = run_installed(wheel, python)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import runpy
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from ruamel.yaml import YAML
 
 RELEASE = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "release.py"))
 compare, manifest, read_tree = (RELEASE[name] for name in ("compare", "manifest", "read_tree"))
+bill_of_materials = RELEASE["bill_of_materials"]
 TREE = {
     "lab/a.py": b"a",
     "scenarios/overlay.yaml": b"o",
@@ -62,3 +67,25 @@ def test_the_manifest_has_the_digest_of_the_wheel_and_of_each_file(tmp_path):
     assert made["sha256"] == hashlib.sha256(b"wheel").hexdigest()
     assert made["files"]["lab/a.py"] == hashlib.sha256(b"a").hexdigest()
     assert list(made["files"]) == sorted(WHEEL)
+
+
+def test_the_bill_of_materials_has_each_locked_package_and_is_valid_cyclonedx():
+    locked = (Path(__file__).parents[2] / "requirements.txt").read_text()
+    bill = bill_of_materials("hybridlab-0.1.0-py3-none-any.whl", "0.1.0", locked)
+    named = {component["name"]: component["version"] for component in bill["components"]}
+    assert {"click", "pydantic", "pytest", "rich"} <= named.keys()
+    assert len(named) == locked.count("==")
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(json.dumps(bill)) is None
+    assert validator.validate_str(json.dumps({**bill, "components": [{}]})) is not None
+
+
+@pytest.mark.parametrize("action", ["attest-build-provenance", "upload-artifact"])
+def test_the_workflow_of_a_release_builds_it_before_it_attests_and_keeps_the_files(action):
+    path = Path(__file__).parents[2] / ".github/workflows/release.yml"
+    (job,) = YAML(typ="safe").load(path)["jobs"].values()
+    steps = [step.get("run", step.get("uses", "")) for step in job["steps"]]
+    (place,) = [number for number, step in enumerate(steps) if action in step]
+    assert steps.index("make release") < place
+    written = {name for name, right in job["permissions"].items() if right == "write"}
+    assert written == {"id-token", "attestations"}
