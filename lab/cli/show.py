@@ -121,7 +121,8 @@ def schema_command(document: str | None) -> None:
     With DOCUMENT, that of what a command prints with --json: "result" is what "lab test" prints,
     "summary" is that of "lab nightly", "faults" that of "lab fault --list", "inventory" that of
     "lab inventory check", and the others have their command's name: diff, explain, plan, status,
-    list, events, doctor, validate, up, down, suspend, gc, fault, heal, repair, capture, graph, logs.
+    list, events, doctor, validate, up, down, suspend, gc, fault, heal, repair, capture, graph and
+    logs.
     """
     if document is not None:
         from lab.lifecycle.documents import document_schema
