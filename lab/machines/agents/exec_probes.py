@@ -10,7 +10,8 @@ socket per request. So every answer expected from a target is one curl transfer:
 - a large TCP probe is an echo of 64 KiB; only its length is checked;
 - netexec's dialler cannot set DF, and reads 2,048 bytes;
 - the system resolves names and chooses between UDP and TCP; curl tells a name's address only once
-  it has connected there, and with ``--verbose`` all of them.
+  it has connected there, and with ``--verbose`` all of them. Names whose address does not answer
+  (a pod's own Service, where hairpins fail) are asked for again in that way.
 """
 
 from __future__ import annotations
@@ -329,6 +330,20 @@ def read_addresses(errors: str) -> dict[str, str]:
     return addresses_by_name
 
 
+def find_unconnected(
+    transfers: Sequence[Transfer], ended: Mapping[str, Ended]
+) -> tuple[Transfer, ...]:
+    """The names that may have been resolved, but whose address did not answer curl."""
+    return tuple(
+        transfer
+        for transfer in transfers
+        if transfer.part == "name"
+        and (end := ended.get(transfer.name))
+        and not end.remote
+        and end.exit_code not in {0, _NO_SUCH_NAME}
+    )
+
+
 def read_outcome(
     probe: Probe,
     transfers: Sequence[Transfer],
@@ -363,10 +378,10 @@ class _OutcomeReader:
     def take(self, transfer: Transfer, end: Ended) -> tuple[ProbeStatus, str]:
         self._latency = self._latency or end.milliseconds
         if self._probe.every and end.exit_code != _NO_SUCH_NAME:
-            self._answer = self._addresses.get(str(self._probe.name).rstrip("."))
+            self._answer = self._resolved(end)
             return ("ok", "") if self._answer else ("error", ONE_ADDRESS)
-        if transfer.part == "name" and end.remote:  # whatever it answered there
-            self._answer = end.remote
+        if transfer.part == "name" and (answer := end.remote or self._resolved(end)):
+            self._answer = answer  # whatever is there, and whether it answers
             return "ok", ""
         if end.exit_code:
             return _by_exit(end, self._probe)
@@ -376,6 +391,11 @@ class _OutcomeReader:
             whole = end.bytes == LARGE_TCP_BYTES
             return ("ok", "") if whole or self._probe.dialect == "lab" else _short(end.bytes)
         return self._answered(transfer, end.body)
+
+    def _resolved(self, end: Ended) -> str | None:
+        """The addresses of the probe's name, as a verbose curl told them."""
+        name = str(self._probe.name).rstrip(".")
+        return None if end.exit_code == _NO_SUCH_NAME else self._addresses.get(name)
 
     def _answered(self, transfer: Transfer, body: str | None) -> tuple[ProbeStatus, str]:
         if body is None:
@@ -547,11 +567,14 @@ class ExecProber:
             done = self._run(pod, *command, within)
             reader, files = collect_command(every)
             bodies = self._run(pod, reader, files, within).stdout if files else ""
+            ended, addresses = read_transfers(done.stdout), read_addresses(done.stderr)
+            if (silent := find_unconnected(every, ended)) and not verbose:
+                command = ask_command(silent, len(silent), verbose=True)
+                addresses = read_addresses(self._run(pod, *command, within).stderr)
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
             return {key: Outcome.failed(key, "error", why) for key in transfers}
-        ended, texts = read_transfers(done.stdout), read_bodies(bodies)
-        addresses = read_addresses(done.stderr)
+        texts = read_bodies(bodies)
         return {
             probe.key: read_outcome(probe, transfers[probe.key], ended, texts, addresses)
             for probe in probes

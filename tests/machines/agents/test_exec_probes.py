@@ -295,6 +295,35 @@ def test_curl_is_verbose_where_all_addresses_of_a_name_are_asked_for():
         assert outcomes[7].status == "ok"
 
 
+@pytest.mark.parametrize(
+    ("exitcode", "told_again", "status", "answer"),
+    [
+        (28, RESOLVED, "ok", "10.244.1.9, 10.244.1.10, 10.244.3.4"),
+        (7, RESOLVED, "ok", "10.244.1.9, 10.244.1.10, 10.244.3.4"),
+        (28, "", "timeout", None),
+        (6, None, "no-such-name", None),
+    ],
+)
+def test_a_name_is_resolved_though_nothing_answers_at_its_address(
+    exitcode, told_again, status, answer
+):
+    class Pod:
+        def __init__(self) -> None:
+            self.verbose: list[bool] = []
+
+        def execute(self, _: str, __: str, ___: str, command: list[str], *____: object):
+            self.verbose.append("--verbose" in command)
+            line = ended("7-name", exitcode=exitcode, http_code=0, remote_ip="", errormsg="no")
+            return ExecResult(0, line, told_again if self.verbose[-1] else "")
+
+    pod = Pod()
+    outcomes = ExecProber(pod, "node").probe(  # type: ignore[arg-type]
+        [probe(name="by-name.probe.svc.lab.")], SETTINGS, lambda _: None, Deadline(5)
+    )
+    assert (outcomes[7].status, outcomes[7].answer) == (status, answer)
+    assert pod.verbose == ([False] if told_again is None else [False, True])
+
+
 def test_a_pod_that_runs_no_command_answers_no_probe():
     class Silent:
         def execute(self, *_: object) -> ExecResult:

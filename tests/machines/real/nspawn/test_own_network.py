@@ -3,12 +3,13 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from bundle.made_bundle import made_bundle
-from container_labs import room_for
+from container_labs import ContainerLabs, room_for
 from kubernetes_programs import CACHE
 from scenario_clusters import up
 from whole_cluster import SCENARIO
@@ -48,6 +49,19 @@ def write_own_image(folder: Path) -> Path:
     return image_archives.write_image(image, folder)
 
 
+def check_by_kubeconfig(labs: ContainerLabs, folder: Path) -> None:
+    """A stranger's check, which knows no such network, finds every cell as it should be."""
+    programs = next(CACHE.glob("kubernetes-node-linux-*/agnhost")).parent
+    image = bundle_images.agnhost_with_curl(programs, Deadline(300))
+    labs.run("image", "import", "own", str(image_archives.write_image(image, folder)))
+    labs.run("kubeconfig", "own", "-o", str(folder / "kubeconfig"))
+    extra = {**labs.extra, "KUBECONFIG": str(folder / "kubeconfig")}
+    stranger = replace(labs, state=folder / "state", extra=extra)
+    done = stranger.run("check", "--host-network", "--image", image.name)
+    assert "unknown: the network plug-in" in done.stderr
+    assert "node-pod" in done.stdout
+
+
 def test_a_network_of_ones_own_is_waited_for_judged_and_explained(labs, tmp_path):
     made_bundle()
     scenario = tmp_path / "own.yaml"
@@ -71,6 +85,7 @@ def test_a_network_of_ones_own_is_waited_for_judged_and_explained(labs, tmp_path
             assert "Service to-worker-p1" in labs.run(*pair, code=1).stdout
             labs.run("repair", "own", "master", f"Service to-worker-p1 in namespace {NAMESPACE}")
             labs.run(*pair)
+            check_by_kubeconfig(labs, tmp_path)
         finally:
             if (labs.state / "labs" / "own").is_dir():
                 labs.run("down", "own")
