@@ -324,6 +324,17 @@ def _list_hosts(plan: Plan, nodes: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     return tuple(endpoint for endpoint, node in pairs if node.pod_cidr is not None)
 
 
+def _list_senders(plan: Plan, intent: Intent, hosts: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """The hosts that can send: of an existing cluster Linux nodes, where a pod may send for them.
+
+    On a Windows node that would take a HostProcess pod, which has all rights there.
+    """
+    if not intent.existing:
+        return hosts
+    asked = "node-pod" in plan.families
+    return tuple(host for host in hosts if asked and host.os == "linux")
+
+
 def _list_clients(plan: Plan, intent: Intent) -> tuple[Endpoint, ...]:
     address = str(plan.client_address)
     return tuple(
@@ -403,7 +414,7 @@ class LabEndpoints:
             ),
             nodes=nodes,
             hosts=hosts,
-            senders=() if intent.existing and "node-pod" not in plan.families else hosts,
+            senders=_list_senders(plan, intent, hosts),
             clients=_list_clients(plan, intent),
             services={
                 backend.name: _service(service, backend.os, backend.node)

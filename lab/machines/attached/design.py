@@ -48,12 +48,6 @@ _SHARED = "shared"
 _SHARED_BACKENDS = 3
 _DNS_PORT = 53
 _MOVED = ("see its affinity", "look for a webhook that changes the affinity of pods")
-_NO_HOST_POD = Obstacle(
-    "Windows node",
-    "it sends no probes: that takes a HostProcess pod, which has the rights of the node",
-    "see the page on existing clusters",
-    "probe from its pods",
-)
 _LONGEST = 40
 """Characters of a pod's name before its number: the names of Services are DNS labels of 63."""
 
@@ -252,16 +246,15 @@ def _make_machine(
         translation=Translation(None, (), services),
         forwards=True,
         kubelet=Kubelet(node.role, node.version, None),
-        obstacle=_NO_HOST_POD if record.terms.host_network and node.os == "windows" else None,
     )
 
 
 def host_pod(machine: MachineIntent) -> str:
     """The pod in a node's own network that sends for it; named like the node's other pods.
 
-    Empty for a machine that is no node.
+    Empty for a machine that is no node, and for a Windows node: it sends nothing.
     """
-    if not machine.pods:
+    if not machine.pods or machine.os == "windows":
         return ""
     return f"{machine.pods[0].name.removesuffix('-p1')}-host"
 

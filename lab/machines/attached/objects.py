@@ -42,9 +42,9 @@ def make_objects(record: AttachedRecord, intent: Intent, owner: ObjectOwner) -> 
     if record.terms.host_network:
         standard = "privileged"
         pods += [
-            _make_host_pod(record, nodes[each.name], host_pod(each), owner)
+            _make_host_pod(record, nodes[each.name], name, owner)
             for each in intent.machines
-            if each.kubelet and each.obstacle is None
+            if (name := host_pod(each))
         ]
     labels = {**owner.labels(), "pod-security.kubernetes.io/enforce": standard}
     own = {"apiVersion": "v1", "kind": "Namespace"}

@@ -38,16 +38,20 @@ def summarise(record: AttachedRecord) -> Iterator[str]:
         yield f"  kube-proxy: {cluster.proxy_mode}"
     for subject, reason in cluster.unknown:
         yield f"  unknown: {subject}: {reason}"
+    windows = sum(node.os == "windows" for node in cluster.nodes)
     left_out = (
         *(("nodeport ('--no-node-ports')",) if not record.terms.node_ports else ()),
         *(("node-pod, node-service (without '--host-network')",)
           if not record.terms.host_network else ()),
+        *(("probes from Windows nodes (they take HostProcess pods)",)
+          if record.terms.host_network and windows else ()),
         *(("dns (no DNS Service was found)",) if cluster.dns is None else ()),
     )  # fmt: skip
     yield f"families: {', '.join(design.families(record))}"
     for family in left_out:
         yield f"  left out: {family}"
     made = len(cluster.nodes) * (PODS + record.terms.host_network)
+    made -= windows if record.terms.host_network else 0
     yield (
         f"will create {quantity(made, 'pod')} and their Services in namespace "
         f"'{record.namespace}', at most {record.terms.rate} connections a second from each node"

@@ -32,7 +32,7 @@ def _node_pod(lab: LabEndpoints) -> Ends:
         sources = lab.sources.of_machine(node.name, pod)
         return GridPath(node, pod, find_relation(node, pod), (pod.name,), sources)
 
-    return lab.hosts, (GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.pods)
+    return lab.senders, (GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.pods)
 
 
 def _to_address(lab: LabEndpoints, target: Endpoint, pod: Endpoint) -> GridPath:

@@ -65,7 +65,7 @@ def _node_service(lab: LabEndpoints) -> Ends:
         sources = lab.sources.of_machine(node.name, backend)
         return GridPath(node, target, find_relation(node, backend), (backend.name,), sources)
 
-    return lab.hosts, (
+    return lab.senders, (
         GridTarget(placement, False, partial(path, placement), excluded=without)
         for placement in PLACEMENTS
         for without in [frozenset(name for name, kinds in chosen.items() if placement not in kinds)]
@@ -80,7 +80,7 @@ def _every_node_service(lab: LabEndpoints) -> Ends:
         target = lab.services[backend.name]
         return GridPath(node, target, find_relation(node, backend), (backend.name,), sources)
 
-    return lab.hosts, (
+    return lab.senders, (
         GridTarget(str(pod.node), True, partial(path, pod))
         for pod in lab.pods
         if pod.name in lab.services

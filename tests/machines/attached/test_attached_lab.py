@@ -142,11 +142,18 @@ def test_probes_from_here_reach_a_real_netexec():
     assert by_status["ok"].backends == (socket.gethostname(),)
 
 
-def test_no_pod_with_the_rights_of_a_windows_node_is_made():
-    made = record(HOST, nodes=Reading((node("win", 1, labels={"kubernetes.io/os": "windows"}),)))
-    intent = design.decide(made).intent
-    assert not any("hostNetwork" in pod["spec"] for pod in make_objects(made, intent, OWNER).pods)
-    assert "HostProcess" in intent.obstacles()["win"].observed
+def test_a_windows_node_sends_nothing_and_gets_no_pod_with_its_rights():
+    nodes = (node("plane", 0), node("win", 1, labels={"kubernetes.io/os": "windows"}))
+    made = record(HOST, nodes=Reading(nodes))
+    plan, intent = design.decide(made).plan, design.decide(made).intent
+    made_pods = {p["metadata"]["name"]: p["spec"] for p in make_objects(made, intent, OWNER).pods}
+    assert [name for name, spec in made_pods.items() if "hostNetwork" in spec] == ["plane-host"]
+    assert "will create 5 pods" in "".join(summarise(made))
+    assert any("HostProcess" in line for line in summarise(made))
+    found = cells(plan, intent)
+    assert {cell.source.name for cell in found if cell.source.kind == "node"} == {"plane"}
+    assert any(cell.entry == "win" for cell in found)
+    assert {"node-pod", "node-service"} <= {cell.family for cell in found}
 
 
 def test_a_node_whose_own_pod_is_refused_sends_nothing_and_says_why():
