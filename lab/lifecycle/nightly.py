@@ -35,10 +35,10 @@ from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage
 from lab.reports.result import read_run
 from lab.scenario.findings import FileFinding
 from lab.scenario.loader import check, shipped
+from lab.shells.checkout import made_here
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import open_regular, read_regular, replacing
-from lab.state.provenance import provenance
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -174,7 +174,7 @@ def run_night(
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - begun,
         scenarios=nights,
-        provenance=provenance(),
+        provenance=made_here(),
         expression=request.expression,
     )
     return night, ended_by

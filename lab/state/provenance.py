@@ -16,7 +16,7 @@ _IN_VERSION = re.compile(r"\+g([0-9a-f]{7,64})")
 _SHOWN = 12
 """Characters of a commit's id."""
 _GIB = 1 << 30
-_SOURCE = Path(__file__).parents[2]
+SOURCE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,19 @@ class Provenance:
     version: str
     """Version of hybridlab, without the commit."""
     commit: str
-    """The first 12 characters of its commit's id; empty for a release. Uncommitted changes of a
-    checkout are not told."""
+    """The first 12 characters of its commit's id; empty for a release."""
     python: str
     kernel: str
     host: str
     """Class of the machine: architecture, processors, memory, operating system."""
+    changed: bool = False
+    """Whether files of the checkout differed from the commit, as far as git could say."""
 
     @property
     def tool(self) -> str:
-        """``hybridlab 0.1.0, commit 1f2e3d4c5b6a``."""
-        return f"hybridlab {self.version}" + (f", commit {self.commit}" if self.commit else "")
+        """``hybridlab 0.1.0, commit 1f2e3d4c5b6a with uncommitted changes``."""
+        commit = f", commit {self.commit}" if self.commit else ""
+        return f"hybridlab {self.version}{commit}{' with uncommitted changes' * self.changed}"
 
     @property
     def surroundings(self) -> str:
@@ -44,7 +46,7 @@ class Provenance:
         return f"Python {self.python}, {self.kernel}, {self.host}"
 
 
-def provenance(source: Path = _SOURCE) -> Provenance:
+def provenance(source: Path = SOURCE) -> Provenance:
     """The provenance of a run of this process. ``source``: the checkout, if it is one."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  slow to import
 

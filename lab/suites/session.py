@@ -40,8 +40,8 @@ from lab.providers.provider import (
 )
 from lab.providers.workloads import WorkloadResult, wanted
 from lab.scenario.assertion import Assertion
+from lab.shells.checkout import made_here
 from lab.state.capacity import available, check_room
-from lab.state.provenance import provenance
 from lab.state.stamps import FORMAT
 from lab.suites.running_lab import BoundLab, RunningLab, bind_intent
 from lab.topology.intent import Intent
@@ -438,7 +438,7 @@ class MatrixSession:
             windows_rules_off=tuple(self.lab.windows_rules_off),
             hosts=self.lab.intent.hosts(),
             temporary=bool(self.lab.repeat_with),
-            provenance=provenance(),
+            provenance=made_here(),
         )
 
 

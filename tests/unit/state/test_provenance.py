@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from lab.shells.checkout import made_here
 from lab.state.provenance import commit_of, provenance
 
 
@@ -53,6 +54,24 @@ def test_the_commit_of_a_packed_branch(checkout):
 def test_the_commit_that_is_checked_out_without_a_branch(checkout):
     git(checkout, "checkout", "--quiet", "--detach")
     assert commit_of(checkout) == head(checkout)
+
+
+def test_changes_that_are_not_committed(checkout, monkeypatch):
+    assert not made_here(checkout).changed
+    (checkout / "notes.txt").write_text("")
+    assert not made_here(checkout).changed, "not tracked"
+    (checkout / "pyproject.toml").write_text("[project]\n")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert made_here(checkout).tool.endswith(
+        f"commit {commit_of(checkout)} with uncommitted changes"
+    )
+    monkeypatch.delenv("GIT_DIR")
+    git(checkout, "add", ".")
+    assert made_here(checkout).changed
+    git(checkout, "commit", "--quiet", "--message", "second")
+    assert not made_here(checkout).changed
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not made_here(checkout).changed
 
 
 @pytest.mark.parametrize("packed", [False, True])
