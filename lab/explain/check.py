@@ -77,10 +77,14 @@ START_FLANNEL = "Start-ScheduledTask -TaskName hybridlab-flanneld"
 RESTART_FLANNEL = f"{STOP_FLANNEL}; {START_FLANNEL}; Restart-Service -Name kube-proxy"
 REMOVE_POLICIES = "Get-HnsPolicyList | Where-Object -FilterScript { $_ } | Remove-HnsPolicyList"
 """Without any, Get-HnsPolicyList gives one null."""
+_CTR = "& $env:ProgramFiles\\containerd\\ctr.exe --namespace k8s.io tasks"
+_END_PODS = f"{_CTR} list --quiet | ForEach-Object -Process {{ {_CTR} kill --signal SIGKILL $_ }}"
 RECREATE_NETWORK = (
     f"Stop-Service -Name kube-proxy; {STOP_FLANNEL}; Get-HnsNetwork | Where-Object -Property Name "
-    f"-EQ -Value {{network}} | Remove-HnsNetwork; {START_FLANNEL}; Start-Service -Name kube-proxy"
+    f"-EQ -Value {{network}} | Remove-HnsNetwork; {_END_PODS}; {START_FLANNEL}; "
+    "Start-Service -Name kube-proxy"
 )
+"""The kubelet makes the pods again, whose endpoints went with the network."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,24 +52,23 @@ def repair(
     opened.require_own(action, f"'lab explain {opened.name} SRC DST' says what is wrong")
     with opened.in_use(f"lab repair {opened.name} {place}", say, alone=True):
         opened.require_running(healthy=False)
-        with bind_intent(opened) as intent:
-            view = BoundLab(opened, intent)
 
-            def look() -> tuple[Difference, ...]:
-                return _find_place_differences(view, intent, place, action)
+        def look() -> tuple[Difference, ...]:
+            with bind_intent(opened) as intent:  # pods that are made again have other addresses
+                return _find_place_differences(BoundLab(opened, intent), intent, place, action)
 
-            every = look()
-            first = left = _choose_differences(every, name)
-            if name is not None and not first:
-                _require_nothing(every, name, action)
-            for _ in range(0 if only_look else _ROUNDS):
-                if not any(is_command(_line(finding)) for finding in left):
-                    break
-                failed = [finding for finding in left if not _run(opened, intent, finding, say)]
-                seconds = _EFFECT_SECONDS if _is_windows(intent, place) else 0.0
-                left = _wait_for_effect(
-                    failed, lambda: _choose_differences(look(), name), Deadline(seconds)
-                )
+        every = look()
+        first = left = _choose_differences(every, name)
+        if name is not None and not first:
+            _require_nothing(every, name, action)
+        for _ in range(0 if only_look else _ROUNDS):
+            if not any(is_command(_line(finding)) for finding in left):
+                break
+            failed = [finding for finding in left if not _run(opened, finding, say)]
+            seconds = _EFFECT_SECONDS if _is_windows(opened.intent, place) else 0.0
+            left = _wait_for_effect(
+                failed, lambda: _choose_differences(look(), name), Deadline(seconds)
+            )
     return RepairResult(first, left)
 
 
@@ -166,7 +165,7 @@ def _line(finding: Difference) -> str:
     return finding.mends.removeprefix(IN_POD)
 
 
-def _run(opened: OpenLab, intent: Intent, finding: Difference, say: Say) -> bool:
+def _run(opened: OpenLab, finding: Difference, say: Say) -> bool:
     """Run the finding's command, if it has one; whether it ran and succeeded.
 
     One that fails is said: another may be needed first.
@@ -175,7 +174,7 @@ def _run(opened: OpenLab, intent: Intent, finding: Difference, say: Say) -> bool
     if not is_command(line):
         return False
     at = finding.node if finding.mends.startswith(ENTER_POD) else finding.place
-    machine = opened.provider.machine(opened.handle, intent, at)
+    machine = opened.provider.machine(opened.handle, opened.intent, at)
     done = machine.run(to_run(line), Deadline(_SECONDS))
     if done.code:
         reason = done.stderr.strip().splitlines() or [f"exit code {done.code}"]

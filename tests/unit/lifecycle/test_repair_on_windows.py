@@ -1,6 +1,8 @@
 """Repair runs what a difference advises, on a Windows node by PowerShell."""
 
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ from lab._errors import BrokenError
 from lab.explain.check import differs
 from lab.facts.command_lines import in_powershell
 from lab.facts.difference import Difference
+from lab.lifecycle import repair as module
 from lab.lifecycle.repair import _run, _wait_for_effect
 from lab.shells.shell import Completed
 from lab.topology.subject import UnitSubject
@@ -31,11 +34,11 @@ class Node:
 def run(mends: str, code: int = 0) -> tuple[Node, list[str]]:
     node, said = Node(code), list[str]()
     provider = SimpleNamespace(machine=lambda *_: node)
-    opened = SimpleNamespace(provider=provider, handle=None)
+    opened = SimpleNamespace(provider=provider, handle=None, intent=None)
     finding = differs(
         "kubelet-down", "win", UnitSubject("kubelet"), "running", "Stopped", "", mends
     )
-    _run(opened, None, finding, said.append)  # type: ignore[arg-type]
+    _run(opened, finding, said.append)  # type: ignore[arg-type]
     return node, said
 
 
@@ -59,6 +62,45 @@ def test_a_fix_that_fails_is_said() -> None:
 def test_on_linux_a_shell_runs_commands_and_nobody_sentences(mends: str, runs: bool) -> None:
     node, _ = run(mends)
     assert [words[0] for words in node.ran] == (["sh"] if runs else [])
+
+
+def test_pods_that_are_made_again_are_asked_for_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their addresses are others."""
+    bound = iter(["before", "after"])
+    finding = differs(
+        "tunnel-missing",
+        "win",
+        UnitSubject("x"),
+        "there",
+        "gone",
+        "",
+        in_powershell("Start-Service -Name x"),
+    )
+
+    @contextmanager
+    def bind(_: object) -> Iterator[str]:
+        yield next(bound)
+
+    monkeypatch.setattr(module, "bind_intent", bind)
+    monkeypatch.setattr(module, "BoundLab", lambda *_: None)
+    monkeypatch.setattr(
+        module,
+        "_find_place_differences",
+        lambda _view, intent, *_: (finding,) if intent == "before" else (),
+    )
+    opened = SimpleNamespace(
+        name="lab",
+        handle=None,
+        intent=SimpleNamespace(places=lambda: {"win": (SimpleNamespace(os="windows"),)}),
+        provider=SimpleNamespace(machine=lambda *_: Node(0)),
+        require_own=lambda *_: None,
+        require_running=lambda **_: None,
+        in_use=lambda *_, **__: nullcontext(),
+    )
+    result = module.repair(opened, "win", None, print, only_look=False)  # type: ignore[arg-type]
+    assert (result.differences, result.left) == ((finding,), ())
 
 
 def test_an_effect_that_comes_later_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,12 @@ def test_what_hns_has_lost_is_named_by_its_fault(lab: ContainerLabs, fault: str)
     lab.green(LAB, "-k", "pod-pod")
 
 
+def test_a_lost_network_and_its_pods_are_made_again_by_repair(lab: ContainerLabs) -> None:
+    lab.run("exec", LAB, NODE, "--", "powershell", "-Command", "Get-HnsNetwork | Remove-HnsNetwork")
+    assert "(hns-network-removed)" in lab.run("repair", LAB, NODE).stdout
+    lab.green(LAB, "-k", "pod-pod")
+
+
 def test_a_lost_default_route_is_put_back_by_repair(lab: ContainerLabs) -> None:
     linux(lab, NODE, "ip", "route", "del", "default")
     explained = lab.run("explain", LAB, f"{NODE}-p1", "client", code=1).stdout
