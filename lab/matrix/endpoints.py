@@ -331,8 +331,8 @@ def _list_senders(plan: Plan, intent: Intent, hosts: tuple[Endpoint, ...]) -> tu
     """
     if not intent.existing:
         return hosts
-    asked = "node-pod" in plan.families
-    return tuple(host for host in hosts if asked and host.os == "linux")
+    is_probed = "node-pod" in plan.families
+    return tuple(host for host in hosts if is_probed and host.os == "linux")
 
 
 def _list_clients(plan: Plan, intent: Intent) -> tuple[Endpoint, ...]:

@@ -150,10 +150,10 @@ def test_a_windows_node_sends_nothing_and_gets_no_pod_with_its_rights():
     assert [name for name, spec in made_pods.items() if "hostNetwork" in spec] == ["plane-host"]
     assert "will create 5 pods" in "".join(summarise(made))
     assert any("HostProcess" in line for line in summarise(made))
-    found = cells(plan, intent)
-    assert {cell.source.name for cell in found if cell.source.kind == "node"} == {"plane"}
-    assert any(cell.entry == "win" for cell in found)
-    assert {"node-pod", "node-service"} <= {cell.family for cell in found}
+    all_cells = cells(plan, intent)
+    assert {cell.source.name for cell in all_cells if cell.source.kind == "node"} == {"plane"}
+    assert any(cell.entry == "win" for cell in all_cells)
+    assert {"node-pod", "node-service"} <= {cell.family for cell in all_cells}
 
 
 def test_a_node_whose_own_pod_is_refused_sends_nothing_and_says_why():
