@@ -52,8 +52,12 @@ class EveryEndpoint:
         direct = (*lab.pods, *lab.nodes, *lab.clients)
         # a Service comes after the short name that is spelled the same
         targets = (*_targets(families), *direct, *lab.services.values())
+        mute = {*lab.nodes} - {*lab.senders} if intent.existing else set()
         return cls(
-            intent, lab, {end.name: end for end in direct}, {end.name: end for end in targets}
+            intent,
+            lab,
+            {end.name: end for end in direct if end not in mute},
+            {end.name: end for end in targets},
         )
 
     def grid(self, source: str, target: str, action: str) -> Grid:

@@ -10,6 +10,7 @@ from kubernetes_programs import CACHE
 from ssh_server import free_port
 
 from lab._deadline import Deadline
+from lab._errors import UsageError
 from lab.facts.command_lines import is_command
 from lab.facts.difference import SILENT
 from lab.lifecycle.compilation import compile_scenario
@@ -26,6 +27,7 @@ from lab.machines.attached.words import summarise
 from lab.machines.cluster.probe_manifests import ObjectOwner, node_of
 from lab.matrix.cells import cells, counts, make_matrix
 from lab.matrix.obstructed import Obstructions
+from lab.matrix.pairs import EveryEndpoint
 from lab.matrix.run import PACE
 from lab.providers.provider import MACHINES, Probe, ProbeSettings
 from lab.suites.session import choose_pace
@@ -154,6 +156,10 @@ def test_a_windows_node_sends_nothing_and_gets_no_pod_with_its_rights():
     assert {cell.source.name for cell in all_cells if cell.source.kind == "node"} == {"plane"}
     assert any(cell.entry == "win" for cell in all_cells)
     assert {"node-pod", "node-service"} <= {cell.family for cell in all_cells}
+    pairs = EveryEndpoint.of(plan, intent, make_matrix(plan, intent))
+    assert pairs.grid("plane", "win-p1", "explaining").size
+    with pytest.raises(UsageError, match="'win' answers probes, but sends none"):
+        pairs.grid("win", "plane-p1", "explaining")
 
 
 def test_a_node_whose_own_pod_is_refused_sends_nothing_and_says_why():
