@@ -51,7 +51,7 @@ def no_fault(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
 
 
 @dataclass
-class PaperMachine:
+class EchoMachine:
     """Runs ``echo``; ``hang`` does not end, and anything else finds no machine."""
 
     name: str
@@ -92,8 +92,8 @@ class PaperProvider:
         self.looked_at.append(tuple(asked))
         return {name: one for name, one in self.seen.items() if name in asked}
 
-    def machine(self, _lab: LabHandle, _intent: Intent, name: str) -> PaperMachine:
-        return PaperMachine(name)
+    def machine(self, _lab: LabHandle, _intent: Intent, name: str) -> EchoMachine:
+        return EchoMachine(name)
 
     def disclaimer(self, _intent: Intent) -> str:
         return ""

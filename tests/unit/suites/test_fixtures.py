@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from paper_lab import PaperLabs, blueprint
+from paper_lab import EchoMachine, PaperLabs, blueprint
 from simulation import Network, silent
 
 from lab._deadline import Deadline
@@ -15,6 +15,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
 from lab.providers.workloads import WorkloadResult, wanted
+from lab.scenario.assertion import Assertion
 from lab.shells.shell import Completed
 from lab.suites.running_lab import bind_intent
 from lab.topology.bind import foresee
@@ -109,6 +110,23 @@ def test_failed_check_fails_the_run_as_an_item_of_its_own(outer, tmp_path):
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*workloads/win1/host-path: no value"])
     assert not labs.lab.recorded[0].green()
+
+
+def test_assertions_are_made_while_the_probe_pods_exist(outer, tmp_path, monkeypatch):
+    cluster = PaperCluster()
+    labs = clustered(tmp_path, cluster)
+    labs.lab.assertions = (Assertion(name="name", pod="master-*", command=("echo", "a")),)
+    running: list[bool] = []
+    provider = labs.lab.provider
+
+    def machine(_lab: object, _intent: Intent, name: str) -> EchoMachine:
+        running.append(cluster.there)
+        return EchoMachine(name)
+
+    monkeypatch.setattr(provider, "machine", machine)
+    assert outer(labs, "-k", "assertions").ret == 0
+    assert running == [True, True]
+    assert cluster.told == [], "no workload check is made"
 
 
 def test_checks_can_be_chosen_alone_and_are_not_made_when_they_are_not(outer, tmp_path):
