@@ -219,7 +219,13 @@ def test_what_hns_has_lost_is_named_by_its_fault(lab: ContainerLabs, fault: str)
 
 def test_a_lost_network_and_its_pods_are_made_again_by_repair(lab: ContainerLabs) -> None:
     lab.run("exec", LAB, NODE, "--", "powershell", "-Command", "Get-HnsNetwork | Remove-HnsNetwork")
-    assert "(hns-network-removed)" in lab.run("repair", LAB, NODE).stdout
+    assert "repaired: on win, tunnel" in lab.run("repair", LAB, NODE, code=None).stdout
+    Deadline(SECONDS).wait(
+        "waiting for the pods",
+        lambda: lab.run("status", LAB, "--deep", code=None).stdout,
+        until=lambda status: "every machine is as intended" in status,
+        every=1.0,
+    )
     lab.green(LAB, "-k", "pod-pod")
 
 
