@@ -36,8 +36,11 @@ class Translated:
     """
     affinity: int | None = None
     """Seconds that a client keeps its backend; None without affinity."""
-    kept: bool = False
-    """For a NodePort: whether packets from elsewhere keep their source address."""
+    kept: bool | None = False
+    """For a NodePort: whether packets from elsewhere keep their source address; None if unknown."""
+    behind: tuple[End, ...] | None = None
+    """Backends of another load balancer of HNS for the same packets, which gets none; None if there
+    is no other."""
 
 
 @dataclass(slots=True)

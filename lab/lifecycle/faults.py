@@ -327,7 +327,9 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, action: str
     if not fault.asks:
         return
     machine = opened.provider.machine(opened.handle, intent, node)
-    done = machine.run(("sh", "-c", _SHELL + fault.asks), Deadline(_SECONDS))
+    shell = ("sh", "-c", _SHELL + fault.asks)
+    words = to_run(fault.asks) if is_powershell(fault.asks) else shell
+    done = machine.run(words, Deadline(_SECONDS))
     if done.code:
         raise PreflightError(
             action,

@@ -178,15 +178,17 @@ def translations(
         for endpoint in endpoints
     }
     nodes = set(own)
-    translations_found = [
-        it for policy in policy_lists for it in _balancers(policy, addresses, nodes)
-    ]
+    found: dict[tuple[str, str | None, int], Translated] = {}
+    for each in (it for policy in policy_lists for it in _balancers(policy, addresses, nodes)):
+        key = (each.protocol, each.address, each.port)
+        first = found.get(key)  # HNS takes the oldest
+        found[key] = replace(first, behind=each.backends) if first else each
     ordered = sorted(
-        translations_found,
+        found.values(),
         key=lambda translation: (translation.address or "", translation.port, translation.protocol),
     )
     return Translations(
-        by="hns" if translations_found else "",
+        by="hns" if found else "",
         services=tuple(ordered),
         masquerades=tuple(dict.fromkeys(_masquerades(endpoints))),
         marked=True,
@@ -211,6 +213,7 @@ def _balancers(listed: Object, addresses: Mapping[str, str], own: set[str]) -> I
                 None if node_port else str(address),
                 int(policy.get("ExternalPort", 0)),
                 backends,
+                kept=policy.get("IsDSR") if node_port else False,
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
@@ -57,6 +57,8 @@ _HNS_POLICIES = OnWindows(
     "Get-HnsPolicyList | ConvertTo-Json -Depth 5",
     f"Stop-Service -Name kube-proxy; {REMOVE_POLICIES}; Start-Service -Name kube-proxy",
 )
+_REFUSED = replace(_HNS_POLICIES, fault="hns-balancers-refused")
+"""Where kube-proxy runs and HNS has no load balancer of it."""
 _Key = tuple[str, str | None, int]
 
 
@@ -115,6 +117,12 @@ class _Entrance:
 
 def _no_services(services: Mapping[_Key, Translated]) -> str:
     return "none of them is" if services else "nothing is translated at all"
+
+
+def _runs_proxy(look: Look) -> bool:
+    """Whether kube-proxy is a service that runs, so that it has asked for load balancers."""
+    units = look.observed.units
+    return any((unit.name, unit.state) == ("kube-proxy", "Running") for unit in units)
 
 
 def _again(look: Look, kind: str) -> str:
@@ -186,6 +194,11 @@ def _find_mismatch(look: Look, entrance: _Entrance, actual: Translated | None) -
     """
     intended = entrance.ends(look.intended.name)
     backends = set(actual.backends if actual else ())
+    if actual and actual.behind is not None and backends != intended:
+        behind = f"another load balancer, to {_ends(actual.behind)}, comes after it"
+        return _Mismatch(
+            "balancer-kept", f"to {_ends(intended)}", f"to {_ends(backends)}; {behind}"
+        )
     if backends < intended and {end.address for end in intended - backends} <= look.lost_ends:
         return None
     if actual is None:
@@ -195,7 +208,9 @@ def _find_mismatch(look: Look, entrance: _Entrance, actual: Translated | None) -
         ends = tuple(f"{address}:{port}" for address, port in sorted(backends))
         return _Mismatch(kind, f"to {_ends(intended)}", f"to {_ends(backends)}", ends)
     if look.intended.os == "windows":
-        return None
+        # HNS may ignore Direct Server Return where kube-proxy asks for it
+        is_lost = look.observed.os == "windows" and actual.kept is False
+        return _source(entrance, actual) if is_lost else None
     translation = look.intended.translation
     assert translation, "asked for by the callers"
     return (
@@ -218,10 +233,9 @@ def _policy(entrance: _Entrance, translation: Translation, actual: Translated) -
     """For a node port: whether source addresses are kept, and where the node's own packets go."""
     if entrance.address or not entrance.service.backends:
         return None
+    if mismatch := _source(entrance, actual):
+        return mismatch
     local = entrance.service.outside == "local"
-    if actual.backends and actual.kept != local:
-        words = {True: "the source address is kept", False: "the source is masqueraded"}
-        return _Mismatch("wrong-policy", words[local], words[not local])
     every = {
         End(backend.address, entrance.port.target_port) for backend in entrance.service.backends
     }
@@ -230,6 +244,15 @@ def _policy(entrance: _Entrance, translation: Translation, actual: Translated) -
         return None
     whose = "the node's own packets, and its pods', go to"
     return _Mismatch("wrong-policy", f"{whose} {_ends(every)}", f"{whose} {_ends(own)}")
+
+
+def _source(entrance: _Entrance, actual: Translated) -> _Mismatch | None:
+    """For a node port: whether source addresses are kept, as far as that is known."""
+    local = entrance.service.outside == "local"
+    if entrance.address or not actual.backends or actual.kept in {None, local}:
+        return None
+    words = {True: "the source address is kept", False: "the source is masqueraded"}
+    return _Mismatch("wrong-policy", words[local], words[not local])
 
 
 def _affinity(entrance: _Entrance, node: str, actual: Translated) -> _Mismatch | None:
@@ -328,6 +351,7 @@ def is_of_endpoints(difference: Difference) -> bool:
         "service-missing",
         "stale-backend",
         "backend-missing",
+        "balancer-kept",
         "wrong-refusal",
     }
 
@@ -356,7 +380,17 @@ class ServicesCheck(Check):
             meets=_at_entrance,
         ),
         Kind("backend-missing", windows=_HNS_POLICIES, meets=_at_entrance, of_containers=True),
-        Kind("wrong-policy", meets=_at_entrance),
+        Kind(
+            "balancer-kept",
+            fault="hns-balancers-kept",
+            windows=_HNS_POLICIES,
+            meets=_at_entrance,
+        ),
+        Kind(
+            "wrong-policy",
+            windows=replace(_HNS_POLICIES, fault="hns-dsr-ignored"),
+            meets=_at_entrance,
+        ),
         Kind("wrong-affinity", meets=_at_entrance),
         Kind("wrong-refusal", meets=_at_entrance),
         Kind(
@@ -407,6 +441,7 @@ class ServicesCheck(Check):
                 _STRANDED if translations.stranded else _no_services(services),
                 _STRANDED_SHOWS if translations.stranded else _SHOWS.get(translations.by, ""),
                 _again(look, "service-missing"),
+                windows=_REFUSED if _runs_proxy(look) else None,
             )
         else:
             for entrance in wanted:

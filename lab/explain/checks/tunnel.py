@@ -49,6 +49,7 @@ TUNNEL_LOCAL = Kind(
         HNS_NETWORKS,
         advice="give flanneld --iface the node's address, remove the HNS network and restart "
         "flanneld",
+        fault="hns-network-on-other-card",
     ),
     meets=_at_chassis,
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from lab.explain.check import RECREATE_NETWORK, REMOVE_POLICIES
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultCommand,
+    FaultSite,
     hosts,
     probes,
     sites_on,
@@ -72,28 +74,41 @@ def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
     )
 
 
-def _without_route(intent: Intent, node: str, peer: str) -> FaultChange:
-    """Take the RemoteSubnetRoute of flannel away; it is put back as flannel made it."""
+def _to_others(intent: Intent) -> Iterator[FaultSite]:
+    return with_peers(
+        windows_kubelets(intent),
+        lambda machine: (host.name for host in hosts(intent) if _route(machine, host)),
+    )
+
+
+def _remote(intent: Intent, node: str, peer: str) -> tuple[str, dict[str, Any]]:
+    """The filter of flannel's network, and its RemoteSubnetRoute as flannel made it."""
     machine, other = intent.machine(node), intent.machine(peer)
     route, tunnel = _route(machine, other), machine.tunnel
     assert route is not None, "a site has one"
     assert tunnel is not None, "the same"
     mac = next(each.mac for each in machine.neighbours if each.address == route.via)
     remote = next(each.remote for each in machine.forwarding if each.mac == mac)
-    policy = {
-        "Type": "RemoteSubnetRoute",
-        "Settings": {
-            "DestinationPrefix": route.destination,
-            "IsolationId": tunnel.vni,
-            "ProviderAddress": remote,
-            "DistributedRouterMacAddress": mac,
-        },
+    settings = {
+        "DestinationPrefix": route.destination,
+        "IsolationId": tunnel.vni,
+        "ProviderAddress": remote,
+        "DistributedRouterMacAddress": mac,
     }
-    chosen = f"$_.Name -eq '{tunnel.name}'"
-    exists = (
-        "@($_.Policies | Where-Object -FilterScript { $_.Type -eq 'RemoteSubnetRoute' -and "
-        f"$_.DestinationPrefix -eq '{route.destination}' }}).Count"
-    )
+    return f"$_.Name -eq '{tunnel.name}'", {"Type": "RemoteSubnetRoute", "Settings": settings}
+
+
+def _has(**settings: str) -> str:
+    """Whether a network has a RemoteSubnetRoute with these settings."""
+    conditions = [f"$_.{name} -eq '{value}'" for name, value in settings.items()]
+    words = " -and ".join(["$_.Type -eq 'RemoteSubnetRoute'", *conditions])
+    return f"@($_.Policies | Where-Object -FilterScript {{ {words} }}).Count"
+
+
+def _without_route(intent: Intent, node: str, peer: str) -> FaultChange:
+    """Take the RemoteSubnetRoute of flannel away; it is put back as flannel made it."""
+    chosen, policy = _remote(intent, node, peer)
+    exists = _has(DestinationPrefix=policy["Settings"]["DestinationPrefix"])
     return on_node(
         node,
         [_modified("Network", chosen, "Remove", policy)],
@@ -101,14 +116,47 @@ def _without_route(intent: Intent, node: str, peer: str) -> FaultChange:
     )
 
 
+_NOBODY = "02-00-00-00-00-01"
+"""Locally administered; no machine of a lab has it."""
+
+
+def _with_stale_router(intent: Intent, node: str, peer: str) -> FaultChange:
+    """The peer's router has another MAC than HNS knows, as after a node was made again."""
+    chosen, policy = _remote(intent, node, peer)
+    settings = policy["Settings"]
+    prefix, key = settings["DestinationPrefix"], "DistributedRouterMacAddress"
+    stale = {**policy, "Settings": {**settings, key: _NOBODY}}
+    is_stale = _has(DestinationPrefix=prefix, **{key: _NOBODY})
+    change = {
+        "do": [("Remove", policy, chosen), ("Add", stale, f"{chosen} -and -not {is_stale}")],
+        "undo": [
+            ("Remove", stale, f"{chosen} -and {is_stale}"),
+            ("Add", policy, f"{chosen} -and -not {_has(DestinationPrefix=prefix)}"),
+        ],
+    }
+    do, undo = (
+        [_modified("Network", where, request, document) for request, document, where in steps]
+        for steps in change.values()
+    )
+    return on_node(node, do, undo)
+
+
+STALE_NEIGHBOUR = Fault(
+    name="stale-neighbour",
+    title="HNS of a Windows node has an old MAC for one other node's pods",
+    needs="an overlay's route to another node's pods",
+    sites=_to_others,
+    change=_with_stale_router,
+    peer="node",
+    windows=True,
+)
+
+
 ROUTE_MISSING = Fault(
     name="route-missing",
     title="HNS of a Windows node has no RemoteSubnetRoute to the pods of one other node",
     needs="an overlay's route to another node's pods",
-    sites=lambda intent: with_peers(
-        windows_kubelets(intent),
-        lambda machine: (host.name for host in hosts(intent) if _route(machine, host)),
-    ),
+    sites=_to_others,
     change=_without_route,
     peer="node",
     windows=True,
@@ -161,14 +209,15 @@ DNS_UNREACHABLE = Fault(
 )
 
 
-def _deleted(intent: Intent, node: str, *names: str) -> FaultCommand:
+def delete_pods(intent: Intent, node: str, *names: str, again: bool = False) -> FaultCommand:
     """The command that deletes probe pods, which the lab makes again, with new endpoints.
 
-    A pod that has its endpoint again is not deleted a second time: its address is another. The
-    command fails where the API does not answer.
+    A pod that has its endpoint again is not deleted a second time: its address is another.
+    ``again``: it is. The command fails where the API does not answer.
     """
     pods = [pod for pod in probes(intent.machine(node)) if not names or pod.name in names]
-    old = " || ".join(f'$1 == "{pod.name}" && $2 == "{bare(pod.address)}"' for pod in pods)
+    same = "" if again else ' && $2 == "{}"'
+    old = " || ".join(f'$1 == "{pod.name}"{same.format(bare(pod.address))}' for pod in pods)
     ask = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
     columns = "--no-headers -o custom-columns=NAME:.metadata.name,ADDRESS:.status.podIP"
     named = " ".join(pod.name for pod in pods)
@@ -185,7 +234,7 @@ def _without_endpoint(intent: Intent, node: str, peer: str) -> FaultChange:
     chosen = f"-not $_.IsRemoteEndpoint -and $_.IPAddress -eq '{bare(pod.address)}'"
     removed = f"Get-HnsEndpoint | Where-Object -FilterScript {{ {chosen} }} | Remove-HnsEndpoint"
     change = on_node(node, [removed], [])
-    return FaultChange(change.do, (_deleted(intent, node, peer),))
+    return FaultChange(change.do, (delete_pods(intent, node, peer),))
 
 
 HNS_ENDPOINT_REMOVED = Fault(
@@ -203,28 +252,42 @@ HNS_ENDPOINT_REMOVED = Fault(
 )
 
 
+def make_network_again(machine: MachineIntent, wrong: str = "") -> str:
+    """The script by which flanneld makes its network again, if there is none.
+
+    ``wrong``: a condition for one that is there, ``$_``, and is removed first.
+    """
+    assert machine.tunnel is not None, "a site has one"
+    name = machine.tunnel.name
+    named = f"Get-HnsNetwork | Where-Object -Property Name -EQ -Value {name}"
+    exists = f"@({named}).Count"
+    right = f"@({named} | Where-Object -FilterScript {{ -not ({wrong}) }}).Count"
+    again = RECREATE_NETWORK.replace("{network}", name)
+    waited = f"foreach ($second in 1..40) {{ if ({exists}) {{ break }}; Start-Sleep -Seconds 1 }}"
+    missing = f"if (-not {exists}) {{ throw '{name}: not made within 40 s' }}"
+    return f"if (-not {right if wrong else exists}) {{ {again}; {waited}; {missing} }}"
+
+
 def _without_network(intent: Intent, node: str, _: str) -> FaultChange:
     """Remove flannel's network, with all endpoints on it; flanneld makes it again as it starts."""
-    tunnel = intent.machine(node).tunnel
-    assert tunnel is not None, "a site has one"
-    named = f"Get-HnsNetwork | Where-Object -Property Name -EQ -Value {tunnel.name}"
-    exists = f"@({named}).Count"
-    again = RECREATE_NETWORK.replace("{network}", tunnel.name)
-    waited = f"foreach ($second in 1..40) {{ if ({exists}) {{ break }}; Start-Sleep -Seconds 1 }}"
-    missing = f"if (-not {exists}) {{ throw '{tunnel.name}: not made within 40 s' }}"
-    heal = f"if (-not {exists}) {{ {again}; {waited}; {missing} }}"
-    change = on_node(node, [f"{named} | Remove-HnsNetwork"], [heal])
-    return FaultChange(change.do, (*change.undo, _deleted(intent, node)))
+    machine = intent.machine(node)
+    assert machine.tunnel is not None, "a site has one"
+    named = f"Get-HnsNetwork | Where-Object -Property Name -EQ -Value {machine.tunnel.name}"
+    change = on_node(node, [f"{named} | Remove-HnsNetwork"], [make_network_again(machine)])
+    return FaultChange(change.do, (*change.undo, delete_pods(intent, node)))
+
+
+OF_FLANNEL = sites_on(
+    windows_kubelets,
+    lambda intent, machine: machine.tunnel and intent.topology in TOPOLOGIES,
+)
 
 
 HNS_NETWORK_REMOVED = Fault(
     name="hns-network-removed",
     title="HNS of a Windows node has lost flannel's overlay, and every pod's endpoint with it",
     needs="flannel's overlay, as a cluster's network",
-    sites=sites_on(
-        windows_kubelets,
-        lambda intent, machine: machine.tunnel and intent.topology in TOPOLOGIES,
-    ),
+    sites=OF_FLANNEL,
     change=_without_network,
     also=("network-missing", "hns-network-missing"),
     kind="tunnel-missing",

@@ -27,6 +27,7 @@ NODE_LINK_DOWN = Fault(
     windows=True,
 )
 
+
 _RULE = "hybridlab-blocked-tunnel"
 
 

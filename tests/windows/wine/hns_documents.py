@@ -16,6 +16,7 @@ NETWORK, POD, REMOTE = (
     "22222222-0000-0000-0000-000000000002",
     "33333333-0000-0000-0000-000000000003",
 )
+NEW = "99999999-0000-0000-0000-000000000009"
 SPACE = "5e2f1f52-6a7b-4c1e-9d1e-0c5a3b7d9e11"
 
 
@@ -112,8 +113,7 @@ def asked(
 ) -> tuple[HnsState, Answer]:
     """One question to the pure service; objects get the GUID 9999..."""
     text = json.dumps(document) if document is not None else ""
-    guid = "99999999-0000-0000-0000-000000000009"
-    return answer(state, Question(operation, named, text), guid)
+    return answer(state, Question(operation, named, text), NEW)
 
 
 def after(state: HnsState, *questions: tuple[str, str, Mapping[str, Any] | None]) -> HnsState:

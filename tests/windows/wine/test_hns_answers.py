@@ -1,10 +1,12 @@
 """HNS' answers to documents as the real programs send them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hns_documents import (
     NETWORK,
+    NEW,
     POD,
     SPACE,
     STATE,
@@ -22,7 +24,17 @@ from lab.facts.items import VNI
 from lab.topology.intent import Resolver
 from lab.windows.facts import facts
 from lab.windows.wine.hns import documents
-from lab.windows.wine.hns.service import HnsState, after_restart
+from lab.windows.wine.hns.service import (
+    ATTACH_REFUSED,
+    BALANCERS_KEPT,
+    BALANCERS_REFUSED,
+    DSR_IGNORED,
+    NETWORKS_LOST,
+    OTHER_CARD,
+    UNUSED_CARD,
+    HnsState,
+    after_restart,
+)
 
 OVERLAY = overlay_network("10.244.1.0/24", "10.244.1.1")
 
@@ -219,6 +231,61 @@ def test_flannels_overlay_and_every_pod_are_gone_after_a_restart() -> None:
     bridge = {"Type": "L2Bridge", "Name": "cbr0", "NetworkAdapterName": "cluster"}
     kept = after_restart(after(STATE, ("call", "POST /networks/", bridge)))
     assert [network["Name"] for network in kept.of("networks").values()] == ["cbr0"]
+
+
+def with_habit(state: HnsState, habit: str) -> HnsState:
+    return after(state, ("call", f"POST /habits/{habit}", {"On": True}))
+
+
+BALANCER = load_balancer([POD], ["10.96.0.10"], 80, 8080)
+
+
+@pytest.mark.parametrize(
+    ("habit", "question", "code"),
+    [
+        (ATTACH_REFUSED, ("modify", f"namespaces {SPACE}", add_endpoint(POD)), 0x803B0017),
+        (BALANCERS_REFUSED, ("create", "loadbalancers -", BALANCER), 0x803B0013),
+        (BALANCERS_KEPT, ("delete", f"loadbalancers {NEW}", None), 0x80004005),
+    ],
+)
+def test_a_habit_refuses_as_long_as_it_is_switched_on(habit, question, code) -> None:
+    state = after(overlay_with_a_pod(), ("create", "loadbalancers -", BALANCER))
+    refusing = with_habit(state, habit)
+    kept, answer = asked(refusing, *question)
+    assert (kept, answer.code) == (refusing, code)
+    healed = after(refusing, ("call", f"POST /habits/{habit}", {"On": False}), question)
+    assert healed.habits == frozenset()
+
+
+def test_a_habit_that_is_not_known_is_refused() -> None:
+    _, answer = asked(STATE, "call", "POST /habits/none", {"On": True})
+    assert "'none' is none of " in json.loads(answer.document)["Error"]
+
+
+def test_a_restart_of_the_service_loses_networks_only_by_habit() -> None:
+    state = after(overlay_with_a_pod(), ("create", "loadbalancers -", BALANCER))
+    assert after(state, ("call", "POST /restart", None)) == state
+    lost = after(with_habit(state, NETWORKS_LOST), ("call", "POST /restart", None))
+    assert [lost.of(kind) for kind in ("networks", "endpoints", "loadbalancers")] == [{}, {}, {}]
+
+
+def test_direct_server_return_is_said_of_a_load_balancer_unless_it_is_ignored() -> None:
+    for state, direct in ((STATE, True), (with_habit(STATE, DSR_IGNORED), False)):
+        made = after(state, ("create", "loadbalancers -", BALANCER))
+        _, answer = asked(made, "call", "GET /policylists/")
+        (policy,) = json.loads(answer.document)["Output"][0]["Policies"]
+        assert policy["IsDSR"] is direct
+
+
+def test_a_node_with_one_card_has_an_unused_one_as_long_as_a_network_may_be_on_it() -> None:
+    alone = replace(STATE, cards=STATE.cards[1:])
+    state = with_habit(alone, OTHER_CARD)
+    state = after(state, ("create", f"networks {NETWORK}", OVERLAY))
+    assert state.of("networks")[NETWORK]["ManagementIP"] == "169.254.83.107"
+    state = after(state, ("call", f"POST /habits/{OTHER_CARD}", {"On": False}))
+    assert UNUSED_CARD in state.cards
+    state = after(state, ("delete", f"networks {NETWORK}", None))
+    assert state.cards == alone.cards
 
 
 def test_a_malformed_document_is_refused_and_changes_nothing() -> None:

@@ -112,6 +112,15 @@ def test_a_load_balancer_is_a_service_with_local_and_remote_backends() -> None:
     assert service.affinity is None
 
 
+def test_of_two_load_balancers_for_the_same_packets_the_older_one_gets_them() -> None:
+    newer = load_balancer([POD], ["10.96.0.10"], 30080, 8080)
+    state = after(balanced(["10.96.0.10"]), ("create", f"loadbalancers {REMOTE}", newer))
+    translation = node_network(state).machine.translation
+    assert translation is not None
+    (service,) = translation.services
+    assert [backend.address for backend in service.backends] == ["10.244.1.2", "10.244.3.7"]
+
+
 def test_a_load_balancer_without_front_ends_is_a_node_port() -> None:
     translation = node_network(balanced([])).machine.translation
     assert translation is not None

@@ -282,6 +282,41 @@ def test_a_pod_reaches_itself_through_a_service_only_by_its_loopback_policy(tmp_
         assert windows.call(CLUSTER_IP, 80, "cni-1").startswith("windows ")
 
 
+def test_a_network_on_an_unused_card_reaches_no_other_node_until_it_is_made_again(
+    tmp_path: Path,
+) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        linux.serve("linux", 8080)
+        windows.ask("call", "POST /habits/other-card", {"On": True})
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        assert "ethernet2" in windows.devices()
+        assert windows.call("10.244.3.7", 8080, "cni-1") == ""
+        windows.daemon.kill()
+        windows.power_on()
+        windows.ask("call", "POST /habits/other-card", {"On": False})
+        windows.ask("delete", f"networks {NETWORK}")
+        windows.run("ip", "netns", "delete", "cni-1")
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        assert "ethernet2" not in windows.devices()
+        assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.2"
+
+
+def test_routes_that_went_with_the_cards_address_are_made_again_when_asked(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        linux.serve("linux", 8080)
+        windows.serve("windows", 8080, "cni-1")
+        windows.ip("address delete 192.0.2.2/24 dev cluster")
+        assert windows.call("10.244.3.7", 8080, "cni-1") == ""
+        windows.ip("address add 192.0.2.2/24 dev cluster")
+        windows.ask("call", "POST /refresh")
+        assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.2"
+        assert windows.call("10.244.1.2", 8080) == "windows 192.0.2.2"
+
+
 def test_a_node_answers_its_pods_datagrams_from_the_address_that_they_asked(
     tmp_path: Path,
 ) -> None:

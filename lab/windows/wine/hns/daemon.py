@@ -28,12 +28,27 @@ from lab._errors import BrokenError
 from lab.providers.netns import isolation
 from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.netns.netlink import Socket, apply_operations, list_addresses, list_links
-from lab.providers.netns.operations import LinkRemove, NamespaceOperations
+from lab.providers.netns.operations import (
+    AddressAdd,
+    BridgeAdd,
+    LinkRemove,
+    NamespaceOperations,
+)
 from lab.providers.netns.services import SERVICE_TABLE, replacing_table
 from lab.topology.intent import Pod
 from lab.windows.wine.hns import network
 from lab.windows.wine.hns.filters import REMOVAL
-from lab.windows.wine.hns.service import Answer, Card, HnsState, Question, after_restart, answer
+from lab.windows.wine.hns.service import (
+    UNUSED_CARD,
+    Answer,
+    Card,
+    HnsState,
+    Question,
+    after_restart,
+    after_service_restart,
+    answer,
+    with_cards,
+)
 
 PORT = 18081
 """Also in ``standins/hns.c``."""
@@ -44,6 +59,8 @@ _NFT_SECONDS = 20.0
 _CALLS_BYTES = 4 << 20
 """Size from which the record of calls is begun anew; the one before is kept beside it."""
 _STATISTICS = "GET /endpointstats/"
+_REFRESH = "POST /refresh"
+"""Asked for by whoever has changed a card's addresses, with which Linux takes routes away."""
 _DEVICES = Path("/sys/class/net")
 _COUNTERS = {
     "BytesReceived": "tx_bytes",
@@ -83,6 +100,9 @@ class Daemon:
         with self._lock:
             if question.operation == "call" and question.object.startswith(_STATISTICS):
                 return self._count(question.object.removeprefix(_STATISTICS).strip("/").lower())
+            if question.operation == "call" and question.object == _REFRESH:
+                self._make_anew()
+                return Answer(0, "", json.dumps({"Success": True, "Output": {}}))
             after, given = answer(self._state, question, str(uuid.uuid4()))
             if after is not self._state:
                 try:
@@ -127,8 +147,10 @@ class Daemon:
             return HnsState(build, cards)
         self._numbers = int(kept["numbers"])
         spaces, hosted = kept["spaces"], tuple(kept["hosted"])
-        state = HnsState(build, cards, kept["objects"], spaces, hosted)
-        return state if kept["start"] == _machine_start() else after_restart(state)
+        habits = frozenset(kept.get("habits", ()))
+        state = HnsState(build, cards, kept["objects"], spaces, hosted, habits)
+        is_same = kept["start"] == _machine_start()
+        return with_cards(after_service_restart(state) if is_same else after_restart(state), cards)
 
     def _save(self) -> None:
         kept = {
@@ -137,6 +159,7 @@ class Daemon:
             "objects": self._state.objects,
             "spaces": self._state.spaces,
             "hosted": self._state.hosted,
+            "habits": sorted(self._state.habits),
         }
         draft = self._directory / ".state.json.partial"
         draft.write_text(json.dumps(kept), encoding="utf-8")
@@ -170,6 +193,7 @@ class Daemon:
                 guid: wanted.pods[guid] for port, guid in ports.items() if port in indexes
             }
             if devices:
+                self._settle_cards(self._state)
                 self._done = self._own(wanted)
             left = [name for name in indexes if _is_port(name) and name not in ports]
         else:
@@ -178,7 +202,22 @@ class Daemon:
 
     def _own(self, wanted: network.NodeNetwork) -> NamespaceOperations:
         indexes = _indexes()
-        return network.own_operations(wanted.machine, {card: indexes[card] for card in self._cards})
+        cards = [card.name for card in wanted.machine.interfaces]
+        return network.own_operations(wanted.machine, {card: indexes[card] for card in cards})
+
+    def _settle_cards(self, state: HnsState) -> None:
+        """Make the unused card, or remove it."""
+        card = UNUSED_CARD
+        if card not in state.cards:
+            _remove([card.name])
+        elif card.name not in _indexes():
+            index = network.FIRST_INDEX - 1
+            operations = (
+                BridgeAdd(card.name, index, card.mac),
+                AddressAdd(card.name, card.address),
+            )
+            made = NamespaceOperations(network.NODE, ((card.name, index),), operations)
+            _run(lambda: apply_operations([made]))
 
     def _settle(self, state: HnsState) -> None:
         """Make the network what the state says.
@@ -186,6 +225,8 @@ class Daemon:
         Raises BrokenError when the kernel refuses something.
         """
         wanted = network.node_network(state)
+        if UNUSED_CARD in state.cards:
+            self._settle_cards(state)
         own = self._own(wanted)
         gone = [guid for guid, pod in self._pods.items() if wanted.pods.get(guid) != pod]
         _remove([self._pods[guid].port for guid in gone])
@@ -202,6 +243,8 @@ class Daemon:
             if guid not in self._pods:
                 self._plug(guid, pod, wanted)
         self._filter(wanted)
+        if UNUSED_CARD not in state.cards:
+            self._settle_cards(state)
 
     def _filter(self, wanted: network.NodeNetwork) -> None:
         """Load the access control lists of pods where they have changed."""

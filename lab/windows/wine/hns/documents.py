@@ -203,6 +203,7 @@ def policy_list(guid: str, document: Document) -> dict[str, Any]:
                 "ExternalPort": mapping["ExternalPort"],
                 "VIPs": fronts,
                 "SourceVIP": document.get("SourceVIP", ""),
+                "IsDSR": bool(int(document.get("Flags") or 0) & DSR),
             }
             for mapping in document.get("PortMappings") or ()
         ],

@@ -51,7 +51,7 @@ from lab.topology.intent import (
 from lab.windows.wine.hns import documents
 from lab.windows.wine.hns.documents import Document
 from lab.windows.wine.hns.filters import filter_rules
-from lab.windows.wine.hns.service import Card, HnsState
+from lab.windows.wine.hns.service import UNUSED_CARD, Card, HnsState
 
 NODE = "node"
 """Name of the node's own network namespace."""
@@ -176,7 +176,8 @@ def _with_tunnel(machine: MachineIntent, network: Document, card: Card, mtu: int
         base = str(IPv4Network(prefix, strict=False).network_address)
         mac = _mac(str(remote["DistributedRouterMacAddress"]))
         neighbours.append(Neighbour(base, mac, name))
-        forwarding.append(ForwardingEntry(mac, name, str(remote["ProviderAddress"])))
+        if card != UNUSED_CARD:  # no other node can be reached from it
+            forwarding.append(ForwardingEntry(mac, name, str(remote["ProviderAddress"])))
         routes.append(Route(prefix, name, base, onlink=True))
     return replace(
         machine,
@@ -221,12 +222,13 @@ def _pods(state: HnsState, network: Document, mtu: int) -> Iterator[tuple[str, P
 
 
 def _translation(state: HnsState, network: Document, subnet: str) -> Translation:
-    services = tuple(
-        service
-        for guid, balancer in state.of("loadbalancers").items()
-        for service in _services(state, guid, balancer)
-    )
-    return Translation(subnet or None, _untranslated(state, network), services)
+    services: dict[tuple[str, ServicePort], ProxiedService] = {}
+    for guid, balancer in state.of("loadbalancers").items():
+        for service in _services(state, guid, balancer):
+            (port,) = service.ports
+            key = (service.address, replace(port, target_port=0))
+            services.setdefault(key, service)  # an older load balancer goes first
+    return Translation(subnet or None, _untranslated(state, network), tuple(services.values()))
 
 
 def _untranslated(state: HnsState, network: Document) -> tuple[str, ...]:

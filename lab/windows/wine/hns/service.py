@@ -10,6 +10,8 @@ Habits that are documented of Windows' HNS, each with its source:
 - a card's virtual name, ``vEthernet (...)``, is refused (0x80070057, microsoft/SDN 269);
 - a network with the flag NonPersistent is gone after a restart of the machine (hcsshim,
   ``EnableNonPersistent``).
+
+Those that only some machines have are :data:`HABITS`, off until a question switches one on.
 """
 
 from __future__ import annotations
@@ -32,6 +34,30 @@ _MISSING = {"networks": 0x803B0001, "endpoints": 0x803B0002}
 """HRESULTs of hcnerror.h (hcsshim, hcn/hcnerrors.go)."""
 _VERSIONS = {17763: (9, 5), 20348: (13, 3), 26100: (15, 5)}
 """HNS' version of each Windows build; features depend on it (hcsshim, hcn/hcnglobals.go)."""
+NETWORKS_LOST = "networks-lost"
+OTHER_CARD = "other-card"
+ATTACH_REFUSED = "attach-refused"
+BALANCERS_KEPT = "balancers-kept"
+BALANCERS_REFUSED = "balancers-refused"
+DSR_IGNORED = "dsr-ignored"
+HABITS: Mapping[str, str] = {
+    NETWORKS_LOST: "a restart of the service loses every network, with its endpoints "
+    "(projectcalico/calico 5164, Azure/azure-container-networking 283)",
+    OTHER_CARD: "a network gets another card than the one that it names "
+    "(Azure/azure-container-networking 4439, rancher/rke2 3533)",
+    ATTACH_REFUSED: "an endpoint cannot be attached to a pod (containerd/containerd 5729, "
+    "projectcalico/felix 2893)",
+    BALANCERS_KEPT: "a load balancer cannot be deleted, and goes before a later one for the same "
+    "address (kubernetes/kubernetes 113524, 112836)",
+    BALANCERS_REFUSED: "no load balancer can be made: the port is said to exist "
+    "(kubernetes/kubernetes 137530, microsoft/hcsshim 1043)",
+    DSR_IGNORED: "Direct Server Return is taken and not done (kubernetes/kubernetes 93304, "
+    "microsoft/Windows-Containers 79)",
+}
+"""Habits by name: what they are, and their sources."""
+_INVALID_STATE = 0x803B0017
+_PORT_EXISTS = 0x803B0013
+_FAILED = 0x80004005
 _FIRST_FREE = 100
 """Offset of the first address that HNS gives an endpoint that names none."""
 
@@ -47,6 +73,10 @@ class Card:
     mtu: int
 
 
+UNUSED_CARD = Card("ethernet2", "169.254.83.107/16", "00:15:5d:53:6b:02", 1500)
+"""What a node with one card gets for :data:`OTHER_CARD`: nothing is connected to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HnsState:
     """Everything that HNS knows."""
@@ -60,6 +90,8 @@ class HnsState:
     """Name of the Linux network namespace by a namespace's GUID."""
     hosted: tuple[str, ...] = ()
     """GUIDs of endpoints that are attached to the node itself."""
+    habits: frozenset[str] = frozenset()
+    """Those of :data:`HABITS` that are switched on."""
 
     def of(self, kind: str) -> Mapping[str, Document]:
         """The objects of one kind by GUID."""
@@ -151,7 +183,18 @@ def _create(
         return _create_endpoint(state, given, guid, str(network).lower()), Answer(0, guid)
     if kind not in KINDS:
         raise RefusalError(_UNSUPPORTED, f"there is no kind of object '{kind}'")
+    if kind == "loadbalancers":
+        given = _balancer(state, given)
     return state.with_object(kind, guid, {**given, "ID": guid}), Answer(0, guid)
+
+
+def _balancer(state: HnsState, given: dict[str, Any]) -> dict[str, Any]:
+    """A load balancer as it is made."""
+    if BALANCERS_REFUSED in state.habits:
+        raise RefusalError(_PORT_EXISTS, "The specified port already exists.")
+    if DSR_IGNORED in state.habits:
+        return {**given, "Flags": int(given.get("Flags") or 0) & ~documents.DSR}
+    return given
 
 
 def _create_network(state: HnsState, given: dict[str, Any], guid: str) -> HnsState:
@@ -195,6 +238,9 @@ def _choose_card(state: HnsState, given: Document) -> Card:
     )
     if name.startswith("vEthernet"):
         raise RefusalError(_INVALID, "The parameter is incorrect.")
+    others = [card for card in state.cards if card.name != name]
+    if OTHER_CARD in state.habits and others:
+        return others[-1]
     if name:
         for card in state.cards:
             if card.name == name:
@@ -278,8 +324,14 @@ def _query(state: HnsState, words: list[str], _: Document, __: str) -> tuple[Hns
 
 def _delete(state: HnsState, words: list[str], _: Document, __: str) -> tuple[HnsState, Answer]:
     kind, guid = words[0], words[1].lower()
+    return _deleted(state, kind, guid), Answer(0, guid)
+
+
+def _deleted(state: HnsState, kind: str, guid: str) -> HnsState:
     _find(state, kind, guid)
-    return _removed(state, kind, guid), Answer(0, guid)
+    if kind == "loadbalancers" and BALANCERS_KEPT in state.habits:
+        raise RefusalError(_FAILED, "Unspecified error")
+    return _removed(state, kind, guid)
 
 
 def _removed(state: HnsState, kind: str, guid: str) -> HnsState:
@@ -297,6 +349,8 @@ def _removed(state: HnsState, kind: str, guid: str) -> HnsState:
         hosted = tuple(each for each in state.hosted if each != guid)
         objects = {**state.objects, "namespaces": spaces}
         state = replace(state, objects=objects, hosted=hosted)
+    if kind == "networks":
+        state = with_cards(state, state.cards)
     if kind == "namespaces":
         left = {key: value for key, value in state.spaces.items() if key != guid}
         state = replace(state, spaces=left)
@@ -347,6 +401,10 @@ def _change_namespace(state: HnsState, guid: str, request: str, settings: Docume
     namespace = state.of("namespaces")[guid]
     resources = _without_endpoint(namespace, endpoint)
     if request == "Add":
+        if ATTACH_REFUSED in state.habits:
+            raise RefusalError(
+                _INVALID_STATE, "The requested operation for attach namespace failed."
+            )
         own = _find(state, "endpoints", endpoint)
         resources.append({"Type": "Endpoint", "Data": {"ID": endpoint}})
         state = state.with_object("endpoints", endpoint, {**own, "HostComputeNamespace": guid})
@@ -377,8 +435,11 @@ def _call(
     elif method == "GET":
         output = _read_version_1(state, parts)
     elif method == "DELETE":
-        _find(state, parts[0], parts[1])
-        state, output = _removed(state, parts[0], parts[1].lower()), {}
+        state, output = _deleted(state, parts[0], parts[1].lower()), {}
+    elif parts[0] == "habits":
+        state, output = _switched(state, parts[1], on=bool(given.get("On"))), {}
+    elif parts[0] == "restart":
+        state, output = after_service_restart(state), {}
     elif len(parts) > 2:  # noqa: PLR2004  kind, GUID, verb
         state = _attach(state, parts[1].lower(), parts[2])
         output = _read_version_1(state, parts[:2])
@@ -430,6 +491,22 @@ def _attach(state: HnsState, guid: str, verb: str) -> HnsState:
     return replace(state, hosted=(*others, guid) if verb == "attach" else others)
 
 
+def _switched(state: HnsState, habit: str, *, on: bool) -> HnsState:
+    """The state with a habit switched on or off."""
+    if habit not in HABITS:
+        raise RefusalError(_UNSUPPORTED, f"'{habit}' is none of {', '.join(HABITS)}")
+    habits = state.habits | {habit} if on else state.habits - {habit}
+    return with_cards(replace(state, habits=habits), state.cards)
+
+
+def with_cards(state: HnsState, cards: tuple[Card, ...]) -> HnsState:
+    """The state with these cards, and the unused one as long as that is asked for or used."""
+    own = tuple(card for card in cards if card != UNUSED_CARD)
+    used = {network.get("NetworkAdapterName") for network in state.of("networks").values()}
+    wanted = UNUSED_CARD.name in used or (OTHER_CARD in state.habits and len(own) == 1)
+    return replace(state, cards=(*own, UNUSED_CARD) if wanted else own)
+
+
 Operation = Callable[[HnsState, list[str], dict[str, Any], str], tuple[HnsState, Answer]]
 _OPERATIONS: Mapping[str, Operation] = {
     "create": _create,
@@ -452,4 +529,14 @@ def after_restart(state: HnsState) -> HnsState:
             state = _removed(state, "networks", guid)
     for guid in tuple(state.of("loadbalancers")):
         state = _removed(state, "loadbalancers", guid)
+    return state
+
+
+def after_service_restart(state: HnsState) -> HnsState:
+    """The state once the service has restarted, the machine not."""
+    if NETWORKS_LOST not in state.habits:
+        return state
+    for kind in ("networks", "loadbalancers"):
+        for guid in tuple(state.of(kind)):
+            state = _removed(state, kind, guid)
     return state

@@ -43,4 +43,20 @@ function Remove-HnsPolicyList {
     process { $null = Send-Request -Method DELETE -Path "/policylists/$($InputObject.ID)" }
 }
 
-Export-ModuleMember -Function Get-Hns*, Remove-Hns*
+function Set-HnsHabit {
+    # Switches one of HNS' habits on or off (lab/windows/wine/hns/service.py). Windows has no such command.
+    param([Parameter(Mandatory)] [string]$Name, [Parameter(Mandatory)] [bool]$On)
+    $null = Send-Request -Method POST -Path "/habits/$Name" -Data (ConvertTo-Json -InputObject @{ On = $On })
+}
+
+function Restart-Hns {
+    # What Restart-Service -Name hns does on Windows.
+    $null = Send-Request -Method POST -Path '/restart'
+}
+
+function Update-Hns {
+    # HNS makes its devices and routes again, where Linux has taken some with a card's address.
+    $null = Send-Request -Method POST -Path '/refresh'
+}
+
+Export-ModuleMember -Function Get-Hns*, Remove-Hns*, Set-HnsHabit, Restart-Hns, Update-Hns

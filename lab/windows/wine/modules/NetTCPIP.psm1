@@ -92,6 +92,7 @@ function New-NetIPAddress {
     )
     $name = Get-LinkName -Index $InterfaceIndex -Alias $InterfaceAlias
     $null = Invoke-Linux -Program 'ip' -Words 'address', 'add', "$IPAddress/$PrefixLength", 'dev', $name
+    Update-Hns
     if ($DefaultGateway) {
         $null = Invoke-Linux -Program 'ip' -Words 'route', 'replace', 'default', 'via', $DefaultGateway, 'dev', $name
     }

@@ -83,6 +83,14 @@ def test_nothing_differs_from_what_was_made(labs: ContainerLabs) -> None:
     assert "every machine is as intended" in labs.run("status", LAB, "--deep").stdout
 
 
+def test_direct_server_return_that_hns_ignores_is_found_and_healed(labs: ContainerLabs) -> None:
+    labs.run("fault", LAB, "hns-dsr-ignored", "--node", "win")
+    explained = labs.run("explain", LAB, "client", "win:near-windows", code=1).stdout
+    assert "fault:  hns-dsr-ignored\n" in explained
+    labs.run("heal", LAB)
+    labs.green(LAB, "-k", "near-windows")
+
+
 def test_the_node_says_what_it_is(labs: ContainerLabs) -> None:
     labels = "{.metadata.labels.kubernetes\\.io/os} {.metadata.labels.hybridlab/windows}"
     words = ("exec", LAB, "cp", "--", *KUBECTL, "get", "node", "win")

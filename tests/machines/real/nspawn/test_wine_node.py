@@ -104,6 +104,7 @@ def wait_until_back(lab: ContainerLabs, name: str, before: set[str]) -> None:
     )
 
 
+ADDRESS = "ip -o -4 address show dev eth0 | awk '{ print $4 }'"
 ASK_HNS = """
 import json, socket, sys
 
@@ -224,6 +225,46 @@ def test_a_lost_network_and_its_pods_are_made_again_by_repair(lab: ContainerLabs
         "waiting for the pods",
         lambda: lab.run("status", LAB, "--deep", code=None).stdout,
         until=lambda status: "every machine is as intended" in status,
+        every=1.0,
+    )
+    lab.green(LAB, "-k", "pod-pod")
+
+
+HABITS = (
+    # fault, peer, target, what explain says
+    ("stale-neighbour", CONTROL_PLANE, f"{CONTROL_PLANE}-p1", "fault:  stale-neighbour"),
+    ("hns-balancers-refused", "", f"to-{CONTROL_PLANE}-p1", "fault:  hns-balancers-refused"),
+    (
+        "hns-balancers-kept",
+        f"{CONTROL_PLANE}-p1",
+        f"to-{CONTROL_PLANE}-p1",
+        "fault:  hns-balancers-kept",
+    ),
+    ("hns-attach-refused", f"{NODE}-p1", f"{CONTROL_PLANE}-p1", "FailedCreatePodSandBox"),
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "peer", "target", "said"), HABITS, ids=[habit[0] for habit in HABITS]
+)
+def test_a_habit_of_hns_is_found_and_healed(
+    lab: ContainerLabs, fault: str, peer: str, target: str, said: str
+) -> None:
+    words = ("--peer", peer) if peer else ()
+    lab.run("fault", LAB, fault, "--node", NODE, *words)
+    assert said in lab.run("explain", LAB, f"{NODE}-p1", target, code=1).stdout
+    lab.run("heal", LAB)
+    lab.green(LAB, "-k", "pod-pod or pod-service")
+
+
+def test_an_address_that_hns_loses_is_given_back(lab: ContainerLabs) -> None:
+    """microsoft/SDN 498, ovn-kubernetes 2530. What keeps flanneld gives it back."""
+    (address,) = linux(lab, NODE, "sh", "-c", ADDRESS).split()
+    linux(lab, NODE, "ip", "address", "del", address, "dev", "eth0")
+    Deadline(SECONDS).wait(
+        "waiting for the address",
+        lambda: linux(lab, NODE, "sh", "-c", ADDRESS),
+        until=lambda now: now == address,
         every=1.0,
     )
     lab.green(LAB, "-k", "pod-pod")
