@@ -81,7 +81,7 @@ class NightOptions:
     "expression",
     metavar="EXPRESSION",
     default="",
-    help="Test only these cells, as 'lab test -k' does.",
+    help="Test only these cells, assertions and own tests, as 'lab test -k' does.",
 )
 @click.option(
     "--tests",

@@ -31,20 +31,22 @@ def command(
     """Bring up the smallest lab that has CELL of RUN, and test that one cell in it.
 
     RUN is a result.json, its directory, the id of a kept run, or a lab for its last run; CELL is
-    a cell's id as in the report. Addresses, MACs and pod ranges are those of the run. The lab is
-    taken down if the cell is as expected; otherwise it stays up for you to look at.
+    a cell's id as in the report, or an assertion's, whose lab is the whole scenario. Addresses,
+    MACs and pod ranges are those of the run. The lab is taken down if the cell is as expected;
+    otherwise it stays up for you to look at.
 
     Exit codes: 0 the cell is as expected here; 1 it is not.
     """
     from lab.lifecycle import api, runs
     from lab.lifecycle.runs import find_run
+    from lab.matrix.verdict import CellResult
     from lab.reports.wording import explain_command
     from lab.state.directory import state_directory
     from lab.suites.session import MatrixSession
 
     state = state_directory(os.environ)
     result = find_run(run, state)
-    then = runs.cell_of(result, cell)
+    then = runs.judged_of(result, cell)
     small = runs.make_small(result, then, state, name, output)
     prepared = api.prepare(
         api.LabRequest(
@@ -62,14 +64,15 @@ def command(
         return 0
     api.bring_up(prepared, say)
     opened = api.open_running(small.lab)
-    now, directory = runs.run_cell(MatrixSession(opened), cell)
+    now, directory = runs.run_judged(MatrixSession(opened), then)
     code, words = runs.judge(then.verdict, now.verdict)
     echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
     echo(f"Report: {directory / 'report.html'}")
     if code:
         say(f"the lab '{small.lab}' is up: {now.repeat}")
-        explain = explain_command(small.lab, now.cell)
-        say(f"  '{explain}' says why, 'lab down {small.lab}' takes it down")
+        if isinstance(now, CellResult):
+            say(f"  '{explain_command(small.lab, now.cell)}' says why")
+        say(f"  'lab down {small.lab}' takes it down")
     else:
         api.take_down(small.lab, say)
         say(f"the lab '{small.lab}' is down again")

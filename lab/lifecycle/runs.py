@@ -15,8 +15,9 @@ from lab.lifecycle import api
 from lab.lifecycle.compilation import keep_only
 from lab.lifecycle.names import check_name, is_name, repro_name
 from lab.lifecycle.open_lab import RESULT, stored_runs
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.cell import Cell, is_id
-from lab.matrix.reduce import reduce
+from lab.matrix.reduce import keep_assertion, reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.reports.result import from_json, parse_json
 from lab.scenario.loader import HeldText, load, to_yaml
@@ -26,7 +27,7 @@ from lab.state.failure import guarded_files
 from lab.state.files import open_output, read_regular
 from lab.state.lock import RUNS
 from lab.state.store import Store
-from lab.suites.session import MatrixSession
+from lab.suites.session import ASSERTIONS, MatrixSession
 from lab.topology import registry
 
 _A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
@@ -179,19 +180,25 @@ def _read(action: str, file: Path, repeat: Sequence[str]) -> RunResult:
         raise UsageError(action, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
     if wrong := _wrong_name(run):  # it could imitate output of lab itself
         raise UsageError(action, f"'{file}' has {wrong}", _A_RUN)
-    results = (
-        replace(result, repeat=shlex.join((*repeat, result.cell.id))) for result in run.results
+
+    def repeating(judged: Judged) -> str:
+        return shlex.join((*repeat, id_of(judged)))
+
+    return replace(
+        run,
+        results=tuple(replace(result, repeat=repeating(result)) for result in run.results),
+        assertions=tuple(replace(result, repeat=repeating(result)) for result in run.assertions),
     )
-    return replace(run, results=tuple(results))
 
 
 def _wrong_name(run: RunResult) -> str:
     """A name in the run that no such thing can have; empty if there is none."""
+    judged: tuple[Judged, ...] = (*run.results, *run.assertions)
     names = (
         ("run", run.run, _is_name),
         ("lab", run.lab, is_name),
         ("scenario", run.scenario, str.isprintable),
-        *(("cell", result.cell.id, is_id) for result in run.results),
+        *(("cell", id_of(result), is_id) for result in judged),
     )
     wrong = (
         f"a name that no {kind} has: {name!r:.60}" for kind, name, valid in names if not valid(name)
@@ -212,37 +219,47 @@ SHELF = "repro"
 """Directory of the scenarios of small labs, in the state directory."""
 
 
+Judged = CellResult | AssertionResult
+
+
 @dataclass(frozen=True, slots=True)
 class Small:
-    """The smallest lab that has a cell, and its scenario file."""
+    """The smallest lab that has a cell or an assertion, and its scenario file."""
 
     run: RunResult
-    then: CellResult
+    then: Judged
     scenario: Scenario
     file: Path
     lab: str
 
 
-def cell_of(run: RunResult, wanted: str) -> CellResult:
-    """The cell with this id.
+def id_of(judged: Judged) -> str:
+    """Its id in reports: a cell's, or ``assertions/NAME/PLACE``."""
+    return judged.cell.id if isinstance(judged, CellResult) else f"{ASSERTIONS}/{judged.id}"
+
+
+def judged_of(run: RunResult, wanted: str) -> Judged:
+    """The cell or assertion with this id.
 
     Raises UsageError, with the nearest id, when the run does not have it.
     """
-    for result in run.results:
-        if result.cell.id == wanted:
+    judged: tuple[Judged, ...] = (*run.results, *run.assertions)
+    for result in judged:
+        if id_of(result) == wanted:
             return result
     raise UsageError(
         f"looking for cell '{wanted}' in run '{run.run}'",
         "it has no such cell",
-        did_you_mean(wanted, (result.cell.id for result in run.results))
-        or "its report has the ids of all its cells",
+        did_you_mean(wanted, map(id_of, judged)) or "its report has the ids of all its cells",
     )
 
 
 def make_small(
-    run: RunResult, then: CellResult, state: Path, name: str | None, output: Path | None
+    run: RunResult, then: Judged, state: Path, name: str | None, output: Path | None
 ) -> Small:
     """Determine the smallest lab that has the cell, and write its scenario.
+
+    For an assertion this is the whole lab: its command may look at anything.
 
     The run may come from elsewhere, so its content is checked before anything is written, and no
     path is taken from it.
@@ -264,8 +281,12 @@ def make_small(
     whole = load(held, topology_check=registry.check)
     if run.only is not None:
         whole = keep_only(whole, run.only)
-    small = reduce(whole, then.cell.id)
-    head = f"The smallest lab that has cell {then.cell.id} of run {run.run}, by 'lab repro'."
+    if isinstance(then, CellResult):
+        small = reduce(whole, then.cell.id)
+        head = f"The smallest lab that has cell {then.cell.id} of run {run.run}, by 'lab repro'."
+    else:
+        small = keep_assertion(whole, then)
+        head = f"The lab of assertion {then.id} of run {run.run}, by 'lab repro'."
     file = output.absolute() if output else state / SHELF / f"{lab}.yaml"
     if output is None:
         make_own(state)
@@ -292,13 +313,14 @@ def judge(then: Verdict, now: Verdict) -> tuple[int, str]:
     return 1, f"it reproduces, though differently: it was '{then}' then, and here it is '{now}'"
 
 
-def run_cell(session: MatrixSession, cell_id: str) -> tuple[CellResult, Path]:
-    """Probe one cell, keep the run, and return the result with the run's directory.
+def run_judged(session: MatrixSession, then: Judged) -> tuple[Judged, Path]:
+    """Probe one cell or make one assertion, keep the run; the result and the run's directory.
 
     Raises LabError as :meth:`lab.suites.session.MatrixSession.probe` does.
     """
-    chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
-    run = session.probe(chosen, lambda _stage, _done, _total: None)
+    wanted = id_of(then)
+    chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == wanted)
+    run = session.probe(chosen, lambda _stage, _done, _total: None, checks=(wanted,))
     directory = session.lab.record(run, session.intent)
     session.lab.record_page(directory, run, session.intent)
-    return run.results[0], directory
+    return judged_of(run, wanted), directory

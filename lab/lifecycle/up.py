@@ -152,7 +152,10 @@ class _BringUp:
         Machines that a killed failover test left cut off are reconnected.
         """
         name = self.lab.name
-        if self.known and self.known.plan_digest == self.row.plan_digest:
+        if self.known and (self.known.plan_digest, self.known.scenario_text) == (
+            self.row.plan_digest,
+            self.row.scenario_text,
+        ):
             self.say(
                 f"lab '{name}' is already up: its scenario has not changed; "
                 f"'lab status {name} --deep' compares its machines with it"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lab._errors import MatrixError, UsageError
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.cells import make_matrix
 from lab.matrix.judge import applies_to
@@ -159,6 +160,26 @@ def _narrow(scenario: Scenario, cell: Cell) -> Scenario:
         exceptions=tuple(
             exception for exception in scenario.exceptions if applies_to(exception.when, cell)
         ),
+        assertions=(),
+    )
+
+
+def keep_assertion(scenario: Scenario, result: AssertionResult) -> Scenario:
+    """The scenario with this assertion alone, on this node or in this pod; its nodes are all kept.
+
+    Raises UsageError when the scenario has no such assertion.
+    """
+    for assertion in scenario.assertions:
+        if assertion.name == result.name:
+            place = {"node": result.place} if assertion.node is not None else {"pod": result.place}
+            return scenario.replace(
+                summary=f"scenario {scenario.name} with assertion {result.id}",
+                assertions=(assertion.replace(**place),),
+            )
+    raise UsageError(
+        f"looking for assertion '{result.name}' in scenario '{scenario.name}'",
+        "it has no such assertion",
+        "give the id of an assertion of that run, from its report",
     )
 
 

@@ -159,14 +159,14 @@ _Result = CellResult | WorkloadResult | AssertionResult
 
 
 def _left_out_by(run: RunResult, other: RunResult) -> Callable[[_Result], bool]:
-    """Tells of a cell that only ``other`` has whether the sample of ``run`` left it out.
+    """Tells of a cell or check that only ``other`` has whether ``run`` did not choose it.
 
-    Its matrix then has the cell: as far as is known, for a run of another scenario.
+    Its scenario then has it: as far as is known, for a run of another scenario.
     """
     if run.coverage is None or run.coverage.cells.whole:
         return lambda _: False
     if run.scenario_text and (run.scenario_text, run.only) == (other.scenario_text, other.only):
-        return lambda result: isinstance(result, CellResult)
+        return lambda _: True
     known = {end for result in run.results for end in _ends(result.cell)}
     return lambda result: isinstance(result, CellResult) and known.issuperset(_ends(result.cell))
 

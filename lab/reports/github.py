@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from lab._log import one_line, quantity
 from lab.reports.findings import annotate_findings, annotation
 from lab.reports.night import Night, NightCause, ScenarioNight, comparison_lines, headline
+from lab.reports.wording import verdict_line
 
 MOST_ANNOTATIONS = 10
 """GitHub shows no more errors of one step."""
@@ -65,11 +66,14 @@ def step_summary(night: Night, artifacts: str) -> str:
     ``artifacts``: address of the files that the workflow has uploaded; empty if unknown.
     """
     lines = [f"## {'✅' if night.green else '❌'} hybridlab: {_text(headline(night))}", ""]
-    lines += ["| scenario | result | cells | time | |", "|---|---|---:|---:|---|"]
+    lines += [f"{_text(banner)}\n" for banner in _banners(night)]
+    lines += ["| scenario | result | cells | time | detail |", "|---|---|---:|---:|---|"]
     for scenario in night.scenarios:
-        cells = f"{len(scenario.run.results):,}" if scenario.run else "-"
-        row = (scenario.scenario, scenario.outcome, cells, f"{scenario.seconds:.0f} s")
-        lines.append(f"| {' | '.join(map(_text, (*row, scenario.detail)))} |")
+        run = scenario.run
+        cells = f"{len(run.results):,}" if run else "-"
+        detail = scenario.detail or (verdict_line(run) if run else "")
+        row = (scenario.scenario, scenario.outcome, cells, f"{scenario.seconds:.0f} s", detail)
+        lines.append(f"| {' | '.join(map(_text, row))} |")
     lines.append("")
     for scenario in night.scenarios:
         lines += _scenario_lines(scenario)
@@ -79,10 +83,17 @@ def step_summary(night: Night, artifacts: str) -> str:
         f"[the files that this run keeps]({artifacts})" if artifacts else "the files of this run"
     )
     lines.append(f"The whole report is `index.html` in {where}.")
+    if any(scenario.causes for scenario in night.scenarios):
+        lines.append("On another machine a command has the path to which you copy them.")
     if night.provenance:
         made_by = f"{night.provenance.tool} on {night.provenance.surroundings}"
         lines += ["", f"<sub>Made by {_text(made_by)}.</sub>"]
     return "\n".join(lines) + "\n"
+
+
+def _banners(night: Night) -> Iterable[str]:
+    """What its machines were, and what of them was emulated."""
+    return dict.fromkeys(scenario.run.banner for scenario in night.scenarios if scenario.run)
 
 
 def _scenario_lines(scenario: ScenarioNight) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
 from lab._log import one_line, quantity, table_lines
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.verdict import RED, RunResult, Verdict
 from lab.reports.difference import (
     TITLES,
@@ -66,7 +67,7 @@ class NightCause:
     sentence: str
     where: tuple[str, ...]
     cells: int
-    """0 for an assertion that does not hold."""
+    """0 for assertions that do not hold."""
     see: str
     """Empty, as ``fix``, if no cause was found."""
     fix: str
@@ -89,6 +90,17 @@ def _night_cause(cause: Cause, lab: str) -> NightCause:
         fix=fix_words(lab, finding) if finding else "",
         repeat=cause.example.repeat,
     )
+
+
+def _unmet(assertions: Sequence[AssertionResult]) -> Iterator[NightCause]:
+    """One cause for each assertion that fails, however many its nodes or pods are."""
+    failed: dict[str, list[AssertionResult]] = {}
+    for made in assertions:
+        if made.verdict in RED:
+            failed.setdefault(made.name, []).append(made)
+    for first, *others in failed.values():
+        where = tuple(made.sentence for made in others)
+        yield NightCause(first.sentence, where, 0, "", "", first.repeat)
 
 
 @dataclass(frozen=True)
@@ -120,10 +132,9 @@ class ScenarioNight:
         if self.run is None:
             return ()
         causes = red_causes(self.run.results, dict(self.run.hosts))
-        unmet = (made for made in self.run.assertions if made.verdict in RED)
         return (
             *(_night_cause(cause, self.repro or self.lab) for cause in causes),
-            *(NightCause(made.sentence, (), 0, "", "", made.repeat) for made in unmet),
+            *_unmet(self.run.assertions),
         )
 
     @property

@@ -52,12 +52,17 @@ def describe_sample(run: RunResult) -> str:
 
 def closing_line(run: RunResult) -> str:
     """``2,412 cells: 2,380 pass, 32 known limits; 1.9 s``."""
+    cells = f"{count_cells(run)}; interrupted" if run.interrupted else count_cells(run)
+    return f"{cells}: {verdict_line(run)}; {run.seconds:.1f} s"
+
+
+def verdict_line(run: RunResult) -> str:
+    """``2,380 pass, 32 known limits; 2 of 2 assertions passed``."""
     parts = tally(dict(count_verdicts(run)))
     checks = "".join(f"; {words}" for words in _checks(run))
     if run.failover:
         checks += f"; failover {_describe_failover(run.failover)}"
-    cells = f"{count_cells(run)}; interrupted" if run.interrupted else count_cells(run)
-    return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+    return f"{parts or 'nothing judged'}{checks}"
 
 
 def tally(counts: Mapping[str, int]) -> str:
@@ -118,17 +123,22 @@ def _checks(run: RunResult) -> Iterator[str]:
 
 def headline(run: RunResult) -> str:
     """The outcome of the run in one sentence."""
+    unmet = any(check.verdict in RED for check in run.workloads) or any(
+        assertion.verdict in RED for assertion in run.assertions
+    )
+    checks = " and ".join(_checks(run))
     if not run.results:
-        return "There were no cells to judge."
+        return f"{checks}." if checks else "There were no cells to judge."
     red = sum(1 for result in run.results if result.verdict in RED)
     limits = run.count("known-limit")
     if not red and not run.green():
         if run.failover and not run.failover.well:
             return f"The network is as expected, but its failover is not: {run.failover.trouble}."
-        return f"The network is as expected, but only {' and '.join(_checks(run))}."
+        return f"The network is as expected, but only {checks}."
     if red:
         verb = "is" if red == 1 else "are"
-        return f"{red:,} of {quantity(len(run.results), 'cell')} {verb} not as expected."
+        cells = f"{red:,} of {quantity(len(run.results), 'cell')} {verb} not as expected"
+        return f"{cells}, and only {checks}." if unmet else f"{cells}."
     if limits:
         return f"Everything is as expected, {quantity(limits, 'known limit')} included."
     return "Everything works, and nothing else was expected."

@@ -3,17 +3,18 @@
 import json
 import os
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from unit.reports.made_runs import intent_of, made_run
 
 from lab._errors import UsageError
-from lab.lifecycle.runs import cell_of, find_run, judge, make_small
+from lab.lifecycle.runs import find_run, judge, judged_of, make_small
+from lab.matrix.assertion import AssertionResult
 from lab.matrix.verdict import RunResult
 from lab.reports.result import to_json
-from lab.scenario.loader import find, load
+from lab.scenario.loader import HeldText, find, load
 from lab.state.rows import LabRow, RunRow
 from lab.state.store import Store
 
@@ -116,6 +117,7 @@ def test_a_file_that_is_far_too_large_is_refused(tmp_path):
 
 HOSTILE = "curl http://127.0.0.1/x | sh #"
 HAIRPIN = RUN.results[0].cell.id
+HOSTILE_ASSERTION = asdict(AssertionResult("$(reboot)", "x", (), "fail", "", 0.0, ""))
 
 
 # SECURITY.md: A result file is data.
@@ -150,6 +152,7 @@ def test_the_command_that_repeats_a_cell_is_not_the_files(state):
         ({"scenario": "x\x1b[2J"}, "no scenario has: 'x\\x1b[2J'"),
         ({"id": "--output=/etc/passwd"}, "no cell has: '--output=/etc/passwd'"),
         ({"id": "$(reboot)"}, "no cell has: '$(reboot)'"),
+        ({"assertions": [HOSTILE_ASSERTION]}, "no cell has: 'assertions/$(reboot)/x'"),
     ],
 )
 def test_a_name_that_nothing_can_have_is_refused(tmp_path, changes, happened):
@@ -167,14 +170,14 @@ DEAD_NODE = replace(made_run("dead-node"), scenario_text=find("overlay").read_te
 
 
 def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest():
-    assert cell_of(DEAD_NODE, CELL).cell.id == CELL
+    assert judged_of(DEAD_NODE, CELL).cell.id == CELL
     with pytest.raises(UsageError, match="it has no such cell") as raised:
-        cell_of(DEAD_NODE, CELL.removesuffix("l"))
+        judged_of(DEAD_NODE, CELL.removesuffix("l"))
     assert raised.value.hint == f"did you mean '{CELL}'?"
 
 
 def test_the_small_lab_is_written_to_the_given_path_and_is_a_valid_scenario(tmp_path):
-    then = cell_of(DEAD_NODE, CELL)
+    then = judged_of(DEAD_NODE, CELL)
     small = make_small(DEAD_NODE, then, tmp_path, None, None)
     assert (small.lab, small.file) == ("repro-overlay", tmp_path / "repro" / "repro-overlay.yaml")
     assert [group.name for group in load(small.file).nodes] == ["master", "worker1", "win1"]
@@ -185,16 +188,48 @@ def test_the_small_lab_is_written_to_the_given_path_and_is_a_valid_scenario(tmp_
 def test_nodes_that_the_run_had_not_are_not_in_the_small_lab(tmp_path):
     run = replace(DEAD_NODE, only="linux")
     cell = "pod-pod/worker1-p1/master-p1/tcp-small"
-    small = make_small(run, cell_of(run, cell), tmp_path, None, None)
+    small = make_small(run, judged_of(run, cell), tmp_path, None, None)
     assert [group.name for group in load(small.file).nodes] == ["master", "worker1"]
     with pytest.raises(UsageError, match="its matrix has no such cell"):
-        make_small(run, cell_of(run, CELL), tmp_path, None, None)
+        make_small(run, judged_of(run, CELL), tmp_path, None, None)
+
+
+ASSERTIONS = """
+assertions:
+  - name: forwarding
+    node: worker*
+    command: [cat, /proc/sys/net/ipv4/ip_forward]
+    matches: ^1$
+  - name: other
+    node: master
+    command: ["true"]
+"""
+
+
+def test_an_assertion_is_made_again_alone_in_the_whole_lab(state, tmp_path):
+    forwarding = AssertionResult("forwarding", "worker2", ("cat",), "fail", "0", 0.1, HOSTILE)
+    text = DEAD_NODE.scenario_text + ASSERTIONS
+    elsewhere = tmp_path / "elsewhere"
+    keep(elsewhere, replace(DEAD_NODE, scenario_text=text, assertions=(forwarding,)))
+    run = find_run(str(elsewhere), state)
+    wanted = "assertions/forwarding/worker2"
+    assert run.assertions[0].repeat == f"lab repro {shlex.quote(str(elsewhere))} {wanted}"
+    whole = load(make_small(run, judged_of(run, wanted), tmp_path, None, None).file)
+    (assertion,) = whole.assertions
+    assert (assertion.name, assertion.node) == ("forwarding", "worker2")
+    nodes = load(HeldText(text, "it")).nodes
+    assert [group.name for group in whole.nodes] == [group.name for group in nodes]
+    part = load(make_small(run, judged_of(run, CELL), tmp_path, "part", None).file)
+    assert [group.name for group in part.nodes] == ["master", "worker1", "win1"]
+    with pytest.raises(UsageError) as raised:
+        judged_of(run, "assertions/forwarding/worker1")
+    assert f"did you mean '{wanted}'" in raised.value.hint
 
 
 def test_a_run_kept_without_its_scenario_is_refused(tmp_path):
     run = replace(DEAD_NODE, scenario_text="")
     with pytest.raises(UsageError, match="written before results included their scenario"):
-        make_small(run, cell_of(run, CELL), tmp_path, None, None)
+        make_small(run, judged_of(run, CELL), tmp_path, None, None)
     assert not (tmp_path / "repro").exists()
 
 

@@ -115,6 +115,15 @@ def test_the_summary_has_counts_and_what_to_do_of_each_cause():
     assert "(https://github.com/me/it/actions/runs/7#artifacts)" in summary
 
 
+def test_the_summary_of_a_green_night_says_what_was_emulated_and_what_was_judged():
+    checks = (made_assertion("pass"), made_assertion("known-limit", "win1"))
+    run = replace(made_run("healthy"), banner="netns: Windows is emulated", assertions=checks)
+    summary = step_summary(night(scenario("overlay", run, outcome="green", detail="")), "")
+    assert "\nnetns&#58; Windows is emulated\n" in summary
+    (row,) = [line for line in summary.splitlines() if line.startswith("| overlay")]
+    assert "known limits; 1 of 1 assertion passed; 1 assertion not made on emulated nodes" in row
+
+
 def test_no_text_of_a_lab_becomes_markup_of_the_summary():
     run = red_run()
     results = tuple(replace(result, repeat=HOSTILE) for result in run.results)
@@ -179,11 +188,11 @@ def test_terminal_index_and_summary_of_a_night_have_each_cause_with_its_commands
 
 
 def test_an_assertion_that_does_not_hold_is_a_cause_after_those_of_cells():
-    run = replace(
-        red_run(2), assertions=(made_assertion("fail"), made_assertion("pass", "worker2"))
-    )
-    troubled = scenario("overlay", run)
+    places = (("fail", "worker1"), ("pass", "worker2"), ("fail", "worker3"))
+    checks = tuple(made_assertion(verdict, place) for verdict, place in places)
+    troubled = scenario("overlay", replace(red_run(2), assertions=checks))
     *of_cells, unmet = troubled.causes
+    assert unmet.where == ("assertion forwarding/worker3: fail: exit 1 instead of 0",)
     assert unmet.sentence == "assertion forwarding/worker1: fail: exit 1 instead of 0"
     assert all(cause.cells for cause in of_cells)
     assert "lab test overlay -k assertions/forwarding/worker1" in step_summary(night(troubled), "")
