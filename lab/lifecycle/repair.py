@@ -61,13 +61,14 @@ def repair(
         first = left = _choose_differences(every, name)
         if name is not None and not first:
             _require_nothing(every, name, action)
+        advised = [finding for finding in every if not is_command(_line(finding))]
         for _ in range(0 if only_look else _ROUNDS):
             if not any(is_command(_line(finding)) for finding in left):
                 break
-            failed = [finding for finding in left if not _run(opened, finding, say)]
+            lasting = [*advised, *(finding for finding in left if not _run(opened, finding, say))]
             seconds = _EFFECT_SECONDS if _is_windows(opened.intent, place) else 0.0
             left = _wait_for_effect(
-                failed, lambda: _choose_differences(look(), name), Deadline(seconds)
+                lasting, lambda: _choose_differences(look(), name), Deadline(seconds)
             )
     return RepairResult(first, left)
 
@@ -77,14 +78,15 @@ def _is_windows(intent: Intent, place: str) -> bool:
 
 
 def _wait_for_effect(
-    failed: Sequence[Difference], look: Callable[[], tuple[Difference, ...]], deadline: Deadline
+    lasting: Sequence[Difference], look: Callable[[], tuple[Difference, ...]], deadline: Deadline
 ) -> tuple[Difference, ...]:
-    """What differs once nothing is left that a command mends, but what has failed; or at last.
+    """What differs once only ``lasting`` differences are left, or at last.
 
-    A command may itself take away what it makes again later, and the network meanwhile. Raises what
-    ``look`` raises when the deadline has passed.
+    ``lasting``: those whose command has failed, and those that no command mends. A command may
+    itself take away what comes back later (a pod that is made again), and the network meanwhile.
+    Raises what ``look`` raises when the deadline has passed.
     """
-    beside = {(finding.kind, finding.place, finding.object) for finding in failed}
+    known = {(finding.kind, finding.place, finding.object) for finding in lasting}
     left: tuple[Difference, ...] = ()
     for _ in deadline.tries(_LOOK_SECONDS):
         try:
@@ -93,11 +95,7 @@ def _wait_for_effect(
             if not deadline.left():
                 raise
             continue
-        if not any(
-            is_command(_line(finding))
-            for finding in left
-            if (finding.kind, finding.place, finding.object) not in beside
-        ):
+        if known.issuperset((finding.kind, finding.place, finding.object) for finding in left):
             break
     return left
 

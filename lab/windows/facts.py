@@ -178,17 +178,17 @@ def translations(
         for endpoint in endpoints
     }
     nodes = set(own)
-    found: dict[tuple[str, str | None, int], Translated] = {}
+    balancers: dict[tuple[str, str | None, int], Translated] = {}
     for each in (it for policy in policy_lists for it in _balancers(policy, addresses, nodes)):
         key = (each.protocol, each.address, each.port)
-        first = found.get(key)  # HNS takes the oldest
-        found[key] = replace(first, behind=each.backends) if first else each
+        first = balancers.get(key)  # HNS takes the oldest
+        balancers[key] = replace(first, behind=each.backends) if first else each
     ordered = sorted(
-        found.values(),
+        balancers.values(),
         key=lambda translation: (translation.address or "", translation.port, translation.protocol),
     )
     return Translations(
-        by="hns" if found else "",
+        by="hns" if balancers else "",
         services=tuple(ordered),
         masquerades=tuple(dict.fromkeys(_masquerades(endpoints))),
         marked=True,

@@ -72,10 +72,10 @@ def drop(what: str, text: str) -> Callable[[Said], Said]:
     return lambda said: without(said, what, text)
 
 
-def older(said: Said, balancer: str) -> str:
+def older(answers: Said, balancer: str) -> str:
     """A load balancer as one that is there, whose backend is gone."""
-    (found,) = (text for text in said["policies"] if f'"ID": "{balancer}"' in text)
-    return json.dumps({**json.loads(found), "References": ["/endpoints/gone"]})
+    (policy,) = (text for text in answers["policies"] if f'"ID": "{balancer}"' in text)
+    return json.dumps({**json.loads(policy), "References": ["/endpoints/gone"]})
 
 
 TUNNEL, POD = "tunnel flannel.4096", "pod win1-p1"
@@ -116,7 +116,10 @@ OVERLAY = {
         edit("policies", "/endpoints/358e0976-worker1-p1", "/endpoints/358e0976-worker1-p2"),
         "stale-backend", "Service to-worker1-p1, 10.96.0.22:80, tcp and udp"),
     "an older load balancer goes before it": (
-        lambda said: {**said, "policies": [older(said, "to-worker1-p1-6-80"), *said["policies"]]},
+        lambda answers: {
+            **answers,
+            "policies": [older(answers, "to-worker1-p1-6-80"), *answers["policies"]],
+        },
         "balancer-kept", "Service to-worker1-p1, 10.96.0.22:80, tcp"),
     "the card is down": (edit("adapters", '"Up"', '"Disconnected"'), "link-down", "card eth0"),
     "the address was lost": (
@@ -160,10 +163,12 @@ def test_a_fault_of_an_overlay_is_the_first_finding(
 )
 def test_no_load_balancers_are_refused_ones_where_kube_proxy_runs(state: str, fault: str) -> None:
     machine, whole = windows_node("overlay")
-    said = {**windows(machine, whole), "policies": []}
+    answers = {**windows(machine, whole), "policies": []}
     now = edit("services", '"kube-proxy", "state": "Running"', f'"kube-proxy", "state": "{state}"')
-    found = differences(machine, facts(now(said) if state != "Running" else said), by="kubernetes")
-    assert [each.fault for each in found if each.kind == "service-rules-missing"] == [fault]
+    listed = differences(
+        machine, facts(now(answers) if state != "Running" else answers), by="kubernetes"
+    )
+    assert [each.fault for each in listed if each.kind == "service-rules-missing"] == [fault]
 
 
 @pytest.mark.parametrize(("direct", "kinds"), [(True, []), (False, ["wrong-policy"]), (None, [])])
@@ -176,11 +181,11 @@ def test_a_node_port_of_local_pods_needs_direct_server_return(
     (own,) = (each for each in services if [end.pod for end in each.backends] == [pod.name])
     local = (replace(each, outside="local") if each is own else each for each in services)
     translation = replace(machine.translation, services=tuple(local))
-    machine, said = replace(machine, translation=translation), windows(machine, whole)
+    machine, answers = replace(machine, translation=translation), windows(machine, whole)
     given = {True: '"IsDSR": true', False: '"IsDSR": false', None: '"Other": 0'}[direct]
-    said = changed(said, "policies", '"IsDSR": true', given)
-    found = differences(machine, facts(said), by="kubernetes")
-    assert [each.kind for each in found if each.kind == "wrong-policy"] == kinds
+    answers = changed(answers, "policies", '"IsDSR": true', given)
+    listed = differences(machine, facts(answers), by="kubernetes")
+    assert [each.kind for each in listed if each.kind == "wrong-policy"] == kinds
 
 
 def test_a_network_that_hns_has_lost_is_named_alone_and_met_by_every_pod() -> None:

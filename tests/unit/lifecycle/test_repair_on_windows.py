@@ -104,7 +104,7 @@ def test_pods_that_are_made_again_are_asked_for_at_each_look(
 
 
 def test_an_effect_that_comes_later_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node may not answer meanwhile, and lack more; advice for people is not waited for."""
+    """The node may not answer meanwhile, and lack more; advice that was there is not waited for."""
     monkeypatch.setattr("lab.lifecycle.repair._LOOK_SECONDS", 0.0)
     route, rules, pod = (
         differs(kind, "win", UnitSubject(kind), "there", "gone", "", mends)
@@ -122,7 +122,9 @@ def test_an_effect_that_comes_later_is_waited_for(monkeypatch: pytest.MonkeyPatc
             raise answer
         return answer
 
-    assert _wait_for_effect([], look, Deadline(60)) == (pod,)
+    assert _wait_for_effect([pod], look, Deadline(60)) == (pod,)
+    coming = iter([(pod,), ()])
+    assert _wait_for_effect([], lambda: next(coming), Deadline(60)) == ()
     assert _wait_for_effect([], lambda: (route,), Deadline(0)) == (route,)
     assert _wait_for_effect([route], lambda: (route,), Deadline(60)) == (route,)
 

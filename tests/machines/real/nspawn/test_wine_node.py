@@ -245,14 +245,14 @@ HABITS = (
 
 
 @pytest.mark.parametrize(
-    ("fault", "peer", "target", "said"), HABITS, ids=[habit[0] for habit in HABITS]
+    ("fault", "peer", "target", "named"), HABITS, ids=[habit[0] for habit in HABITS]
 )
 def test_a_habit_of_hns_is_found_and_healed(
-    lab: ContainerLabs, fault: str, peer: str, target: str, said: str
+    lab: ContainerLabs, fault: str, peer: str, target: str, named: str
 ) -> None:
     words = ("--peer", peer) if peer else ()
     lab.run("fault", LAB, fault, "--node", NODE, *words)
-    assert said in lab.run("explain", LAB, f"{NODE}-p1", target, code=1).stdout
+    assert named in lab.run("explain", LAB, f"{NODE}-p1", target, code=1).stdout
     lab.run("heal", LAB)
     lab.green(LAB, "-k", "pod-pod or pod-service")
 
