@@ -86,6 +86,10 @@ def _special(backends: int, properties: str) -> Mapping[str, Any]:
     return {"more": SPECIAL.format(backends, properties)}
 
 
+def _assertion(properties: str) -> Mapping[str, Any]:
+    return {"more": f"assertions: [{{name: a, node: worker, command: [x], {properties}}}]\n"}
+
+
 PACKETS: tuple[Case, ...] = (
     *(
         ("Network.mtu", {"kind": kind, "mtu": mtu, **more})
@@ -146,8 +150,10 @@ COUNTS: tuple[Case, ...] = (
         for n in (2, 4)
     ),
     *(("SpecialService.backends", _special(n, "affinity: 10")) for n in (0, 4)),
+    *(("Assertion.exit", _assertion(f"exit: {code}")) for code in (0, 255)),
+    *(("Assertion.timeout", _assertion(f"timeout: {seconds}")) for seconds in (1, 3_600)),
 )
-"""Counts and hardware."""
+"""Counts, hardware and assertions."""
 
 REFUSED_OTHERWISE = {"Port.target_port"}
 """A rule allows two of its values (``lab.scenario.service_rules``)."""
