@@ -5,7 +5,8 @@
    Wine 10.0: has no nslookup.exe.
    Probe: none; no Wine has it.
 
-   Names only (A records), and without the interactive mode. Always ends with 0, as on Windows. */
+   Names only (A records), and without the interactive mode. Always ends with 0, as on Windows. Wine has
+   one error for a server that fails and for one that does not answer: the time tells them apart. */
 #include <winsock2.h>
 #include <ws2tcpip.h>
 #include <iphlpapi.h>
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SILENT_MS = 900 }; /* the resolver waits for whole seconds */
 
 static char server[64], suffix[256];
 
@@ -50,14 +53,19 @@ static void print_server(const char *address, IP4_ARRAY *servers)
     printf("Server:  %s\nAddress:  %s\n\n", name, address);
 }
 
-/* Whether the name has addresses, which are then printed. */
-static BOOL look_up(const char *name, IP4_ARRAY *servers)
+/* Why the name has no addresses; NULL if it has some, which are then printed. */
+static const char *look_up(const char *name, IP4_ARRAY *servers)
 {
     DNS_RECORDA *records = NULL, *record;
+    ULONGLONG begun = GetTickCount64();
     int count = 0, printed = 0;
+    DNS_STATUS status = DnsQuery_A(name, DNS_TYPE_A, DNS_QUERY_BYPASS_CACHE | DNS_QUERY_NO_NETBT, servers,
+                                   (void *)&records, NULL);
 
-    if (DnsQuery_A(name, DNS_TYPE_A, DNS_QUERY_BYPASS_CACHE, servers, (void *)&records, NULL))
-        return FALSE;
+    if (status && status != DNS_ERROR_RCODE_NAME_ERROR && status != DNS_INFO_NO_RECORDS)
+        return GetTickCount64() - begun >= SILENT_MS ? "Request timed out" : "Server failed";
+    if (status)
+        return "Non-existent domain";
     for (record = records; record; record = record->pNext)
         count += record->wType == DNS_TYPE_A;
     for (record = records; record; record = record->pNext) {
@@ -71,13 +79,13 @@ static BOOL look_up(const char *name, IP4_ARRAY *servers)
         else
             printf("\t  %s\n", inet_ntoa(number));
     }
-    return count > 0;
+    return count ? NULL : "Non-existent domain";
 }
 
 int main(int count, char **words)
 {
     IP4_ARRAY servers = {.AddrCount = 1};
-    const char *name = NULL;
+    const char *name = NULL, *why;
     char whole[512];
     WSADATA winsock;
     int at, named = 0;
@@ -103,9 +111,9 @@ int main(int count, char **words)
     }
     print_server(server, &servers);
     snprintf(whole, sizeof whole, "%s.%s", name, suffix);
-    if (*suffix && name[strlen(name) - 1] != '.' && look_up(whole, &servers))
+    if (*suffix && name[strlen(name) - 1] != '.' && !look_up(whole, &servers))
         return 0;
-    if (!look_up(name, &servers))
-        fprintf(stderr, "*** %s can't find %s: Non-existent domain\n", server, name);
+    if ((why = look_up(name, &servers)))
+        fprintf(stderr, "*** %s can't find %s: %s\n", server, name, why);
     return 0;
 }

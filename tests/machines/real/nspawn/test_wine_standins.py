@@ -311,6 +311,37 @@ def test_programs_of_go_are_told_not_to_suspend_threads_unless_they_are_told_oth
     assert told.split() == [off, f"{off},http2debug=1", "asyncpreemptoff=0"]
 
 
+SERVER = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+print(flush=True)  # it listens
+while True:
+    query, client = server.recvfrom(512)
+    if sys.argv[1] != "none":
+        server.sendto(query[:2] + bytes([0x81, 0x80 + int(sys.argv[1])]) + query[4:], client)
+"""
+"""A DNS server that answers every query with this code, or with nothing."""
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("3", "Non-existent domain"), ("2", "Server failed"), ("none", "Request timed out")],
+)
+def test_nslookup_tells_a_name_that_is_not_from_a_server_that_is_silent(
+    run: Run, scratch: Path, code: str, why: str
+) -> None:
+    (scratch / TREE / DRIVE / "server.py").write_text(SERVER, encoding="ascii")
+    told = run(f"""
+        mkfifo /tmp/listens
+        python3 /{DRIVE}/server.py {code} >/tmp/listens &
+        read -r _ </tmp/listens
+        RES_OPTIONS='timeout:1 attempts:1' wine nslookup.exe web.example. 127.0.0.1 2>&1
+        kill $!
+    """)
+    assert f"*** 127.0.0.1 can't find web.example.: {why}" in told
+
+
 def test_what_cannot_be_started_is_said_as_windows_says_it(run: Run) -> None:
     program = r"C:\windows\system32\WindowsPowerShell\v1.0\powershell.exe"
     printed = run(rf"""
