@@ -31,7 +31,16 @@ from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose, chosen
 from lab.matrix.verdict import RunResult
 from lab.providers.provider import MACHINES, Pods, Provider
-from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage, judge
+from lab.reports.night import (
+    Done,
+    Night,
+    NightCause,
+    ScenarioNight,
+    ScenarioOutcome,
+    Stage,
+    failed_tests,
+    judge,
+)
 from lab.reports.result import read_run
 from lab.scenario.findings import FileFinding
 from lab.scenario.loader import check, shipped
@@ -248,7 +257,13 @@ class _ScenarioRun:
             source=self.job.file,
             findings=self.job.findings,
             repro=repro_name(self.run.scenario) if self.run else "",
+            own_tests=self._failed_tests(),
         )
+
+    def _failed_tests(self) -> tuple[NightCause, ...]:
+        file = self.folder / JUNIT
+        with guarded_files(f"reading '{file}'"):
+            return failed_tests(file.read_text(), self.job.lab) if file.is_file() else ()
 
     def _up_and_test(self, deadline: Deadline) -> None:
         only = ("--only", self.request.only) if self.request.only else ()

@@ -67,11 +67,12 @@ class NightCause:
     sentence: str
     where: tuple[str, ...]
     cells: int
-    """0 for assertions that do not hold."""
+    """0 for assertions and own tests."""
     see: str
     """Empty, as ``fix``, if no cause was found."""
     fix: str
     repeat: str
+    """Empty for own tests."""
 
     @property
     def commands(self) -> tuple[tuple[str, str], ...]:
@@ -125,16 +126,19 @@ class ScenarioNight:
     """The errors in its file."""
     repro: str = ""
     """The name of the lab that the command ``repeat`` of its cells brings up."""
+    own_tests: tuple[NightCause, ...] = ()
+    """The user's own tests that failed, see :func:`failed_tests`."""
 
     @cached_property
     def causes(self) -> tuple[NightCause, ...]:
-        """The causes of its red cells, most cells first, then assertions that do not hold."""
+        """The causes of its red cells, most cells first, then assertions and own tests."""
         if self.run is None:
-            return ()
+            return self.own_tests
         causes = red_causes(self.run.results, dict(self.run.hosts))
         return (
             *(_night_cause(cause, self.repro or self.lab) for cause in causes),
             *_unmet(self.run.assertions),
+            *self.own_tests,
         )
 
     @property
@@ -432,6 +436,21 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def failed_tests(document: str, lab: str) -> tuple[NightCause, ...]:
+    """The user's own tests that failed, from the JUnit of a run of ``lab``."""
+    causes = []
+    for case in ET.fromstring(document).iter("testcase"):  # noqa: S314  pytest wrote it, for us
+        module = case.get("classname", "")
+        failure = next((part for part in case if part.tag in {"failure", "error"}), None)
+        if failure is None or module.partition(".")[0] == lab:
+            continue
+        message = failure.get("message", "").partition("\n")[0]
+        causes.append(
+            NightCause(f"own test {module}::{case.get('name')}: {message}", (), 0, "", "", "")
+        )
+    return tuple(causes)
 
 
 def _suite(night: ScenarioNight, document: str | None) -> ET.Element:

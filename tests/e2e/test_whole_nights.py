@@ -23,6 +23,15 @@ exceptions:
 """
 
 
+ASSERTIONS = """
+assertions:
+  - name: no-forwarding
+    node: worker*
+    command: [cat, /proc/sys/net/ipv4/ip_forward]
+    matches: ^0$
+"""
+
+
 def scenario_that_fails(lab: Lab, tmp_path: Path) -> Path:
     """A scenario called overlay too, some cells of which pass and are not expected to."""
     shipped = Path(__file__).parents[2] / "scenarios" / "overlay.yaml"
@@ -61,6 +70,28 @@ def test_second_night_lists_its_new_failures_cell_by_cell(lab, tmp_path):
     assert len(suites[0].findall("testcase")) == 2300
     for name in ("index.html", "summary.json", "overlay/report.html", "broken/up.log"):
         assert (second / name).stat().st_size > 0, name
+    assert_nothing_is_left(lab.state)
+
+
+def test_an_own_test_and_an_assertion_that_fail_are_causes_of_a_red_night(lab, tmp_path):
+    shipped = (Path(__file__).parents[2] / "scenarios" / "overlay.yaml").read_text()
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text(f"{shipped.replace('name: overlay', 'name: mine', 1)}{ASSERTIONS}")
+    own = tmp_path / "test_own.py"
+    own.write_text("def test_mtu(lab):\n    assert 1500 == 1450\n")
+    night = tmp_path / "night"
+    words = (str(scenario), "--only", "linux", "--tests", str(own), "--output", str(night))
+    chosen = ("-k", "assertions or test_mtu or hairpin")
+    told = lab.run(*EMBEDDED, *words, *chosen, "--json", code=1).stdout
+    (made,) = json.loads(told)["scenarios"]
+    unmet, test = made["causes"]
+    sentence = "assertion no-forwarding/{}: fail: no match of '^0$' in the output: 1"
+    assert unmet["sentence"] == sentence.format("worker1")
+    assert unmet["where"] == [sentence.format("worker2")]
+    assert test["sentence"] == "own test test_own::test_mtu: assert 1500 == 1450"
+    again = lab.run(*unmet["repeat"].split()[1:], code=1)
+    assert "it reproduces: it is 'fail' here as it was then" in again.stdout
+    lab.run("down", "repro-mine")
     assert_nothing_is_left(lab.state)
 
 
