@@ -24,8 +24,13 @@ exit (Invoke-Step -Name 'hns-clean' -Settings $Settings -Shape $shape -Body {
             return
         }
         foreach ($name in $Given.stop) {
-            if (Get-Service -Name $name -ErrorAction SilentlyContinue) {
-                Stop-Service -Name $name -Force
+            try {
+                Get-Service -Name $name -ErrorAction SilentlyContinue | Stop-Service -Force
+            } catch {
+                # A service that node-leave has deleted is listed until its last handle is closed.
+                if (Get-Service -Name $name -ErrorAction SilentlyContinue) {
+                    throw
+                }
             }
         }
         $networks = @(Get-HnsNetwork | Where-Object -FilterScript { $_ })

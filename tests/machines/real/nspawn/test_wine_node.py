@@ -34,6 +34,7 @@ MOMENTS = (
     f"{NODE}: starting",
 )
 """Beginnings of lines of the story, at which ``lab up`` is killed and then run again."""
+JOINED = MOMENTS[2]
 SECONDS = 300.0
 PROGRAMS = {
     "wineserver": "^/usr/lib/wine/wineserver",
@@ -43,15 +44,16 @@ PROGRAMS = {
     "containerd": "^/usr/local/bin/containerd",
 }
 """What is killed, and the pattern of its command line on the node."""
+DRILLED = {"wineserver", "flanneld.exe", "containerd"}
+"""Of them, those that only ``make drill-nspawn`` kills."""
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
-    """The scenario, up though that was killed in each moment; nothing of it is left afterwards."""
+    """The scenario, up though that was killed once; nothing of it is left afterwards."""
     labs = new_labs(tmp_path_factory)
     with room_for(SCENARIO, only=None):
-        for moment in MOMENTS:
-            labs.killed_after(UP, moment)
+        labs.killed_after(UP, JOINED)
         labs.run(*UP)
         yield labs
         labs.run("gc", "--yes", "--older-than", "0s")
@@ -244,6 +246,7 @@ HABITS = (
 )
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     ("fault", "peer", "target", "named"), HABITS, ids=[habit[0] for habit in HABITS]
 )
@@ -307,7 +310,10 @@ def test_a_route_that_hns_has_lost_is_named_and_put_back_by_repair(lab: Containe
     lab.green(LAB, "-k", "pod-pod")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.drill if name in DRILLED else ()) for name in PROGRAMS],
+)
 def test_a_program_that_is_killed_comes_back(lab: ContainerLabs, name: str) -> None:
     before = processes(lab, PROGRAMS[name])
     assert before
@@ -353,11 +359,14 @@ def test_a_node_that_reboots_comes_back_with_flannels_overlay(lab: ContainerLabs
     lab.green(LAB)
 
 
-def test_down_after_a_kill_while_the_node_boots_or_joins_leaves_nothing(
-    lab: ContainerLabs,
-) -> None:
+@pytest.mark.drill
+def test_up_and_down_after_a_kill_at_any_step_leave_nothing(lab: ContainerLabs) -> None:
     lab.run("down", LAB)
-    for moment in ("  step 3 of 14: machines", MOMENTS[-2]):
+    for moment in ("  step 3 of 14: machines", JOINED):
         lab.killed_after(UP, moment)
         lab.run("down", LAB)
         assert lab.left() == set()
+    for moment in MOMENTS:
+        lab.killed_after(UP, moment)
+    lab.run(*UP)
+    lab.green(LAB)
