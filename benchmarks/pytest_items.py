@@ -28,6 +28,7 @@ from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
+from lab.scenario.assertion import Assertion
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit
 from lab.topology import registry
@@ -83,6 +84,7 @@ class Bench:
     limits: tuple[Limit, ...]
     provider: Answers
     handle: LabHandle
+    assertions: tuple[Assertion, ...] = ()
     windows_rules_off: tuple[str, ...] = ()
     repeat_with: str = ""
 
