@@ -40,6 +40,18 @@ _LOOK_SECONDS = 15.0
 """For one check whether a machine has booted; on a busy host one hung for 90 s."""
 
 
+class _ExhaustedError(BrokenError):
+    """A host-wide resource that a step has found exhausted."""
+
+
+def _named(error: LabError) -> LabError:
+    """That error, with the host-wide resource that is exhausted now, if one is."""
+    lacking = preflight.check_exhausted(preflight.room())
+    if lacking is None:
+        return error
+    return _ExhaustedError(error.doing, f"{error.happened}; {lacking.seen}", lacking.hint)
+
+
 @dataclass(frozen=True)
 class NspawnBringUp:
     """Bring-up of one lab."""
@@ -73,12 +85,10 @@ class NspawnBringUp:
         """Run a step; on failure, name an exhausted host-wide resource in the error."""
         try:
             step.run()
+        except _ExhaustedError:
+            raise
         except LabError as error:
-            lacking = preflight.check_exhausted(preflight.room())
-            if lacking is None:
-                raise
-            happened = f"{error.happened}; {lacking.seen}"
-            raise BrokenError(error.doing, happened, lacking.hint) from error
+            raise _named(error) from error
 
     def _systems(self) -> Mapping[str, ContainerSystem]:
         """The systems other than Linux, by the images of their machines."""
@@ -173,11 +183,13 @@ class NspawnBringUp:
             for at, container in enumerate(ours):
                 try:
                     self._wait(guests, entry, container.name, deadline)
-                except LabError:  # it, and who was to boot beside it, boot anew by the next 'up'
+                except LabError as error:
+                    reason = _named(error)  # before what these machines have taken is free again
+                    # it, and who was to boot beside it, boot anew by the next 'up'
                     for other in ours[at:]:
                         if other is container or other.name in started:
                             containers.switch_off(hierarchies, self.lab, other.name)
-                    raise
+                    raise reason from error
         if started:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
@@ -204,7 +216,8 @@ class NspawnBringUp:
                 log = containers.log(entry, name)
                 if containers.has_ended(log):
                     raise containers.failure(name, log) from error
-                if isinstance(error, DeadlineError) and preflight.check_exhausted(preflight.room()):
+                late = isinstance(error, DeadlineError) and deadline.left()
+                if late and preflight.check_exhausted(preflight.room()):
                     raise  # systemd that has found none hangs for good
                 return error.happened
 

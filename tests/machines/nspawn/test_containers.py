@@ -3,7 +3,9 @@
 import os
 import subprocess
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +28,7 @@ from lab.machines.nspawn.layout import NspawnLayout
 from lab.machines.nspawn.preflight import need
 from lab.machines.nspawn.provider import NspawnProvider
 from lab.plan.planner import make_plan
+from lab.plan.step import Step
 from lab.providers.netns.holders import HolderProcess, start_time
 from lab.providers.provider import LabHandle, ProbeSettings
 from lab.scenario.loader import find, load
@@ -123,6 +126,44 @@ def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch):
 
 def test_a_machine_that_was_switched_on_again_is_waited_for():
     assert not containers.has_ended("systemd-nspawn ended with 1\nswitched on\n")
+
+
+def test_an_exhausted_resource_is_named_before_machines_that_did_not_boot_give_it_back(monkeypatch):
+    off: list[str] = []
+
+    def never_boots(*_: object) -> None:
+        raise DeadlineError("booting machine 'worker'", "not done within 90 s")
+
+    monkeypatch.setattr(
+        preflight, "room", lambda: preflight.NspawnRoom(128, 100 if off else 128, 1024)
+    )
+    for module, name in (
+        (containers, "require_own_disks"),
+        (containers, "switch_on"),
+        (networks, "bridges"),
+        (holder, "hierarchies"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_: {})
+    monkeypatch.setattr(containers, "leaders", lambda _: {})
+    monkeypatch.setattr(containers, "switch_off", lambda *words: off.append(words[-1]))
+    monkeypatch.setattr(holder, "entry", lambda _: SimpleNamespace(pid=0))
+    lab: Any = SimpleNamespace(
+        lab=None,
+        intent=SimpleNamespace(segments=()),
+        _containers=lambda: (SimpleNamespace(name="worker"),),
+        _remove_outdated=lambda *_: None,
+        _prepare=lambda *_: None,
+        _guests=lambda: nullcontext(SimpleNamespace(patience=1)),
+        _wait=never_boots,
+    )
+    step = Step("machines", "", partial(bring_up.NspawnBringUp._machines, lab))
+    with pytest.raises(BrokenError) as failed:
+        bring_up.NspawnBringUp._run(step)
+    assert failed.value.happened == (
+        "not done within 90 s; 128 of 128 inotify instances are in use: "
+        "programs of the lab get none"
+    )
+    assert off == ["worker"]
 
 
 def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path):
