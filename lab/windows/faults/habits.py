@@ -10,19 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from lab.explain.check import REMOVE_POLICIES
-from lab.explain.faults.registry import (
-    Fault,
-    FaultChange,
-    FaultSite,
-    nodes,
-    probes,
-    with_peers,
-)
+from lab.explain.faults.registry import Fault, FaultChange, FaultSite, nodes, probes
 from lab.facts.command_lines import in_powershell
 from lab.topology.intent import Intent
 from lab.topology.routing import bare
 from lab.windows.faults import ON_EACH, on_node, windows_kubelets
-from lab.windows.faults.hns import OF_FLANNEL, delete_pods, make_network_again
+from lab.windows.faults.hns import OF_FLANNEL, delete_pods, make_network_again, on_each_pod
 from lab.windows.wine.hns import service
 
 _ASKS = in_powershell("$null = Get-Command -Name Set-HnsHabit")
@@ -90,9 +83,7 @@ HNS_ATTACH_REFUSED = Fault(
     name="hns-attach-refused",
     title="HNS of a Wine node attaches no endpoint: a pod that is made again gets no network",
     needs="pods on a Windows node of a cluster",
-    sites=lambda intent: with_peers(
-        windows_kubelets(intent), lambda machine: (pod.name for pod in probes(machine))
-    ),
+    sites=on_each_pod,
     change=_attach_refused,
     peer="pod",
     kind="pod-missing",

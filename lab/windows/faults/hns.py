@@ -229,6 +229,11 @@ def delete_pods(intent: Intent, node: str, *names: str, again: bool = False) -> 
     )
 
 
+def on_each_pod(intent: Intent) -> Iterator[FaultSite]:
+    """Each Windows node, with its probe pods."""
+    return with_peers(windows_kubelets(intent), lambda node: (pod.name for pod in probes(node)))
+
+
 def _without_endpoint(intent: Intent, node: str, peer: str) -> FaultChange:
     pod = next(pod for pod in probes(intent.machine(node)) if pod.name == peer)
     chosen = f"-not $_.IsRemoteEndpoint -and $_.IPAddress -eq '{bare(pod.address)}'"
@@ -241,9 +246,7 @@ HNS_ENDPOINT_REMOVED = Fault(
     name="hns-endpoint-removed",
     title="HNS of a Windows node has lost the endpoint of a pod",
     needs="pods on a Windows node of a cluster",
-    sites=lambda intent: with_peers(
-        windows_kubelets(intent), lambda machine: (pod.name for pod in probes(machine))
-    ),
+    sites=on_each_pod,
     change=_without_endpoint,
     peer="pod",
     also=("endpoint-missing", "hns-endpoint-missing"),
