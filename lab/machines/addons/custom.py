@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +22,21 @@ from lab.topology.intent import Intent, MachineIntent
 _FIRST = ("Namespace", "CustomResourceDefinition")
 """Kinds that other objects need, in order."""
 _DEFAULT = "default"
+_WORDS = {
+    **dict.fromkeys(
+        ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True
+    ),
+    **dict.fromkeys(
+        ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False
+    ),
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+}
+"""Plain scalars that are no text, with their values."""
+_WHOLE = re.compile(r"[-+]?(0[bB][01]+|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)")
+_FRACTION = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_OCTAL = re.compile(r"(?<![0-9])0(?=[0-7])")
+_PLAIN = "tag:hybridlab,plain"
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 class WrongFileError(Exception):
@@ -32,22 +49,30 @@ def read_objects(path: str) -> tuple[Document, ...]:
     Raises WrongFileError when it cannot be read, is not YAML, or has something that is no object.
     """
     from ruamel.yaml import YAML  # noqa: PLC0415  slow
+    from ruamel.yaml.constructor import SafeConstructor  # noqa: PLC0415  slow
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415  slow
+    from ruamel.yaml.nodes import ScalarNode  # noqa: PLC0415  slow
     from ruamel.yaml.resolver import VersionedResolver  # noqa: PLC0415  slow
+    from ruamel.yaml.tag import Tag  # noqa: PLC0415  slow
 
     class Resolver(VersionedResolver):
-        """YAML 1.1 in every document, as kubectl has it: 0644 is octal."""
+        """Leaves plain scalars to :func:`read_scalar`."""
 
-        @property
-        def processing_version(self) -> tuple[int, int]:
-            return 1, 1
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            if kind is ScalarNode and implicit[0]:
+                return Tag(suffix=_MERGE if value == "<<" else _PLAIN)
+            return super().resolve(kind, value, implicit)
 
+    class Constructor(SafeConstructor):
+        """Makes them."""
+
+    Constructor.add_constructor(_PLAIN, lambda _, node: read_scalar(node.value))
     yaml = YAML(typ="safe", pure=True)
-    yaml.Resolver = Resolver
+    yaml.Resolver, yaml.Constructor = Resolver, Constructor
     try:
         text = Path(path).read_text(encoding="utf-8")
-        # dates and numbers as keys become text, as in JSON
-        documents = json.loads(json.dumps([*yaml.load_all(text)], default=str))
+        # keys become text, as in JSON
+        documents = json.loads(json.dumps([*yaml.load_all(text)], default=str, allow_nan=False))
     except OSError as error:
         raise WrongFileError(f"manifest '{path}' cannot be read: {os_words(error)}") from error
     except (YAMLError, ValueError) as error:
@@ -55,6 +80,23 @@ def read_objects(path: str) -> tuple[Document, ...]:
         where = "" if line is None else f" (line {line + 1})"
         raise WrongFileError(f"manifest '{path}' is not YAML{where}") from error
     return tuple(_list_objects(path, documents))
+
+
+def read_scalar(text: str) -> bool | float | str | None:
+    """A plain scalar as kubectl reads it (sigs.k8s.io/yaml): YAML 1.1 without base 60 and dates.
+
+    ``on`` and ``y`` are true, 0644 and 0o644 are octal, and a whole number is one in JSON.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    digits = text if text.startswith(".") else text.replace("_", "")
+    if not text.startswith("_") and _WHOLE.fullmatch(digits):
+        return int(_OCTAL.sub("0o", digits), 0)
+    if not text.startswith("_") and _FRACTION.fullmatch(digits):
+        number = float(digits)
+        if math.isfinite(number):
+            return int(number) if number.is_integer() else number
+    return text
 
 
 def _list_objects(path: str, documents: Iterable[Any]) -> Iterator[Document]:

@@ -95,6 +95,28 @@ def test_objects_are_read_as_kubectl_reads_them(folder):
 
 
 @pytest.mark.parametrize(
+    ("scalar", "value"),
+    [
+        *((word, True) for word in ("on", "y", "Yes", "TRUE")),
+        *((word, False) for word in ("off", "n", "NO", "false")),
+        *(("~", None), ("Null", None), ("tRUE", "tRUE"), ("=", "="), ("_1", "_1")),
+        *(("0644", 0o644), ("-0o644", -0o644), ("0b11", 3), ("0x1F", 31), ("1_000", 1000)),
+        *(("08", 8), ("1e3", 1000), ("1.", 1), (".5", 0.5), ("1e400", "1e400")),
+        *(("12:30:45", "12:30:45"), ("2026-11-29", "2026-11-29"), ("'on'", "on"), ("!!str 1", "1")),
+    ],
+)
+def test_a_scalar_has_the_type_that_kubectl_gives_it(tmp_path, scalar, value):
+    """The values are those of sigs.k8s.io/yaml 1.6.0."""
+    path = tmp_path / "cni.yaml"
+    path.write_text(
+        f"apiVersion: v1\nkind: A\nmetadata: {{name: a}}\nvalue: {scalar}\non: {{<<: {{1: 2}}}}\n"
+    )
+    (made,) = read_objects(str(path))
+    assert (type(made["value"]), made["value"]) == (type(value), value)
+    assert made["true"] == {"1": 2}
+
+
+@pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
         ("cni.yaml", None, "cni.yaml' cannot be read: no such file or directory"),
