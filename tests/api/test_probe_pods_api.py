@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 
-def test_pods_are_deployed_bound_and_gone_again(new_pods, drawn, api):
+def test_pods_are_deployed_bound_and_gone_again(new_pods, drawn, api, monkeypatch):
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))
     bound = pods.bound(Deadline(SECONDS))
@@ -34,7 +34,16 @@ def test_pods_are_deployed_bound_and_gone_again(new_pods, drawn, api):
             if pod.role == "probe":
                 assert pod.address != planned[pod.name].address
     assert len(cells(drawn.plan, bound)) == len(cells(drawn.plan, drawn.intent))
+    remove, paths = Api.remove, []
+
+    def record(self, path, *arguments, **named):
+        paths.append(path)
+        return remove(self, path, *arguments, **named)
+
+    monkeypatch.setattr(Api, "remove", record)
     assert pods.remove(Deadline(SECONDS)) == (f"namespace {NAMESPACE}",)
+    assert paths[0] == OWN
+    assert {f"{OWN}/pods/{cell.source.name}" for cell in cells(drawn.plan, bound)} & {*paths}
     assert api.find(OWN, Deadline(SECONDS)) is None
     assert pods.remove(Deadline(SECONDS)) == ()
 

@@ -61,6 +61,7 @@ from lab.topology.observed import (
 _NAMESPACES = "/api/v1/namespaces"
 _PODS = make_namespaced_path("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
+_PODS_SECONDS = 4.0
 _FEW = 3
 """How many missing items a message names."""
 _SOON = 8
@@ -312,6 +313,7 @@ class ProbePods:
                     raise
 
         self._api.patiently(action, remove, deadline)
+        self._remove_pods(Deadline(min(_PODS_SECONDS, deadline.left())))
         hint = self._kubectl(f"get namespace {self._space} -o yaml")
         query = {"fieldSelector": f"metadata.name={self._space}"}
         try:
@@ -326,6 +328,16 @@ class ProbePods:
             )
         except DeadlineError as error:
             raise DeadlineError(action, "; ".join((error.happened, *self._left())), hint) from None
+
+    def _remove_pods(self, deadline: Deadline) -> None:
+        """Remove as many of the namespace's pods as the time allows; the namespace takes the rest.
+
+        Kubernetes waits for five seconds before it empties a namespace. If pods are left then, it
+        looks again only after another second or more.
+        """
+        with suppress(BrokenError):
+            for name in self._api.listing(self._path("pods"), deadline, self._marked).objects:
+                self._api.remove(f"{self._path('pods')}/{name}", deadline)
 
     def _left(self) -> tuple[str, ...]:
         """What is still in the namespace, and its finalizers.

@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,8 @@ from lab._errors import UsageError
 from lab.facts.command_lines import is_command
 from lab.facts.difference import SILENT
 from lab.lifecycle.compilation import compile_scenario
-from lab.machines.attached import design
-from lab.machines.attached.cluster import batches, probe_from_here
+from lab.machines.attached import cluster, design
+from lab.machines.attached.cluster import AttachedCluster, batches, probe_from_here
 from lab.machines.attached.differences import ApiState, find_differences
 from lab.machines.attached.objects import HOST_PORT, make_objects
 from lab.machines.attached.provider import AttachedProvider
@@ -29,7 +30,7 @@ from lab.matrix.cells import cells, counts, make_matrix
 from lab.matrix.obstructed import Obstructions
 from lab.matrix.pairs import EveryEndpoint
 from lab.matrix.run import PACE
-from lab.providers.provider import MACHINES, Probe, ProbeSettings
+from lab.providers.provider import MACHINES, LabHandle, Outcome, Probe, ProbeSettings
 from lab.suites.session import choose_pace
 from lab.topology.intent import Obstacle
 from lab.topology.observed import ObservedPod
@@ -267,6 +268,36 @@ def test_no_batch_has_more_connections_than_the_rate():
     assert sorted(probe.key for batch in made for probe in batch) == list(range(60))
     assert {len(batch) for batch in made} == {10}  # each asks for the name and for the source
     assert all({probe.source for probe in batch} == {"a", "b"} for batch in made)
+
+
+@pytest.mark.parametrize(
+    ("backends", "status", "tries"),
+    [
+        (("plane-p1", "worker-p1"), "ok", [16]),
+        (("plane-p1",), "ok", [16, 64]),
+        ((), "timeout", [16]),
+    ],
+)
+def test_the_other_tries_are_made_where_few_did_not_show_every_backend(
+    monkeypatch, tmp_path, backends, status, tries
+):
+    made: list[int] = []
+
+    class Prober:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def probe(self, probes, *_):
+            made.extend(probe.tries for probe in probes)
+            return {7: Outcome(7, status, "", None, backends, None, 1.0)}
+
+    monkeypatch.setattr(cluster, "ExecProber", Prober)
+    monkeypatch.setattr(cluster, "opened_api", lambda *_: nullcontext())
+    shared = Probe(7, "plane-p1", "tcp", "small", "10.96.1.9", 80, 1450, tries=64)
+    attached = AttachedCluster(LabHandle("prod", tmp_path, "0123"), bound(), record())
+    outcomes = attached.probe(bound(), [shared], ProbeSettings(1.0, 8), lambda _: None)
+    assert made == tries
+    assert outcomes[7].backends == backends
 
 
 def test_a_path_leads_over_the_service_to_its_backend():
