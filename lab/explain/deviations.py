@@ -12,6 +12,7 @@ from lab.explain.lab_queries import Compare, compare_places
 from lab.explain.paths import places_of
 from lab.explain.topics import protocols_of, table_family
 from lab.facts.difference import DEVIATION, Difference
+from lab.providers.capture import Tap
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers
 from lab.topology.subject import CachedMtuSubject, RouteSubject, device_of
@@ -129,11 +130,12 @@ def rank_place(finding: Difference, path: Path, bracket: Bracket) -> int:
 
 def rank_finding(
     finding: Difference, path: Path, bracket: Bracket
-) -> tuple[bool, bool, int, bool, bool, int, int, bool, int]:
+) -> tuple[bool, bool, int, bool, bool, int, int, bool, int, bool]:
     """Consequences last, before them rules for packets that the probe has none of there.
 
-    Then by distance; then what the kernel drops by; then known kinds. Of what was passed before the
-    loss, the last comes first; a route for other targets comes after the rest.
+    Then by distance; then what the kernel drops by; then known kinds; then the device that the
+    probe never passed. Of what was passed before the loss, the last comes first; a route for other
+    targets comes after the rest.
     """
     dark = finding.attribute == "carrier"
     cached = isinstance(finding.subject, CachedMtuSubject)
@@ -150,7 +152,9 @@ def rank_finding(
     foreign = bool(packets) and not any(covers(route.prefix, packet.target) for packet in packets)
     wide = -route.length  # of several routes the longest one is used
     deviates = finding.kind == DEVIATION
-    return follows, others, rank, heard > 0, foreign, passed, wide, deviates, heard
+    device = Tap(finding.place, device_of(finding.subject))
+    aside = bracket.missing is None or bracket.missing.tap != device
+    return follows, others, rank, heard > 0, foreign, passed, wide, deviates, heard, aside
 
 
 _DEFAULT = RouteSubject("default")

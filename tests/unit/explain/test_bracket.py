@@ -233,6 +233,14 @@ def test_of_what_was_passed_the_last_place_comes_first() -> None:
     ]
 
 
+def test_of_two_devices_the_one_that_was_never_passed_comes_first() -> None:
+    missing = Point(Tap("worker1", "veth1"), "out")
+    bracket = Bracket("lost", 0, frozenset({"worker1"}), missing=missing)
+    bridge, port = (differs("worker1", DeviceSubject(name), "x") for name in ("cni0", "veth1"))
+    for pair in ([bridge, port], [port, bridge]):
+        assert min(pair, key=lambda each: rank_finding(each, PATH, bracket)) == port
+
+
 def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1", "worker1-p1"}))
     for place, first in (("worker1-p1", "queue"), ("worker1", "table")):  # TCP in VXLAN, on UDP
