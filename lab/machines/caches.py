@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lab._errors import BrokenError, LabError, UsageError
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
@@ -28,6 +28,7 @@ from lab.machines.nspawn import layout as containers_layout
 from lab.machines.nspawn import prepared
 from lab.machines.nspawn.system import container_systems
 from lab.providers.provider import LabHandle, find_cluster
+from lab.providers.workloads import nodes
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
 from lab.state import store as journal
@@ -217,10 +218,11 @@ def collect_copies(yes: bool, say: Say) -> tuple[Leftovers, ...]:
 
 
 def import_images(opened: OpenLab, archives: Sequence[Path], say: Say) -> tuple[str, ...]:
-    """Import archives of images on all Linux nodes of a lab's cluster; returns the images' names.
+    """Import archives of images on the nodes of a lab's cluster; returns the images' names.
 
-    Raises UsageError when the lab has no cluster; PreflightError when an archive is damaged, or not
-    one of images; nothing is imported then. Raises BrokenError when a node does not take one.
+    Raises UsageError when the lab has no cluster; PreflightError when an archive is damaged, not
+    one of images, or has none for the lab's nodes; nothing is imported then. Raises BrokenError
+    when a node does not take one.
     """
     cluster = find_cluster(opened.provider, opened.handle, opened.intent)
     if cluster is None:
@@ -231,16 +233,32 @@ def import_images(opened: OpenLab, archives: Sequence[Path], say: Say) -> tuple[
             "with '--provider libvirt'",
         )
     names: dict[str, None] = {}
+    systems: dict[Path, frozenset[Os]] = {}
+    of_nodes = {machine.os for machine in nodes(opened.intent)}
     for archive in archives:
         with tempfile.TemporaryDirectory(prefix="hybridlab-import-") as directory:
-            images = read_archive(archive, str(archive), Scratch(Path(directory)))
-            names |= dict.fromkeys(image.name for image in images if image.os == "linux")
+            images = tuple(read_archive(archive, str(archive), Scratch(Path(directory))))
+        systems[archive] = frozenset(image.os for image in images)
+        if not systems[archive] & of_nodes:
+            raise _no_taker(archive, systems[archive])
+        names |= dict.fromkeys(image.name for image in images if image.os in of_nodes)
     with opened.in_use(f"lab image import {opened.name}", say):
         opened.require_running(healthy=False)
         for archive in archives:
-            nodes = cluster.import_images(archive)
-            say(f"imported '{archive}' on {', '.join(nodes)}")
+            taken = cluster.import_images(archive, systems[archive])
+            if not taken:
+                raise _no_taker(archive, systems[archive])
+            say(f"imported '{archive}' on {', '.join(taken)}")
     return tuple(names)
+
+
+def _no_taker(archive: Path, systems: Collection[Os]) -> PreflightError:
+    return PreflightError(
+        f"importing '{archive}'",
+        f"its images are for {' and '.join(sorted(systems))}, and no node of the lab takes them",
+        "images for Windows are taken by Wine nodes ('--provider nspawn'); Windows machines have "
+        "those of the bundle",
+    )
 
 
 def _on_hypervisors(work: Callable[[Host], T], say: Say) -> tuple[T, ...]:

@@ -315,20 +315,28 @@ class MachinesCluster:
                     result for machine in nodes(self.intent) for result in unmade(machine, why)
                 )
 
-    def import_images(self, archive: Path) -> tuple[str, ...]:
-        """Import a docker-archive or OCI archive on all Linux nodes; returns the nodes.
+    def import_images(self, archive: Path, systems: Collection[Os]) -> tuple[str, ...]:
+        """Import a docker-archive or OCI archive on all nodes of its images' systems that take it.
 
-        Raises BrokenError with what a node's containerd says; DeadlineError when it takes too long.
+        Returns the nodes. Raises BrokenError with what a node's containerd says; DeadlineError
+        when it takes too long; PreflightError when an image cannot be made into one of a node's.
         """
-        nodes = [
-            node.name for node in self.bundled.cluster.nodes if node.os == "linux" and node.pod_cidr
-        ]
+        nodes: dict[Os, list[str]] = {}
+        for node in self.bundled.cluster.nodes:
+            if node.os in systems and (node.os != "linux" or node.pod_cidr):
+                nodes.setdefault(node.os, []).append(node.name)
+        linux = nodes.pop("linux", [])
         with self.opened() as guests:
             on_each(
-                nodes,
+                linux,
                 lambda node: import_archive(node, archive, guests.shell(node), guests.deadline),
             )
-        return tuple(nodes)
+            taken = list(linux)
+            for name, others in nodes.items():
+                system = self.bundled.system(name, f"importing '{archive}'")
+                shells = {node: guests.shell(node) for node in others}
+                taken += system.import_archive(archive, shells, guests.deadline, say)
+        return tuple(taken)
 
     def remarks(self) -> tuple[tuple[str, str], ...]:
         """Nodes with what keeps new pods away from them: ``("worker1", "cordoned")``.

@@ -8,7 +8,7 @@ the system of a node by its name. Who needs more of a system declares it in a cl
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -130,6 +130,21 @@ class System(ABC):
 
         Raises LabError when that fails.
         """
+
+    def import_archive(
+        self,
+        archive: Path,  # noqa: ARG002  for those that take images
+        shells: Mapping[str, Shell],  # noqa: ARG002  the same
+        deadline: Callable[[float], Deadline],  # noqa: ARG002  the same
+        say: Callable[[str], None],  # noqa: ARG002  the same
+    ) -> Collection[str]:
+        """Import the images of an archive that are for this system; returns the nodes that did.
+
+        ``shells``: one on each node. ``deadline``: makes one of seconds on hardware.
+
+        None if nodes of this system get images from the bundle alone.
+        """
+        return ()
 
     @abstractmethod
     def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:

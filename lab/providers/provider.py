@@ -16,8 +16,8 @@ from lab._dataclass import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.scenario.reserved import SERVICE_PORT
+from lab.scenario.terms import Os, Size
 from lab.scenario.terms import Protocol as Transport
-from lab.scenario.terms import Size
 from lab.shells.shell import Completed, Reach
 
 if TYPE_CHECKING:
@@ -481,10 +481,10 @@ class RealCluster(Protocol):
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """Run the workload checks, while the probe pods exist. Never raises."""
 
-    def import_images(self, archive: Path) -> tuple[str, ...]:
-        """Import a docker-archive or OCI archive on all Linux nodes; returns the nodes.
+    def import_images(self, archive: Path, systems: Collection[Os]) -> tuple[str, ...]:
+        """Import a docker-archive or OCI archive on all nodes of its images' systems that take it.
 
-        Raises LabError when a node does not take it.
+        Returns the nodes. Raises LabError when importing fails on one.
         """
 
     def remarks(self) -> tuple[tuple[str, str], ...]:

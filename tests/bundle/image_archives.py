@@ -46,6 +46,15 @@ class Image:
     user: str = ""
     folder: str = "/"
     environment: tuple[str, ...] = (SEARCHED,)
+    build: str = ""
+    """Of Windows, ``10.0.20348.1``, if it is for Windows: its entries are below ``/Files`` then."""
+
+    @property
+    def platform(self) -> dict[str, str]:
+        """What it runs on."""
+        if self.build:
+            return {"architecture": "amd64", "os": "windows", "os.version": self.build}
+        return {"architecture": "amd64", "os": "linux"}
 
     @property
     def file(self) -> str:
@@ -136,11 +145,10 @@ def _index(image: Image, described: dict[str, object]) -> dict[str, object]:
         "io.containerd.image.name": image.name,
         "org.opencontainers.image.ref.name": image.name.rsplit(":", 1)[1],
     }
-    platform = {"architecture": "amd64", "os": "linux"}
     return {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [described | {"platform": platform, "annotations": names}],
+        "manifests": [described | {"platform": image.platform, "annotations": names}],
     }
 
 
@@ -154,8 +162,7 @@ def _config(image: Image, layer: str) -> dict[str, object]:
         "Env": list(image.environment),
     }
     return {
-        "architecture": "amd64",
-        "os": "linux",
+        **image.platform,
         "created": CREATED,
         "config": {key: value for key, value in running.items() if value},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},

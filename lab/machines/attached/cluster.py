@@ -253,11 +253,12 @@ class AttachedCluster:
         """None: they mount disks of nodes, and restricted pods may not."""
         return ()
 
-    def import_images(self, archive: object) -> tuple[str, ...]:
+    def import_images(self, archive: object, systems: object) -> tuple[str, ...]:
         """Refused.
 
         Raises UsageError: the nodes are not the lab's.
         """
+        del systems
         raise UsageError(
             f"loading '{archive}' on the nodes of lab '{self.lab.name}'",
             "the nodes of an existing cluster are not the lab's",

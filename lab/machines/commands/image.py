@@ -124,11 +124,12 @@ def show(name: str, as_json: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 def import_archives(lab: str, archives: tuple[Path, ...]) -> None:
-    """Load container images into the Linux nodes of LAB's cluster, and print their names.
+    """Load container images into the nodes of LAB's cluster, and print their names.
 
     An archive is a file of 'docker save', 'skopeo copy ... oci-archive:FILE' or 'ctr images
-    export', uncompressed. A pod that uses such an image needs "imagePullPolicy: IfNotPresent" or
-    "Never": labs reach no registry.
+    export', uncompressed. Images for Linux go to Linux nodes, those for Windows to Wine nodes: of
+    these the files above Windows itself are used. A pod that uses such an image needs
+    "imagePullPolicy: IfNotPresent" or "Never": labs reach no registry.
     """
     from lab.lifecycle.api import open_any
     from lab.machines.caches import import_images

@@ -6,6 +6,8 @@ Linux images that run Windows programs on Wine, under the names that Kubernetes 
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
 import tarfile
 import zlib
@@ -27,15 +29,18 @@ from lab.state.failure import guarded_files
 from lab.windows.nodes.join_checks import AGNHOST, NEEDED, PAUSE
 from lab.windows.nodes.join_plan import program_path
 from lab.windows.wine import pages, registry, standins
-from lab.windows.wine.image import write_image
-from lab.windows.wine.node import PAGES, SANDBOX
+from lab.windows.wine.image import AGNHOST_SETTINGS, write_archive, write_base, write_program
+from lab.windows.wine.node import BASE, CONSOLE_SCRIPT, PAGES, SANDBOX, run_script
 from lab.windows.wine.runtime.places import linux_path
 from lab.windows.wine.template import TREE
 
-_FORM = "4"
+_FORM = "5"
 """Increment when a bundle is prepared differently from the same inputs."""
 _WAIT = 1800.0
 _SHORT = 16
+SANDBOX_NAME = "localhost/hybridlab-sandbox"
+"""What the image of pods' sandboxes, Linux' pause, is called on Wine nodes: a pod may have Windows'
+pause under its own name."""
 REPLACED = ("containerd.exe", "ctr.exe")
 RUNNING = ("flanneld.exe", "kube-log-runner.exe", "kube-proxy.exe", "kubelet.exe")
 """Programs that run as long as the node is on."""
@@ -100,7 +105,8 @@ def _images(linux: tuple[ContainerImage, ...], made: Collection[str]) -> Iterato
 
 def place(cache: Path, manifest: Manifest, template: Path) -> Path:
     """The path of a prepared bundle, whether it exists or not."""
-    parts = (_FORM, medium.identity(manifest, "windows"), template.name, standins.digest())
+    made_of = (medium.identity(manifest, "windows"), template.name, standins.digest())
+    parts = (_FORM, *made_of, run_script(), CONSOLE_SCRIPT)
     digest = sha256("\n".join(parts).encode()).hexdigest()[:_SHORT]
     return cache / "containers" / f"wine-{digest}"
 
@@ -162,15 +168,38 @@ def _prepare(  # noqa: PLR0913, PLR0917  each is an input of it
                 pages.write(target, draft / prepared.BUNDLE / PAGES)
     linux = prepared.prepared(cache, store, manifest, say) / prepared.BUNDLE
     pause, agnhost = manifest.image(PAUSE).name, manifest.image(AGNHOST).name
-    archive = draft / "agnhost.tar"
     server = draft / prepared.BUNDLE / medium.program_path(SERVER)
     if not server.exists():
         take_agnhost(store, manifest, server)
-    (draft / prepared.BUNDLE / SANDBOX).write_text(pause + "\n", encoding="ascii")
     say(f"writing image '{agnhost}' of Windows pods, once: 2.6 GB, half a minute")
-    write_image(archive, agnhost, root, template / TREE, server)
-    prepared.fill_store(draft, linux, [linux / medium.image_path(pause), archive])
-    archive.unlink()
+    scratch = draft / "images"
+    scratch.mkdir()
+    base = write_base(scratch / "base", root, template / TREE)
+    layers = (base, write_program(scratch / "program", server))
+    write_archive(scratch / "agnhost.tar", agnhost, layers, AGNHOST_SETTINGS)
+    sandbox = f"{SANDBOX_NAME}:{pause.rpartition(':')[2]}"
+    renamed(linux / medium.image_path(pause), scratch / "sandbox.tar", sandbox)
+    for name, text in ((SANDBOX, sandbox), (BASE, f"{base.digest} {base.size}")):
+        (draft / prepared.BUNDLE / name).write_text(text + "\n", encoding="ascii")
+    archives = (linux / medium.image_path(pause), scratch / "sandbox.tar", scratch / "agnhost.tar")
+    prepared.fill_store(draft, linux, archives)
+    shutil.rmtree(scratch)
+
+
+def renamed(archive: Path, target: Path, name: str) -> None:
+    """Write a bundle's archive of one image with another name of it.
+
+    Raises OSError when it cannot be written.
+    """
+    with tarfile.open(archive) as given, tarfile.open(target, "w") as out:
+        for member in given:
+            content = given.extractfile(member)
+            if member.name == "index.json" and content is not None:
+                index = json.load(content)
+                index["manifests"][0]["annotations"] = {"io.containerd.image.name": name}
+                text = json.dumps(index).encode()
+                member.size, content = len(text), io.BytesIO(text)
+            out.addfile(member, content)
 
 
 def take_agnhost(store: BundleStore, manifest: Manifest, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The image of Windows pods: Linux with Wine, a prefix, and agnhost.exe, as an OCI archive."""
+"""Images of Windows pods: Linux with Wine and a prefix below a program's files, as OCI archives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lab.windows.wine import pages
-from lab.windows.wine.node import run_script
-from lab.windows.wine.runtime.places import RUN
+from lab.windows.wine.node import CONSOLE_SCRIPT, run_script
+from lab.windows.wine.runtime.places import CONSOLE, RUN
 from lab.windows.wine.template import DRIVE, ENVIRONMENT
 
 PROGRAM = "agnhost.exe"
@@ -38,42 +39,70 @@ _BUILTIN = "usr/lib/x86_64-linux-gnu/wine/x86_64-windows"
 STOP_SIGNAL = "SIGINT"
 """Ctrl+C to the program. Windows sends CTRL_SHUTDOWN_EVENT, which ends it as well. Nothing ends by
 SIGTERM: Wine does not take it, and a container's first process is not ended by it."""
+AGNHOST_SETTINGS: Mapping[str, Any] = {
+    "Entrypoint": [RUN, f"C:\\{PROGRAM}"],
+    "Cmd": ["pause"],
+}
 _EMPTY = ("dev", "proc", "run", "sys", "tmp", "var/tmp", "usr/sbin")
 _BLOCK = 1 << 20
 
 
-def write_image(archive: Path, name: str, root: Path, tree: Path, program: Path) -> None:
-    """Write the archive of an image.
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of an image, uncompressed."""
 
-    ``root``: the Linux file system; ``tree``: the template's, which lies over it; ``program``:
-    agnhost.exe.
+    digest: str
+    """``sha256:`` and hex digits, of its content."""
+    size: int
+    path: Path | None = None
+    """Its file; None if the store that gets the image has it."""
+
+
+def write_base(path: Path, root: Path, tree: Path) -> Layer:
+    """Write the layer that every image of Windows pods begins with: Linux with Wine, and a prefix.
+
+    ``root``: the Linux file system; ``tree``: the template's, which lies over it.
 
     Raises OSError when it cannot be written.
     """
-    layer = archive.with_suffix(".layer")
-    with (
-        layer.open("wb") as file,
-        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
+    with path.open("wb") as file, _new_tar(file) as tar:
         _add_tree(tar, root, {})
-        same = {path.name: f"{_BUILTIN}/{path.name}" for path in (root / _BUILTIN).iterdir()}
+        same = {each.name: f"{_BUILTIN}/{each.name}" for each in (root / _BUILTIN).iterdir()}
         _add_tree(tar, tree, {key: root / value for key, value in same.items()})
-        for path in _EMPTY:
-            member = tarfile.TarInfo(path)
-            member.type, member.mode = tarfile.DIRTYPE, 0o1777 if path.endswith("tmp") else 0o755
+        for place in _EMPTY:
+            member = tarfile.TarInfo(place)
+            member.type, member.mode = tarfile.DIRTYPE, 0o1777 if place.endswith("tmp") else 0o755
             tar.addfile(member)
+        for place, text in ((RUN, run_script()), (CONSOLE, CONSOLE_SCRIPT)):
+            member = tarfile.TarInfo(place.lstrip("/"))
+            member.size, member.mode = len(text.encode()), 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return measured(path)
+
+
+def write_program(path: Path, program: Path) -> Layer:
+    """Write the layer with agnhost.exe.
+
+    Raises OSError when it cannot be written.
+    """
+    with path.open("wb") as file, _new_tar(file) as tar:
         tar.add(program, f"{DRIVE}/{PROGRAM}", filter=_owned)
-        mapped = pages.write(program, archive.parent)
+        mapped = pages.write(program, path.parent)
         if mapped is not None:
             tar.add(mapped, f"{DRIVE}/{pages.FOLDER}/{PROGRAM}{pages.ENDING}", filter=_owned)
             mapped.unlink()
-        script = run_script().encode()
-        member = tarfile.TarInfo(RUN.lstrip("/"))
-        member.size, member.mode = len(script), 0o755
-        tar.addfile(member, io.BytesIO(script))
-    digest, size = _digest(layer), layer.stat().st_size
-    _pack(archive, name, layer, digest, size)
-    layer.unlink()
+    return measured(path)
+
+
+def measured(path: Path) -> Layer:
+    """A layer's file that has been written."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Layer(f"sha256:{digest}", path.stat().st_size, path)
+
+
+def _new_tar(file: IO[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)
 
 
 def _owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -109,38 +138,32 @@ def _is_same(first: Path, second: Path) -> bool:
     )
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def write_archive(
+    archive: Path, name: str, layers: Sequence[Layer], settings: Mapping[str, Any]
+) -> None:
+    """Write an OCI archive.
 
+    ``settings``: of a container, as an image's configuration has them; environment and stop signal
+    of Wine are added.
 
-def _pack(archive: Path, name: str, layer: Path, digest: str, size: int) -> None:
-    """An OCI archive of one layer."""
-    settings = [f"{key}={value}" for key, value in ENVIRONMENT.items() if key != "HOME"]
-    entry = [RUN, f"C:\\{PROGRAM}"]
+    Raises OSError when it cannot be written.
+    """
+    own = [f"{key}={value}" for key, value in ENVIRONMENT.items() if key != "HOME"]
+    # what is added comes first: of a variable that is given twice, containerd takes the last
+    started = {**settings, "Env": [*own, *settings.get("Env", ())], "StopSignal": STOP_SIGNAL}
     configuration = _json(
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {
-                "Env": settings,
-                "Entrypoint": entry,
-                "Cmd": ["pause"],
-                "StopSignal": STOP_SIGNAL,
-            },
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            "config": started,
+            "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers]},
         }
     )
     described = {"mediaType": "application/vnd.oci.image.config.v1+json"} | _blob(configuration)
-    layers = [
-        {
-            "mediaType": "application/vnd.oci.image.layer.v1.tar",
-            "digest": f"sha256:{digest}",
-            "size": size,
-        }
-    ]
+    kind = "application/vnd.oci.image.layer.v1.tar"
+    each = [{"mediaType": kind, "digest": layer.digest, "size": layer.size} for layer in layers]
     kind = "application/vnd.oci.image.manifest.v1+json"
-    manifest = _json({"schemaVersion": 2, "mediaType": kind, "config": described, "layers": layers})
+    manifest = _json({"schemaVersion": 2, "mediaType": kind, "config": described, "layers": each})
     notes = {"io.containerd.image.name": name}
     top = {"mediaType": kind, "annotations": notes} | _blob(manifest)
     index = _json({"schemaVersion": 2, "manifests": [top]})
@@ -153,7 +176,9 @@ def _pack(archive: Path, name: str, layer: Path, digest: str, size: int) -> None
             member = tarfile.TarInfo(path)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-        tar.add(layer, f"blobs/sha256/{digest}", filter=_owned)
+        for layer in layers:
+            if layer.path is not None:
+                tar.add(layer.path, f"blobs/{layer.digest.replace(':', '/')}", filter=_owned)
 
 
 def _blobs(*contents: bytes) -> Iterator[tuple[str, bytes]]:

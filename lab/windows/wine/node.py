@@ -17,7 +17,7 @@ from lab.providers.netns.namespaces import resolver_text
 from lab.topology.intent import MachineIntent
 from lab.windows.wine import pages
 from lab.windows.wine.runtime import powershell
-from lab.windows.wine.runtime.places import PREFIX, RUN, linux_path
+from lab.windows.wine.runtime.places import CONSOLE, PREFIX, RUN, linux_path
 from lab.windows.wine.template import ENVIRONMENT
 
 SHELL = powershell.SHELL
@@ -54,12 +54,15 @@ PAGES = "pages"
 """Folder of drive D with the files of :mod:`lab.windows.wine.pages`."""
 SANDBOX = "sandbox-image"
 """File of drive D with the name of the image of pods' sandboxes."""
+BASE = "base-layer"
+"""File of drive D with digest and size of the layer that images of Windows pods begin with."""
 
 
 def files(machine: MachineIntent, year: Year) -> Mapping[str, bytes]:
     """Every file by path."""
     texts = {
         RUN: run_script(),
+        CONSOLE: CONSOLE_SCRIPT,
         SHELL: _SHELL,
         f"{_BIN}/hybridlab-network": _network(machine),
         f"{_BIN}/hybridlab-folders": _FOLDERS,
@@ -139,6 +142,7 @@ def run_script() -> str:
     settings = "".join(f"export {name}='{value}'\n" for name, value in ENVIRONMENT.items())
     return f"""#!/bin/sh
 # Runs a Windows program on Wine. A path without a drive is on drive C; .exe may be left out.
+case ${{PATH-}} in *\\\\*) export WINEPATH="$PATH" ;; esac # Windows' own, of an image or a pod
 {settings}program=$1
 shift
 {_OF_LINUX.replace("@PREFIX@", PREFIX)}case $program in
@@ -148,12 +152,17 @@ esac
 file=$(printf %s "${{program#C:}}" | tr '\\\\' /)
 [ -e "{PREFIX}$file" ] || [ ! -e "{PREFIX}$file.exe" ] || program="$program.exe"
 [ "$PWD" != / ] || cd {PREFIX}
+case $program in
+*[Pp]ower[Ss]hell | *[Pp]ower[Ss]hell.exe | *pwsh | *pwsh.exe)
+    [ -t 0 ] || exec {CONSOLE} wine "$program" "$@" # without a console it ends at once
+    ;;
+esac
 exec wine "$program" "$@"
 """
 
 
-_SHELL = f'''#!/usr/bin/python3
-"""Runs a Windows program elevated and with a console, whatever this process has for a terminal."""
+CONSOLE_SCRIPT = '''#!/usr/bin/python3
+"""Runs a command with a console as its standard input, whatever this process has."""
 import fcntl
 import os
 import pty
@@ -162,11 +171,9 @@ import sys
 import termios
 import threading
 
-command = ["{RUN}", "C:\\\\windows\\\\system32\\\\elevated.exe", *sys.argv[1:]]
-if sys.argv[1].lower().removesuffix(".exe") in ("curl", "tar"):  # Linux's
-    os.execv(command[0], [command[0], sys.argv[1].lower(), *sys.argv[2:]])
+command = sys.argv[1:]
 if os.isatty(0):
-    os.execv(command[0], command)
+    os.execvp(command[0], command)
 main, own = pty.openpty()
 
 
@@ -190,6 +197,14 @@ if code < 0:  # as the program was ended, so that the task's unit knows
     os.kill(os.getpid(), -code)
 sys.exit(code)
 '''
+_SHELL = rf"""#!/bin/sh
+# Runs a Windows program elevated and with a console, whatever this process has for a terminal.
+program=$(printf %s "$1" | tr '[:upper:]' '[:lower:]')
+case $program in
+curl | curl.exe | tar | tar.exe) shift && exec {RUN} "$program" "$@" ;; # Linux's
+esac
+exec {CONSOLE} {RUN} 'C:\windows\system32\elevated.exe' "$@"
+"""
 
 _FOLDERS = f"""#!/bin/sh
 # Folders that are the same for Windows and for Linux, whose programs are in both.

@@ -118,6 +118,20 @@ class WineSystem(ContainerSystem):
             lambda: shell.in_place(plan.bundle_programs()),
         )
 
+    def import_archive(
+        self,
+        archive: Path,
+        shells: Mapping[str, Shell],
+        deadline: Callable[[float], Deadline],
+        say: Say,
+    ) -> Collection[str]:
+        """Make images for Windows into those of Wine nodes, and import them."""
+        from lab.windows.wine.importing import import_archive  # noqa: PLC0415
+
+        own = {name: cast("WineShell", shell).linux for name, shell in shells.items()}
+        import_archive(archive, own, deadline, say)
+        return tuple(own)
+
     def observe(self, shell: Shell, deadline: Deadline) -> NodeFacts:
         """Observe a node by the step ``observe``."""
         from lab.windows.evidence import observe_node  # noqa: PLC0415

@@ -15,12 +15,12 @@ LAYER = BytesIO()
 tarfile.open(fileobj=LAYER, mode="w").close()
 
 
-def archive(path: Path, name: str) -> Path:
+def archive(path: Path, name: str, system: str = "linux") -> Path:
     """A docker-archive with an empty image."""
     layer = LAYER.getvalue()
     config = json.dumps(
         {
-            "os": "linux",
+            "os": system,
             "architecture": "amd64",
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(layer).hexdigest()}"]},
         }
@@ -40,12 +40,13 @@ def archive(path: Path, name: str) -> Path:
 
 
 class PaperCluster:
-    def __init__(self) -> None:
-        self.imported: list[Path] = []
+    def __init__(self, *takers: str) -> None:
+        self.imported: list[tuple[Path, frozenset[str]]] = []
+        self.takers = takers
 
-    def import_images(self, path: Path) -> tuple[str, ...]:
-        self.imported.append(path)
-        return ("master", "worker1")
+    def import_images(self, path: Path, systems: frozenset[str]) -> tuple[str, ...]:
+        self.imported.append((path, systems))
+        return self.takers
 
 
 @pytest.fixture
@@ -55,13 +56,13 @@ def opened(desk):
 
 
 def test_every_archive_goes_to_the_nodes_and_its_images_are_named(opened, monkeypatch, tmp_path):
-    cluster = PaperCluster()
+    cluster = PaperCluster("master", "worker1")
     monkeypatch.setattr(images, "find_cluster", lambda *_: cluster)
     path, two = archive(tmp_path / "one.tar", "web:1"), archive(tmp_path / "two.tar", "a.org/b:2")
     said: list[str] = []
     names = images.import_images(opened, [path, two], said.append)
     assert names == ("docker.io/library/web:1", "a.org/b:2")
-    assert cluster.imported == [path, two]
+    assert cluster.imported == [(path, {"linux"}), (two, {"linux"})]
     assert said == [f"imported '{path}' on master, worker1" for path in (path, two)]
 
 
@@ -73,6 +74,16 @@ def test_a_damaged_archive_is_refused_and_none_is_imported(opened, monkeypatch, 
     with pytest.raises(PreflightError, match=r"cut\.tar"):
         images.import_images(opened, [whole, cut], print)
     assert cluster.imported == []
+
+
+def test_an_archive_for_windows_that_no_node_takes_is_refused(opened, monkeypatch, tmp_path):
+    cluster = PaperCluster()
+    monkeypatch.setattr(images, "find_cluster", lambda *_: cluster)
+    path = archive(tmp_path / "one.tar", "web:1", "windows")
+    with pytest.raises(PreflightError, match="are for windows, and no node") as raised:
+        images.import_images(opened, [path], print)
+    assert "Wine nodes" in raised.value.hint
+    assert cluster.imported == [(path, {"windows"})]
 
 
 def test_a_lab_without_a_cluster_takes_no_images(opened, tmp_path):

@@ -168,15 +168,20 @@ def test_a_mount_that_is_not_on_drive_c_is_refused(path: str) -> None:
         translate.request("CreateContainer", wire.encode((Field(2, wire.encode(config)),)))
 
 
-@pytest.mark.parametrize("user", ["ContainerUser", "Bob"])
-def test_a_user_whom_wine_has_not_is_refused(user: str) -> None:
-    config = wire.with_message((), 16, wire.with_message((), 2, message(f1=user)))
-    with pytest.raises(ValueError, match=f"runAsUserName '{user}' cannot be kept"):
+def test_a_user_whom_wine_has_not_is_refused_as_on_windows() -> None:
+    words = "runAsUserName 'Bob' cannot be kept.*The user name or password is incorrect"
+    config = wire.with_message((), 16, wire.with_message((), 2, message(f1="Bob")))
+    with pytest.raises(ValueError, match=words):
         translate.container_config(config)
+    sandbox = wire.with_message((), 9, wire.with_message((), 1, message(f1="Bob")))
+    with pytest.raises(ValueError, match=words):
+        translate.sandbox_config(sandbox)
 
 
-@pytest.mark.parametrize("user", ["", "ContainerAdministrator", "NT AUTHORITY\\SYSTEM"])
-def test_a_user_who_may_do_everything_is_wines(user: str) -> None:
+@pytest.mark.parametrize(
+    "user", ["", "ContainerAdministrator", "ContainerUser", "NT AUTHORITY\\SYSTEM"]
+)
+def test_users_of_windows_containers_are_wines(user: str) -> None:
     config = wire.with_message((), 16, wire.with_message((), 2, message(f1=user)))
     assert wire.texts(translate.container_config(config), 3) == ()
 

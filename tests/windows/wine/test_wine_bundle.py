@@ -16,8 +16,14 @@ from lab._errors import PreflightError
 from lab.machines.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program
 from lab.machines.bundle.store import BundleStore
 from lab.windows.nodes.join_checks import AGNHOST, PAUSE, missing_images
-from lab.windows.wine.bundle import lacks_powershell, powershell, take_agnhost, wine_manifest
-from lab.windows.wine.image import write_image
+from lab.windows.wine.bundle import (
+    lacks_powershell,
+    powershell,
+    renamed,
+    take_agnhost,
+    wine_manifest,
+)
+from lab.windows.wine.image import AGNHOST_SETTINGS, write_archive, write_base, write_program
 from lab.windows.wine.template import unpack
 
 BLOB = Blob("00" * 32, 1)
@@ -125,22 +131,36 @@ def test_another_archive_than_powershells_is_refused(tmp_path: Path) -> None:
         unpack(archive(tmp_path / "blob", "setup.exe"), tmp_path / "7")
 
 
+def blob(tar: tarfile.TarFile, described: Mapping[str, Any]) -> dict[str, Any]:
+    return read(tar, f"blobs/{described['digest'].replace(':', '/')}")
+
+
+def read(tar: tarfile.TarFile, name: str) -> dict[str, Any]:
+    file = tar.extractfile(name)
+    assert file is not None
+    document: dict[str, Any] = json.load(file)
+    return document
+
+
 def test_a_windows_pod_is_stopped_as_by_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "root/usr/lib/x86_64-linux-gnu/wine/x86_64-windows").mkdir(parents=True)
     (tmp_path / "tree").mkdir()
     (tmp_path / "agnhost.exe").write_bytes(b"MZ")
-    parts = (tmp_path / part for part in ("root", "tree", "agnhost.exe"))
-    write_image(tmp_path / "a.tar", "agnhost:1", *parts)
+    base = write_base(tmp_path / "base", tmp_path / "root", tmp_path / "tree")
+    program = write_program(tmp_path / "program", tmp_path / "agnhost.exe")
+    write_archive(tmp_path / "a.tar", "agnhost:1", (base, program), AGNHOST_SETTINGS)
     with tarfile.open(tmp_path / "a.tar") as tar:
+        manifest = blob(tar, read(tar, "index.json")["manifests"][0])
+        configuration = blob(tar, manifest["config"])
+        assert configuration["config"]["StopSignal"] == "SIGINT"
+        digests = [each["digest"] for each in manifest["layers"]]
+        assert configuration["rootfs"]["diff_ids"] == digests == [base.digest, program.digest]
 
-        def read(name: str) -> dict[str, Any]:
-            file = tar.extractfile(name)
-            assert file is not None
-            document: dict[str, Any] = json.load(file)
-            return document
 
-        def blob(described: Mapping[str, Any]) -> dict[str, Any]:
-            return read(f"blobs/{described['digest'].replace(':', '/')}")
-
-        manifest = blob(read("index.json")["manifests"][0])
-        assert blob(manifest["config"])["config"]["StopSignal"] == "SIGINT"
+def test_the_sandboxes_image_has_a_name_of_its_own(tmp_path: Path) -> None:
+    write_archive(tmp_path / "pause.tar", "registry.k8s.io/pause:3", (), {})
+    renamed(tmp_path / "pause.tar", tmp_path / "sandbox.tar", "localhost/sandbox:3")
+    with tarfile.open(tmp_path / "sandbox.tar") as tar, tarfile.open(tmp_path / "pause.tar") as old:
+        (top,) = read(tar, "index.json")["manifests"]
+        assert top["annotations"] == {"io.containerd.image.name": "localhost/sandbox:3"}
+        assert blob(tar, top) == blob(old, read(old, "index.json")["manifests"][0])

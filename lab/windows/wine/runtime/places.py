@@ -4,6 +4,8 @@ PREFIX = "/wine/drive_c"
 """Drive C, on a node and in a container."""
 RUN = "/usr/local/bin/windows-run"
 """Runs a Windows program on Wine, on a node and in every pod image."""
+CONSOLE = "/usr/local/bin/windows-console"
+"""Runs a command with a console, which PowerShell needs; there, too."""
 
 
 def linux_path(path: str) -> str:

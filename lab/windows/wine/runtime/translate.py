@@ -39,14 +39,21 @@ _WINDOWS_SECURITY, _HOST_PROCESS = 1, 3
 """WindowsPodSandboxConfig.security_context, and its host_process."""
 _USER, _CREDENTIALS = 1, 2
 """Of the security context: run_as_username, credential_spec."""
-_ADMINISTRATORS = frozenset({"containeradministrator", "nt authority\\system"})
-"""The users that there are: Wine has one, and it may do everything."""
+USERS = frozenset({"containeradministrator", "containeruser", "nt authority\\system"})
+"""The users that are taken: Wine has one, and it may do everything in its container. Windows' least
+user is taken as well: it is what images for Windows have, and what Pod Security asks for."""
 _HANDLER, _PROCESS_ISOLATED = 2, "runhcs-wcow-process"
 """RunPodSandboxRequest.runtime_handler; containerd's on Windows, whose containers are processes."""
 
 
 def sandbox_config(config: Message) -> Message:
-    """PodSandboxConfig: log folder, and namespaces in Linux's words."""
+    """PodSandboxConfig: log folder, and namespaces in Linux's words.
+
+    Raises ValueError for a user whom Wine has not: on Windows, too, a sandbox fails by its pod's.
+    """
+    for own in _messages(config, _SANDBOX.windows):
+        for security in _messages(own, _WINDOWS_SECURITY):
+            _check_user(security)
     network = _NODE_MODE if _is_host_process(config) else 0
     options = (wire.Field(1, network), wire.Field(2, _CONTAINER_MODE))
     security = wire.with_message((), _NAMESPACES, options)
@@ -138,10 +145,10 @@ def container_config(config: Message) -> Message:
 def _check_user(security: Message) -> None:
     """Raise ValueError for a user whom Wine has not, so that nobody believes in rights it lacks."""
     user = wire.text(security, _USER)
-    if user and user.lower() not in _ADMINISTRATORS:
+    if user and user.lower() not in USERS:
         raise ValueError(
             f"runAsUserName '{user}' cannot be kept: on a Wine node every program runs as "
-            "ContainerAdministrator"
+            "ContainerAdministrator. The user name or password is incorrect."
         )
     if wire.text(security, _CREDENTIALS):
         raise ValueError("gmsaCredentialSpec cannot be kept: a Wine node is in no domain")

@@ -7,8 +7,10 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from bundle.image_archives import Entry, Image, write_image
 from container_labs import ContainerLabs
 from scenario_clusters import brought_up
 from test_wine_node import CONTROL_PLANE, NODE, SCENARIO, kubectl, linux
@@ -435,14 +437,45 @@ def test_a_subpath_is_a_folder_of_its_volume(written: ContainerLabs) -> None:
     assert "of a part" in kubectl(written, "exec", "part", "--", "cmd", "/c", *show)
 
 
-@pytest.mark.parametrize("user", ["ContainerUser"])
-def test_a_user_whom_wine_has_not_is_refused(lab: ContainerLabs, user: str) -> None:
-    options = f"  securityContext: {{windowsOptions: {{runAsUserName: {user}}}}}\n"
-    web = "  containers: [{name: web, image: IMAGE}]\n"
-    applied(lab, POD.replace("NAME", "user") + options + web)
+def test_a_user_whom_wine_has_not_is_refused(lab: ContainerLabs) -> None:
+    options = "securityContext: {windowsOptions: {runAsUserName: Bob}}"
+    web = f"  containers: [{{name: web, image: IMAGE, {options}}}]\n"
+    applied(lab, POD.replace("NAME", "user") + web)
     words = refusal(lab, "user", "CreateContainerError")
-    assert f"runAsUserName '{user}' cannot be kept" in words
+    assert "runAsUserName 'Bob' cannot be kept" in words
     gone(lab, "user")
+
+
+def test_an_image_for_windows_lies_over_wine(lab: ContainerLabs, tmp_path: Path) -> None:
+    """Its file, folder, environment and command, whatever the case of its names."""
+    script = Entry("/Files/App/hello.cmd", text="@echo %GREETING% in %CD%\r\n")
+    own = Image(
+        "example.com/hello:1",
+        (script,),
+        ("cmd", "/c", "hello.cmd"),
+        folder="C:\\app",
+        environment=("GREETING=hello", "PATH=C:\\APP;C:\\Windows"),
+        build="10.0.20348.1",
+    )
+    names = lab.run("image", "import", LAB, str(write_image(own, tmp_path))).stdout
+    assert names.split() == [own.name]
+    applied(lab, POD.replace("NAME", "hello") + f"  containers: [{{name: c, image: {own.name}}}]\n")
+    succeeded = ("wait", "pod/hello", WAIT, "--for=jsonpath={.status.phase}=Succeeded")
+    assert "condition met" in kubectl(lab, *succeeded)
+    assert kubectl(lab, "logs", "hello").strip() == "hello in C:\\App"
+    gone(lab, "hello")
+
+
+def test_windows_least_user_is_taken(lab: ContainerLabs) -> None:
+    """Pod Security's restricted level asks for it."""
+    options = (
+        "  securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerUser}}\n"
+    )
+    applied(
+        lab, POD.replace("NAME", "least") + options + "  containers: [{name: web, image: IMAGE}]\n"
+    )
+    assert "condition met" in kubectl(lab, "wait", "pod/least", WAIT, "--for=condition=Ready")
+    gone(lab, "least")
 
 
 OLD_FORM = r"""
