@@ -152,6 +152,7 @@ esac
 file=$(printf %s "${{program#C:}}" | tr '\\\\' /)
 [ -e "{PREFIX}$file" ] || [ ! -e "{PREFIX}$file.exe" ] || program="$program.exe"
 [ "$PWD" != / ] || cd {PREFIX}
+[ -z "${{CONTAINER_SANDBOX_MOUNT_POINT-}}" ] || ln -sfn . {PREFIX}/hpc # of a host process
 case $program in
 *[Pp]ower[Ss]hell | *[Pp]ower[Ss]hell.exe | *pwsh | *pwsh.exe)
     [ -t 0 ] || exec {CONSOLE} wine "$program" "$@" # without a console it ends at once

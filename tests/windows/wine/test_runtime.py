@@ -1,6 +1,8 @@
 """The CRI's messages, translated between a Windows kubelet and Linux's containerd."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,8 +108,24 @@ def test_a_sandbox_gets_linuxs_namespaces() -> None:
     sent = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
     made = inner(wire.decode(sent), 1)
     assert wire.text(made, 3) == "/wine/drive_c/var/log/pods/a"
-    assert {field.number for field in made} == {3, 8}
+    assert {field.number for field in made} == {3, 7, 8}
     assert inner(made, 8, 2, 1) == (Field(1, 0), Field(2, 1))
+
+
+@pytest.mark.parametrize("network", [0, 2])
+def test_a_kubelet_is_told_the_network_that_it_asked_for(network: int) -> None:
+    """Else it makes a pod with `hostNetwork: true` that is no host process again for ever."""
+    options = wire.with_message((), 2, wire.with_message((), 1, (Field(1, network),)))
+    config = wire.with_message((), 8, options)
+    sent = translate.request("RunPodSandbox", wire.encode((Field(1, wire.encode(config)),)))
+    made = inner(wire.decode(sent), 1)
+    assert inner(made, 8, 2, 1)[0] == Field(1, 0)
+    own = wire.with_message((), 1, wire.with_message((), 2, (Field(1, 0), Field(2, 1))))
+    notes = next(field for field in made if field.number == 7)
+    status = (Field(1, b"id"), replace(notes, number=8), Field(6, wire.encode(own)))
+    answer = wire.encode(wire.with_message((), 1, status))
+    answered = inner(wire.decode(translate.response("PodSandboxStatus", answer)), 1, 6, 1, 2)
+    assert answered == (Field(1, network), Field(2, 1))
 
 
 def test_a_host_process_pod_is_in_the_nodes_network() -> None:
@@ -170,9 +188,9 @@ def test_a_mount_that_is_not_on_drive_c_is_refused(path: str) -> None:
 
 def test_a_user_whom_wine_has_not_is_refused_as_on_windows() -> None:
     words = "runAsUserName 'Bob' cannot be kept.*The user name or password is incorrect"
-    config = wire.with_message((), 16, wire.with_message((), 2, message(f1="Bob")))
-    with pytest.raises(ValueError, match=words):
-        translate.container_config(config)
+    config = wire.with_message(message(f3="cmd"), 16, wire.with_message((), 2, message(f1="Bob")))
+    (command,) = wire.texts(translate.container_config(config), 3)
+    assert re.search(words, command)
     sandbox = wire.with_message((), 9, wire.with_message((), 1, message(f1="Bob")))
     with pytest.raises(ValueError, match=words):
         translate.sandbox_config(sandbox)
@@ -184,6 +202,16 @@ def test_a_user_whom_wine_has_not_is_refused_as_on_windows() -> None:
 def test_users_of_windows_containers_are_wines(user: str) -> None:
     config = wire.with_message((), 16, wire.with_message((), 2, message(f1=user)))
     assert wire.texts(translate.container_config(config), 3) == ()
+
+
+def test_a_host_process_is_told_where_its_images_files_are() -> None:
+    config = wire.with_message((), 16, wire.with_message((), 2, (Field(3, 1),)))
+    variable = inner(translate.container_config(config), 6)
+    assert (wire.text(variable, 1), wire.text(variable, 2)) == (
+        "CONTAINER_SANDBOX_MOUNT_POINT",
+        "C:\\hpc",
+    )
+    assert wire.texts(translate.container_config(()), 6) == ()
 
 
 def test_a_service_account_of_a_domain_is_refused() -> None:

@@ -28,6 +28,7 @@ class SandboxConfig:
 
     log_directory: int = 3
     resolver: int = 4
+    annotations: int = 7
     linux: int = 8
     windows: int = 9
 
@@ -37,6 +38,9 @@ _LINUX_SECURITY, _NAMESPACES = 2, 1
 """LinuxPodSandboxConfig.security_context, and its namespace_options."""
 _WINDOWS_SECURITY, _HOST_PROCESS = 1, 3
 """WindowsPodSandboxConfig.security_context, and its host_process."""
+_ASKED = "hybridlab/network"
+"""Annotation of a sandbox: the network that the kubelet asked for. Windows has no node's network
+for a pod that is no host process, and a kubelet whose pod has another makes it again for ever."""
 _USER, _CREDENTIALS = 1, 2
 """Of the security context: run_as_username, credential_spec."""
 USERS = frozenset({"containeradministrator", "containeruser", "nt authority\\system"})
@@ -53,7 +57,8 @@ def sandbox_config(config: Message) -> Message:
     """
     for own in _messages(config, _SANDBOX.windows):
         for security in _messages(own, _WINDOWS_SECURITY):
-            _check_user(security)
+            if why := user_refusal(security):
+                raise ValueError(why)
     network = _NODE_MODE if _is_host_process(config) else 0
     options = (wire.Field(1, network), wire.Field(2, _CONTAINER_MODE))
     security = wire.with_message((), _NAMESPACES, options)
@@ -61,8 +66,19 @@ def sandbox_config(config: Message) -> Message:
     folder = wire.text(config, _SANDBOX.log_directory)
     if folder:
         config = wire.with_texts(config, _SANDBOX.log_directory, (linux_path(folder),))
+    note = wire.with_texts(wire.with_texts((), 1, (_ASKED,)), 2, (_asked_network(config),))
     config = wire.without(config, _SANDBOX.windows)
+    config = (*config, wire.Field(_SANDBOX.annotations, wire.encode(note)))
     return wire.with_message(config, _SANDBOX.linux, linux)
+
+
+def _asked_network(config: Message) -> str:
+    """The NamespaceMode that the kubelet asks for."""
+    for linux in _messages(config, _SANDBOX.linux):
+        for security in _messages(linux, _LINUX_SECURITY):
+            for options in _messages(security, _NAMESPACES):
+                return next((str(each.value) for each in options if each.number == 1), "0")
+    return "0"
 
 
 def _is_host_process(config: Message) -> bool:
@@ -82,8 +98,13 @@ def _messages(message: Message, number: int) -> tuple[Message, ...]:
     )
 
 
-_COMMAND, _FOLDER, _MOUNTS, _LOG, _LINUX, _WINDOWS = 3, 5, 7, 11, 15, 16
+_COMMAND, _FOLDER, _ENVIRONMENT, _MOUNTS, _LOG, _LINUX, _WINDOWS = 3, 5, 6, 7, 11, 15, 16
 """Field numbers of ContainerConfig."""
+_ROOT_OF_HOST_PROCESS: Message = (
+    wire.Field(1, b"CONTAINER_SANDBOX_MOUNT_POINT"),
+    wire.Field(2, b"C:\\hpc"),
+)
+"""The variable with which containerd tells it, a KeyValue."""
 _INSIDE, _OUTSIDE = 1, 2
 """Field numbers of Mount: container_path and host_path."""
 _NAMESPACE_OPTIONS, _MASKED, _READ_ONLY = 3, 13, 14
@@ -109,16 +130,20 @@ Without it a program in a pod could write the kernel's settings, which are the h
 
 
 def container_config(config: Message) -> Message:
-    """ContainerConfig: command, folder, mounts and log file in Linux's words.
+    r"""ContainerConfig: command, folder, mounts and log file in Linux's words.
+
+    A container of a user whom Wine has not is made and does not start, as on Windows: its command
+    is the sentence that says why. A host process sees its image's files in ``C:\hpc``, too.
 
     Raises ValueError for what a Wine node cannot keep.
     """
-    for own in _messages(config, _WINDOWS):
-        for security in _messages(own, 2):
-            _check_user(security)
+    securities = [each for own in _messages(config, _WINDOWS) for each in _messages(own, 2)]
+    refusals = [why for each in securities if (why := user_refusal(each))]
     command = wire.texts(config, _COMMAND)
-    if command:
-        config = wire.with_texts(config, _COMMAND, (RUN, *command))
+    if refusals or command:
+        config = wire.with_texts(config, _COMMAND, tuple(refusals) or (RUN, *command))
+    if any(field.number == _HOST_PROCESS and field.value for each in securities for field in each):
+        config = (*config, wire.Field(_ENVIRONMENT, wire.encode(_ROOT_OF_HOST_PROCESS)))
     folder = wire.text(config, _FOLDER)
     if folder:
         config = wire.with_texts(config, _FOLDER, (linux_path(folder),))
@@ -142,16 +167,22 @@ def container_config(config: Message) -> Message:
     return wire.with_message(config, _LINUX, wire.with_message((), 2, security))
 
 
-def _check_user(security: Message) -> None:
-    """Raise ValueError for a user whom Wine has not, so that nobody believes in rights it lacks."""
+def user_refusal(security: Message) -> str:
+    """Why Wine has not the user of a security context; empty if it has.
+
+    So nobody believes in rights that a program lacks. The last words are Windows'.
+
+    Raises ValueError for a domain's account.
+    """
     user = wire.text(security, _USER)
-    if user and user.lower() not in USERS:
-        raise ValueError(
-            f"runAsUserName '{user}' cannot be kept: on a Wine node every program runs as "
-            "ContainerAdministrator. The user name or password is incorrect."
-        )
     if wire.text(security, _CREDENTIALS):
         raise ValueError("gmsaCredentialSpec cannot be kept: a Wine node is in no domain")
+    if not user or user.lower() in USERS:
+        return ""
+    return (
+        f"runAsUserName '{user}' cannot be kept: on a Wine node every program runs as "
+        "ContainerAdministrator. The user name or password is incorrect."
+    )
 
 
 def _mount(mount: Message) -> Iterator[Message]:
@@ -252,6 +283,27 @@ def _container_status(response: Message) -> Message:
     return wire.edited(response, 1, windows)
 
 
+def _sandbox_status(response: Message) -> Message:
+    """PodSandboxStatus: with the network that was asked for."""
+
+    def status(given: Message) -> Message:
+        notes = {wire.text(each, 1): wire.text(each, 2) for each in _messages(given, 8)}
+        if _ASKED not in notes:
+            return given
+        network = wire.Field(1, int(notes[_ASKED]))
+
+        def options(own: Message) -> Message:
+            return (network, *wire.without(own, 1))
+
+        return wire.edited(
+            given,
+            6,
+            lambda linux: wire.edited(linux, 1, lambda each: wire.edited(each, 2, options)),
+        )
+
+    return wire.edited(response, 1, status)
+
+
 Translation = Callable[[Message], Message]
 REQUESTS: Mapping[str, Translation] = {
     "RunPodSandbox": _run_sandbox,
@@ -265,6 +317,7 @@ RESPONSES: Mapping[str, Translation] = {
     "ContainerStats": lambda response: wire.edited(response, 1, _stats),
     "ListContainerStats": lambda response: wire.edited(response, 1, _stats),
     "ContainerStatus": _container_status,
+    "PodSandboxStatus": _sandbox_status,
 }
 """By method: what the kubelet is told."""
 

@@ -437,11 +437,14 @@ def test_a_subpath_is_a_folder_of_its_volume(written: ContainerLabs) -> None:
     assert "of a part" in kubectl(written, "exec", "part", "--", "cmd", "/c", *show)
 
 
-def test_a_user_whom_wine_has_not_is_refused(lab: ContainerLabs) -> None:
+def test_a_container_of_a_user_whom_wine_has_not_does_not_start(lab: ContainerLabs) -> None:
     options = "securityContext: {windowsOptions: {runAsUserName: Bob}}"
     web = f"  containers: [{{name: web, image: IMAGE, {options}}}]\n"
     applied(lab, POD.replace("NAME", "user") + web)
-    words = refusal(lab, "user", "CreateContainerError")
+    ended = "jsonpath={.status.containerStatuses[0].state.terminated"
+    not_started = ("wait", "pod/user", WAIT, f"--for={ended}.reason}}=StartError")
+    assert "condition met" in kubectl(lab, *not_started)
+    words = kubectl(lab, "get", "pod", "user", "-o", f"{ended}.message}}")
     assert "runAsUserName 'Bob' cannot be kept" in words
     gone(lab, "user")
 
