@@ -127,7 +127,9 @@ def split_by_path(
         of_node = isinstance(subject, ApiSubject) and subject.kind == "Node"
         finding = replace(
             difference,
-            node=subject.name if isinstance(subject, ApiSubject) and of_node else plane,
+            node=subject.name
+            if isinstance(subject, ApiSubject) and of_node
+            else difference.node or plane,
             place=plane,
             hop=needs[met[0]] if met else -1,
         )

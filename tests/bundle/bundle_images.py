@@ -210,9 +210,10 @@ def _files(folder: Path, below: str) -> list[Entry]:
 
 
 def agnhost_with_curl(programs: Path, deadline: Deadline) -> Image:
-    """Return the test program's image with curl, as upstream's has it."""
-    curl = with_libraries({"/usr/bin/curl": Path("/usr/bin/curl")}, deadline)
-    return _agnhost({"agnhost": "curl"}, programs, (*shell(deadline), *curl))
+    """Return the test program's image with curl and nsenter, as upstream's has them."""
+    paths = {path: Path(path) for path in ("/usr/bin/curl", "/usr/bin/nsenter")}
+    around = (*shell(deadline), *with_libraries(paths, deadline))
+    return _agnhost({"agnhost": "curl"}, programs, around)
 
 
 def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]) -> Image:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
+from lab.facts.questions import STATE_COMMAND
+from lab.facts.state import State, read_state
 from lab.machines.agents.exec_probes import ExecProber, plan_transfers
 from lab.machines.attached import design, rights
 from lab.machines.attached.connection import opened_api, refused
 from lab.machines.attached.differences import ApiState
-from lab.machines.attached.objects import HOST_PORT, make_objects
+from lab.machines.attached.objects import CONTAINER, HOST_PORT, make_objects
+from lab.machines.attached.peers import ENTER
 from lab.machines.attached.recognise import is_network_daemon
 from lab.machines.attached.record import AttachedRecord
 from lab.machines.cluster.api import (
@@ -51,7 +54,6 @@ if TYPE_CHECKING:
 PODS_SECONDS = 240.0
 _API_SECONDS = 30.0
 _LOOK_SECONDS = 10.0
-_CONTAINER = "netexec"
 _A_SECOND = 1.0
 _COMPUTING = 0.1
 """Processor seconds per exchange, generously estimated."""
@@ -73,7 +75,7 @@ class ApiPod:
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command; see :class:`lab.providers.provider.Machine`."""
         with opened_api(self.record.address, self.record.cluster.server) as api:
-            done = api.execute(self.record.namespace, self.name, _CONTAINER, command, deadline)
+            done = api.execute(self.record.namespace, self.name, CONTAINER, command, deadline)
         return Completed(done.code, done.stdout, done.stderr)
 
     def attach(self, command: Sequence[str]) -> int:
@@ -241,7 +243,7 @@ class AttachedCluster:
         for pod in [pod for pod in pods if pod.name in linux][:1]:
             with suppress(LabError, ValueError):
                 deadline = Deadline(_LOOK_SECONDS)
-                done = api.execute(self.record.namespace, pod.name, _CONTAINER, _MTU, deadline)
+                done = api.execute(self.record.namespace, pod.name, CONTAINER, _MTU, deadline)
                 return max(design.LEAST_MTU, int(done.stdout))
         return design.LEAST_MTU
 
@@ -379,6 +381,29 @@ class AttachedCluster:
                 ),
             )
         return replace(state, refusals=tuple(refusals))
+
+    def read_nodes(self, deadline: Deadline) -> Mapping[str, State | LabError]:
+        """The whole state of each Linux node, by its debug pod, or why there is none."""
+        pods = {
+            machine.name: name
+            for machine in self.intent.machines
+            if (name := design.debug_pod(machine))
+        }
+        states: dict[str, State | LabError] = {}
+
+        def read(node: str) -> None:
+            command, script = (*ENTER, "sh", "-s"), STATE_COMMAND[-1].encode()
+            try:
+                with self._opened() as api:
+                    done = api.execute(
+                        self.record.namespace, pods[node], CONTAINER, command, deadline, script
+                    )
+                states[node] = read_state(done.stdout, done.stderr)
+            except LabError as error:
+                states[node] = error
+
+        on_each(pods, read)
+        return {name: states[name] for name in pods}
 
     def logs(self, nodes: Iterable[str], deadline: Deadline) -> Iterator[Evidence]:
         """The end of the logs of kube-proxy, CNI and DNS on nodes. Never raises."""

@@ -259,6 +259,12 @@ def host_pod(machine: MachineIntent) -> str:
     return f"{machine.pods[0].name.removesuffix('-p1')}-host"
 
 
+def debug_pod(machine: MachineIntent) -> str:
+    """The privileged pod by which a node's own state is read; empty for what is no Linux node."""
+    host = host_pod(machine)
+    return f"{host.removesuffix('-host')}-debug" if host else ""
+
+
 def bind_pods(
     intent: Intent,
     pods: Iterable[ObservedPod],

@@ -155,6 +155,8 @@ def _options(record: AttachedRecord, kubeconfig: str | None) -> Iterator[str]:
         yield "--no-node-ports"
     if terms.host_network:
         yield "--host-network"
+    if terms.debug_pods:
+        yield "--debug-pods"
     if terms.from_here:
         yield "--from-here"
 

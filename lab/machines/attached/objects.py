@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from lab.machines.attached.design import host_pod
+from lab.machines.attached.design import debug_pod, host_pod
 from lab.machines.attached.record import AttachedRecord, NodeFound
 from lab.machines.cluster.probe_manifests import (
     AGNHOST,
@@ -22,6 +22,8 @@ from lab.topology.observed import POD
 
 Object = dict[str, Any]
 
+CONTAINER = "netexec"
+"""Of every pod: the container in which commands run."""
 HOST_PORT = 19080
 """Of netexec in a node's own network: not one that programs of clusters use, nor a node port."""
 _USER = 65_534
@@ -38,14 +40,20 @@ def make_objects(record: AttachedRecord, intent: Intent, owner: ObjectOwner) -> 
     by_pod = {pod.name: machine.name for machine in intent.machines for pod in machine.pods}
     nodes = {node.name: node for node in record.cluster.nodes}
     pods = [_admit(record, nodes[by_pod[pod["metadata"]["name"]]], pod) for pod in usual.pods]
-    standard = "restricted"
+    privileged = record.terms.host_network or record.terms.debug_pods
     if record.terms.host_network:
-        standard = "privileged"
         pods += [
             _make_host_pod(record, nodes[each.name], name, owner)
             for each in intent.machines
             if (name := host_pod(each))
         ]
+    if record.terms.debug_pods:
+        pods += [
+            _make_debug_pod(record, nodes[each.name], name, owner)
+            for each in intent.machines
+            if (name := debug_pod(each))
+        ]
+    standard = "privileged" if privileged else "restricted"
     labels = {**owner.labels(), "pod-security.kubernetes.io/enforce": standard}
     own = {"apiVersion": "v1", "kind": "Namespace"}
     return replace(
@@ -71,19 +79,47 @@ def _make_host_pod(
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
+def _make_debug_pod(
+    record: AttachedRecord, node: NodeFound, name: str, owner: ObjectOwner
+) -> Object:
+    """A pod that may read all of its node; it starts without the cluster's network."""
+    container = {
+        "name": CONTAINER,
+        "image": record.terms.pulled,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [AGNHOST, "pause"],
+        "securityContext": {"privileged": True, "runAsUser": 0},
+    }
+    spec = {
+        **POD_SPEC,
+        "os": {"name": node.os},
+        "hostNetwork": True,
+        "hostPID": True,
+        "containers": [container],
+        **_pin(record, node),
+    }
+    labels = {**owner.labels(), POD: name}
+    metadata = {"name": name, "labels": labels, "namespace": record.namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
 def _admit(record: AttachedRecord, node: NodeFound, pod: Object) -> Object:
     """A pod in the lab's namespace, with what the cluster's owner asks for."""
-    spec = {
-        **pod["spec"],
+    spec = {**pod["spec"], **_pin(record, node)}
+    spec |= _restrict(node, spec)
+    metadata = {**pod["metadata"], "namespace": record.namespace}
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _pin(record: AttachedRecord, node: NodeFound) -> Object:
+    """What puts a pod on its node, on the owner's terms."""
+    return {
         "nodeSelector": {"kubernetes.io/os": node.os},
         **pin_by_name(node.name),
         "tolerations": list(make_tolerations(record, node)),
         **({"imagePullSecrets": [{"name": n} for n in record.terms.pull_secrets]}
            if record.terms.pull_secrets else {}),
     }  # fmt: skip
-    spec |= _restrict(node, spec)
-    metadata = {**pod["metadata"], "namespace": record.namespace}
-    return {**pod, "metadata": metadata, "spec": spec}
 
 
 def make_tolerations(record: AttachedRecord, node: NodeFound) -> Iterator[Object]:

@@ -11,6 +11,7 @@ from lab.facts.difference import CLUSTER, Difference
 from lab.machines.attached import design, marks
 from lab.machines.attached.cluster import ApiPod, AttachedCluster
 from lab.machines.attached.differences import find_differences
+from lab.machines.attached.peers import compare_flannel, compare_nodes
 from lab.machines.attached.record import RECORD, AttachedRecord, read_record, to_text
 from lab.plan.canonical import digest
 from lab.plan.step import Step
@@ -136,8 +137,15 @@ class AttachedProvider(Provider):
         if CLUSTER not in places:
             return {}
         cluster = self._cluster(lab, intent)
-        state = cluster.state(deadline)
-        return {CLUSTER: find_differences(cluster.record, intent, state)}
+        state, record = cluster.state(deadline), cluster.record
+        differences = find_differences(record, intent, state)
+        if record.terms.debug_pods:
+            read = cluster.read_nodes(deadline)
+            differences += (
+                *compare_flannel(state.nodes or (), read),
+                *compare_nodes(record.cluster.nodes, read),
+            )
+        return {CLUSTER: differences}
 
     def logs(
         self, lab: LabHandle, intent: Intent, names: Collection[str], deadline: Deadline

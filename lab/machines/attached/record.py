@@ -58,6 +58,8 @@ class ProbeTerms:
     node_ports: bool = True
     host_network: bool = False
     """Whether a pod in each node's own network sends for the node."""
+    debug_pods: bool = False
+    """Whether a privileged pod on each Linux node reads the node's own state."""
     from_here: bool = False
     """Whether this machine probes the node ports, too."""
     most_nodes: int = MOST_NODES

@@ -50,10 +50,11 @@ def summarise(record: AttachedRecord) -> Iterator[str]:
     yield f"families: {', '.join(design.families(record))}"
     for family in left_out:
         yield f"  left out: {family}"
-    made = len(cluster.nodes) * (PODS + record.terms.host_network)
-    made -= windows if record.terms.host_network else 0
+    further = record.terms.host_network + record.terms.debug_pods
+    made = len(cluster.nodes) * (PODS + further) - windows * further
+    privileged = ", one on each Linux node privileged" if record.terms.debug_pods else ""
     yield (
-        f"will create {quantity(made, 'pod')} and their Services in namespace "
+        f"will create {quantity(made, 'pod')}{privileged} and their Services in namespace "
         f"'{record.namespace}', at most {record.terms.rate} connections a second from each node"
     )
 

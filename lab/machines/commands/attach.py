@@ -66,6 +66,9 @@ def cluster_options(command: Callable[..., object]) -> Callable[..., object]:
                      help="Services of the type NodePort, and their family."),
         click.option("--host-network", is_flag=True,
                      help="Probe from the nodes, too, by a pod in each node's own network."),
+        click.option("--debug-pods", is_flag=True,
+                     help="Explain failures by the nodes' own state, too: a privileged pod on "
+                          "each Linux node reads it."),
         click.option("--from-here", is_flag=True,
                      help="Probe node ports from this machine, too."),
         click.option("--rate", type=click.IntRange(1), default=200, show_default=True,
