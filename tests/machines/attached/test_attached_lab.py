@@ -400,7 +400,8 @@ def test_only_conditions_that_mean_trouble_are_named(condition, named):
 
 def test_services_of_an_existing_cluster_are_waited_for_shortly():
     provider, theirs = AttachedProvider(), object()
-    assert choose_pace(provider, theirs).settle == 15.0
+    pace = choose_pace(provider, theirs)
+    assert (pace.settle, pace.first.in_flight) == (15.0, 32)
     provider.abilities |= {MACHINES}
     assert (choose_pace(provider, theirs).settle, choose_pace(provider, None)) == (60.0, PACE)
 
