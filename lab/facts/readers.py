@@ -274,20 +274,21 @@ def _blocks(text: str) -> Iterator[str]:
 
 def _queues(texts: Mapping[str, str]) -> Iterator[Item]:
     for line in texts.get("queues", "").splitlines():
-        match = re.match(r"qdisc (\S+) \S+ dev (\S+) (root|ingress|clsact|parent \S+)(.*)", line)
+        match = re.match(r"qdisc (\S+) (\S+) dev (\S+) (root|ingress|clsact|parent \S+)(.*)", line)
         if not match:
             continue
-        kind, device, parent, rest = match.groups()
+        kind, handle, device, parent, rest = match.groups()
         rest = re.sub(r"refcnt \d+", "", rest)
         options = " ".join(rest.split())
         place = "clsact" if kind == "clsact" else parent
         if parent.startswith("parent ffff:"):
             place = kind
         shows = f"tc -statistics qdisc show dev {device}"
+        number = "" if kind in {"clsact", "ingress"} else f"handle {handle} "
         make = (
             f"tc qdisc delete dev {device} root"
             if kind in _DEFAULT_QUEUES
-            else f"tc qdisc replace dev {device} {place} {kind} {options}"
+            else f"tc qdisc replace dev {device} {place} {number}{kind} {options}"
         )
         if parent.startswith("parent ") and place == parent and kind in _DEFAULT_QUEUES:
             continue  # goes with the root

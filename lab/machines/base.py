@@ -57,6 +57,7 @@ from lab.shells.parallel import on_each
 from lab.shells.shell import Reach
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
+from lab.topology.links import impaired, link_script, unfit_links
 
 if TYPE_CHECKING:
     from lab.machines.images.image_store import ImageStore
@@ -108,6 +109,10 @@ def on_machines(
         with opened() as guests:
             start_daemons(intent, guests.site)
 
+    def impair_links() -> None:
+        with opened() as guests:
+            _impair_links(lab, intent, guests)
+
     steps = [Step("network", digest(own_network(intent)), network)]
     wanted = wanted_daemons(intent)
     if wanted:
@@ -116,8 +121,33 @@ def on_machines(
         from lab.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs
 
         steps += MachinesCluster(lab, intent, bundled, opened).steps()
+    if impaired(intent):
+        steps.append(Step("links", digest(*_link_scripts(intent).items()), impair_links))
     states = Step("states", digest(STATE_COMMAND), lambda: _save_states(lab, intent, opened))
     return (*steps, states)
+
+
+def _link_scripts(intent: Intent) -> dict[str, str]:
+    """The script for each machine whose link can be impaired, by name."""
+    return {
+        machine.name: link_script(machine)
+        for machine in intent.machines
+        if machine.os == "linux" and machine.kind in {"node", "services"}
+    }
+
+
+def _impair_links(lab: LabHandle, intent: Intent, guests: Guests) -> None:
+    """Make every link as the scenario says. Raises BrokenError where a kernel cannot."""
+    deadline = guests.deadline(_STATE_SECONDS)
+
+    def impair(name: str) -> None:
+        done = guests.shell(name).run(("sh", "-c", scripts[name]), deadline)
+        if done.code:
+            complaint = done.stderr.strip() or f"exit code {done.code}"
+            raise BrokenError(f"impairing the link of '{name}' of lab '{lab.name}'", complaint)
+
+    scripts = _link_scripts(intent)
+    on_each(scripts, impair)
 
 
 _ASKED = digest(STATE_COMMAND, OBJECTS_COMMAND)
@@ -259,6 +289,8 @@ def unfit(intent: Intent) -> str:
     why = unfit_daemons(intent)
     if why:
         return f"topology '{intent.topology}' needs daemons on its machines: {why}"
+    if why := unfit_links(intent):
+        return why
     if intent.kubernetes is None:
         return without_pod_network(intent)
     addon = addons().get(intent.topology)

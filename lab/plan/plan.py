@@ -8,7 +8,17 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Literal
 
 from lab._dataclass import dataclass
-from lab.scenario.terms import Family, Os, Policy, Protocol, ProxyMode, Role, ServicePort, Size
+from lab.scenario.terms import (
+    Family,
+    Impairment,
+    Os,
+    Policy,
+    Protocol,
+    ProxyMode,
+    Role,
+    ServicePort,
+    Size,
+)
 
 if TYPE_CHECKING:
     from lab.scenario.scenario import Limit, Nic, StaticRoute  # agents on nodes have no pydantic
@@ -84,6 +94,10 @@ class PlannedNode:
     nics: tuple[Nic, ...] = ()
     routes: tuple[StaticRoute, ...] = ()
     """Static routes from the scenario."""
+    sends: Impairment | None = field(default=None, metadata={"unless None": True})
+    """What its link does to packets that it sends; None if it does nothing."""
+    receives: Impairment | None = field(default=None, metadata={"unless None": True})
+    """The same for packets that it receives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from lab.scenario.reserved import (
 from lab.scenario.scenario import (
     Scenario,
     hypervisor_names,
+    impairment_of,
     node_names,
     pods_per_node,
     service_name,
@@ -153,6 +154,8 @@ def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
             hypervisor=placed[name],
             nics=group.nics,
             routes=group.routes,
+            sends=impairment_of(scenario, name, "sends"),
+            receives=impairment_of(scenario, name, "receives"),
         )
         for group in groups
         for name in node_names(group)

@@ -313,12 +313,15 @@ class Provider(ABC):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and which parts of the intent are emulated."""
 
-    def disclaimer(self, intent: Intent) -> str:  # noqa: ARG002  for those with such nodes
+    def disclaimer(self, intent: Intent) -> str:
         """One clause: which nodes of real machines are not what their operating system's name says.
 
-        Empty if there are none. Commands that show or judge a lab say it in their first line.
+        Also which links are slow or lose packets. Empty if there are none. Commands that show or
+        judge a lab say it in their first line.
         """
-        return ""
+        from lab.topology.links import link_words  # noqa: PLC0415  not for what needs no Intent
+
+        return link_words(intent)
 
     @abstractmethod
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
@@ -379,7 +382,9 @@ class Provider(ABC):
 
     def unfit(self, intent: Intent) -> str:
         """Why this provider can never run such a lab; empty if it can."""
-        return without_pod_network(intent)
+        from lab.topology.links import unfit_links  # noqa: PLC0415  providers need not read Intents
+
+        return without_pod_network(intent) or unfit_links(intent)
 
     def node_mtu(self, mtu: int) -> int:
         """The MTU in bytes that the node segment supports here, at most ``mtu``.

@@ -74,7 +74,11 @@ FILES = (
     ),
     ForeignFile(
         "a netlab topology",
-        (r"^(links|provider|module|addressing|defaults[.\w]*):", r"^nodes:"),
+        (
+            r"^(links|provider|module|addressing|defaults[.\w]*):",
+            r"^nodes:",
+            r"\A(?!(?s:.*)^kubernetes:)",  # a scenario has it, and may have links
+        ),
         'write "lab new NAME": Kubernetes nodes are described, and links follow from the topology',
     ),
     ForeignFile(

@@ -7,6 +7,7 @@ stand-in for something broken: it would report values that the author never wrot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
 
 from lab._dataclass import dataclass
@@ -239,6 +240,30 @@ def cards(scenario: Scenario) -> Iterator[Problem]:
             taken.setdefault(nic.mac, f"{quoted(group.name)} (line {group.line})")
 
 
+def links(scenario: Scenario) -> Iterator[Problem]:
+    """Links of no node, links that do nothing, and two entries for one direction of a link."""
+    names = [name for group in scenario.nodes for name in node_names(group)]
+    taken: dict[tuple[str, str], int] = {}
+    for index, link in enumerate(scenario.links):
+        key: Key = ("links", index)
+        if link.delay_ms is None and link.loss is None and link.rate is None:
+            message = f"the link of {quoted(link.node)} has no delay, loss or rate"
+            yield Problem(key, message, 'write one of them, such as "rate: 10mbit"', at_key=True)
+        matching = [name for name in names if fnmatchcase(name, link.node)]
+        if not matching:
+            message = f"no node in this lab has a name like {quoted(link.node)}"
+            hint = did_you_mean(link.node, names, f"write a node's, such as {names[0]}")
+            yield Problem((*key, "node"), message, hint)
+        directions = ("sends", "receives") if link.direction == "both" else (link.direction,)
+        ends = [(name, direction) for name in matching for direction in directions]
+        clash = next((end for end in ends if end in taken), None)
+        if clash:
+            message = f"entry {taken[clash]} of the list says what {quoted(clash[0])} {clash[1]}"
+            yield Problem((*key, "node"), message, "keep one entry for each direction of a link")
+        for end in ends:
+            taken.setdefault(end, index + 1)
+
+
 def _name(index: int) -> Key:
     return ("nodes", index, "name")
 
@@ -365,6 +390,7 @@ RULES: tuple[Rule, ...] = (
     Rule(services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
     Rule(hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
     Rule(families, ("matrix.families", "nodes.*.role")),
+    Rule(links, ("links", *_NAMES)),
     Rule(services.check_shared_backends, ("services.shared.*.backends", *_PODS)),
     Rule(services.check_names, ("services.shared.*.name", "services.special.*.name", *_NAMES)),
     Rule(services.check_node_port_range, (_RANGE, "services.shared.*", *_SPECIAL, *_PODS)),

@@ -8,6 +8,7 @@ broken value, so every required field has an example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from lab.scenario.special import SpecialService
 from lab.scenario.terms import (
     PROTOCOLS,
     Family,
+    Impairment,
     Os,
     Protocol,
     ProxyMode,
@@ -41,10 +43,12 @@ from lab.scenario.values import (
     Address,
     Choices,
     Cidr,
+    Delay,
     Disk,
     Domain,
     Items,
     Label,
+    Loss,
     Mac,
     Memory,
     Ports,
@@ -271,6 +275,36 @@ class NodeGroup(Section):
         return kubelet and read.data.get("role") != "services"
 
 
+class Link(Section):
+    """What the links of nodes to their segment do to packets.
+
+    At least one of delay, loss and rate is given.
+    """
+
+    node: str = Field(
+        description="Shell pattern on the names of the nodes, each of which has one link.",
+        examples=["worker*"],
+    )
+    delay_ms: Delay | None = Field(
+        default=None,
+        alias="delay",
+        description="Time that each packet takes longer; the kernel must have netem.",
+    )
+    loss: Loss | None = Field(
+        default=None, description="Share of the packets that are lost, at random."
+    )
+    rate: Rate | None = Field(default=None, description="What the link carries, so many a second.")
+    direction: Literal["both", "sends", "receives"] = Field(
+        default="both",
+        description="Which packets: all, only those that the node sends, or that it receives.",
+    )
+
+    @property
+    def impairment(self) -> Impairment:
+        """What it does to the packets of each of its directions."""
+        return Impairment(self.delay_ms or 0, self.loss or 0.0, self.rate or 0)
+
+
 class SharedService(Section):
     """A Service with several backends; each must answer at least once in 64 tries."""
 
@@ -307,7 +341,9 @@ class MatrixChoice(Section):
     min_throughput: Rate | None = Field(
         default=None,
         description="Minimum rate of a TCP stream in the family throughput; left out, any rate "
-        "passes. The family runs if families lists it, or with -m throughput.",
+        "passes. Of a link with a rate of its own three quarters of it are enough, and through "
+        "one that loses packets any rate passes. The family runs if families lists it, or with "
+        "-m throughput.",
     )
 
 
@@ -400,6 +436,9 @@ class Scenario(Section):
         description="The nodes, alone or in groups.",
         examples=[[{"name": "master", "os": "linux", "role": "control-plane"}]],
     )
+    links: Items[Link] = Field(
+        default=(), description="Links of nodes that are slow or lose packets."
+    )
     services: Services = Field(
         default_factory=Services, description="Services besides the usual ones."
     )
@@ -459,6 +498,16 @@ def pod_names(scenario: Scenario, group: NodeGroup) -> Iterator[str]:
     for node in node_names(group):
         for number in range(1, pods_per_node(scenario, group) + 1):
             yield f"{node}-p{number}"
+
+
+def impairment_of(
+    scenario: Scenario, node: str, direction: Literal["sends", "receives"]
+) -> Impairment | None:
+    """What the node's link does to packets of one direction; None if it does nothing."""
+    for link in scenario.links:
+        if link.direction in {"both", direction} and fnmatchcase(node, link.node):
+            return link.impairment
+    return None
 
 
 def service_name(pod: str) -> str:

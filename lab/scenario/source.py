@@ -226,6 +226,7 @@ SCENARIO = FileKind(
         "nics": "network card",
         "routes": "route",
         "assertions": "assertion",
+        "links": "link",
     },
     other_entry="exception",
     repeated='write each value out, or use "count" for nodes that are alike',

@@ -1,4 +1,4 @@
-"""The terms of a scenario, and the record of a Service port.
+"""The terms of a scenario, and the records of a Service port and of an impaired link.
 
 The agents on nodes import this module, where there is no pydantic.
 """
@@ -35,3 +35,15 @@ class ServicePort:
     """Port of the pods behind it."""
     node_port: int | None
     """Port on every node; None if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """What a link does to the packets of one direction."""
+
+    delay: int = 0
+    """Milliseconds."""
+    loss: float = 0.0
+    """Per cent of the packets, which are lost at random."""
+    rate: int = 0
+    """Bits a second; 0 without a limit."""

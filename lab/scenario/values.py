@@ -42,6 +42,12 @@ LEAST_MEMORY_MIB = 64
 """A kernel with its initramfs does not fit into less."""
 RATE = r"^[1-9][0-9]{0,6}(kbit|mbit|gbit)$"
 """As tc writes it, so many a second."""
+DELAY = r"^[1-9][0-9]{0,3}ms$"
+MAX_DELAY_MS = 1_000
+"""Further than the other side of the Earth or a satellite; TCP gives up on no probe at it."""
+LOSS = r"^[0-9]{1,2}(\.[0-9])? ?%$"
+MAX_LOSS = 50.0
+"""Per cent; hardly a probe of two packets arrives beyond it."""
 DISK = r"^[1-9][0-9]{0,6}(GiB|TiB)$"
 RATE_UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 PORTS = r"^[0-9]{1,5}-[0-9]{1,5}$"
@@ -193,6 +199,27 @@ def rate(value: object) -> int:
     return _read_amount(value, RATE, RATE_UNITS, "100mbit")
 
 
+def delay(value: object) -> int:
+    """A delay in milliseconds."""
+    milliseconds = _read_amount(value, DELAY, {"ms": 1}, "20ms")
+    if milliseconds > MAX_DELAY_MS:
+        message = f"{quoted(text(value))} is longer than probes wait for an answer"
+        raise wrong(message, f'write at most "{MAX_DELAY_MS}ms"')
+    return milliseconds
+
+
+def loss(value: object) -> float:
+    """A share of packets in per cent."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise wrong(f"{value} has no unit", f'write it with one, such as "{value}%"')
+    written = text(value)
+    share = float(written.rstrip("% ")) if re.fullmatch(LOSS, written) else 0.0
+    if not 0 < share <= MAX_LOSS:
+        message = f"{quoted(written)} is not a share of the packets"
+        raise wrong(message, f'write one from "0.1%" to "{MAX_LOSS:g}%"')
+    return share
+
+
 def written_rate(bits: int) -> str:
     """The rate as one would write it: in the largest unit that it is a whole number of."""
     unit = next(unit for unit in reversed(RATE_UNITS) if not bits % RATE_UNITS[unit])
@@ -317,6 +344,12 @@ Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _serialise_as(lambda gib: 
 """In GiB."""
 Rate = Annotated[int, *annotate(rate, RATE, "100mbit", "2gbit"), _serialise_as(written_rate)]
 """In bits a second."""
+Delay = Annotated[int, *annotate(delay, DELAY, "20ms"), _serialise_as(lambda ms: f"{ms}ms")]
+"""In milliseconds."""
+Loss = Annotated[
+    float, *annotate(loss, LOSS, "1%", "0.5%"), _serialise_as(lambda share: f"{share:g}%")
+]
+"""In per cent."""
 Ports = Annotated[
     tuple[int, int],
     *annotate(ports, PORTS, "30000-32767"),

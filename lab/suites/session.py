@@ -24,6 +24,7 @@ from lab.matrix.assertion import (
 from lab.matrix.cell import Cell
 from lab.matrix.cells import make_matrix
 from lab.matrix.failover import Failover
+from lab.matrix.links import LossyLinks, follow_links
 from lab.matrix.obstructed import Obstructions
 from lab.matrix.run import PACE, RunInterrupted, RunPace, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
@@ -337,7 +338,7 @@ class MatrixSession:
         """Judge all cells at once; with ``enough``, in batches until there are enough red cells."""
         results: list[CellResult] = []
         cells = self._with_addresses(chosen)
-        obstructions = Obstructions(self.intent)
+        obstructions, lossy = Obstructions(self.intent), LossyLinks(self.intent)
         while len(results) < len(cells):
             size = max(_FIRST_BATCH, len(results)) if enough else len(cells)
             try:
@@ -347,7 +348,7 @@ class MatrixSession:
                     send,
                     time.monotonic,
                     lambda cell: self._repeat(cell.id),
-                    pace=choose_pace(self.lab.provider, self.cluster),
+                    pace=follow_links(choose_pace(self.lab.provider, self.cluster), self.intent),
                     obstacle=obstructions.reason,
                 )
             except KeyboardInterrupt as stop:
@@ -361,7 +362,7 @@ class MatrixSession:
             if enough and len(red) >= enough:
                 results = results[: red[enough - 1] + 1]
                 break
-        return tuple(map(obstructions.add_finding, results))
+        return tuple(map(lossy.add_remark, map(obstructions.add_finding, results)))
 
     def require_failover(self) -> None:
         """Check that :meth:`fail_over` is possible.

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from lab._dataclass import dataclass
-from lab.scenario.terms import Os, Policy, ProxyMode, Role, ServicePort
+from lab.scenario.terms import Impairment, Os, Policy, ProxyMode, Role, ServicePort
 from lab.topology.daemon import Daemon
 from lab.topology.logical import Chassis, LogicalNetwork
 
@@ -417,11 +417,26 @@ class MachineIntent:
     """Its BGP configuration; the BGP daemon is one of ``daemons``."""
     obstacle: Obstacle | None = field(default=None, metadata={"unless None": True})
     """Why the pod that sends its probes does not run; None if it runs, or none is needed."""
+    sends: Impairment | None = field(default=None, metadata={"unless None": True})
+    """What its link to the nodes' segment does to packets that it sends; None for nothing."""
+    receives: Impairment | None = field(default=None, metadata={"unless None": True})
+    """The same for packets that it receives."""
 
     def address(self, segment: str = NODE_SEGMENT) -> str:
         """Its address on a segment, without prefix; if it has none there, its first interface's."""
         cards = [card for card in self.interfaces if card.segment == segment and card.addresses]
         return (cards or self.interfaces)[0].addresses[0].partition("/")[0]
+
+    @property
+    def card(self) -> Interface:
+        """The interface on the nodes' network; if it has none there, its first one."""
+        cards = [card for card in self.interfaces if card.segment == NODE_SEGMENT]
+        return (cards or self.interfaces)[0]
+
+    @property
+    def wire(self) -> str:
+        """The device by which that interface's frames leave, behind a virtual switch too."""
+        return self.card.card or self.card.name
 
     def addressed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Name of every device with addresses, and all of them with prefix length."""

@@ -213,6 +213,8 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
             ),
         ),
         kubelet=_make_kubelet(planned),
+        sends=planned.sends,
+        receives=planned.receives,
     )
 
 

@@ -32,7 +32,8 @@ new = "cable-cut"
 shaper = Item("queue", QueueSubject("queue", "root", "eth0"), "tbf rate 1Mbit", "", "tc", "tc")
 seen = SimpleNamespace(items={shaper.key: shaper}, os="linux")
 (check,) = (one for one in checks() if type(one).__module__.endswith(".cable_cut"))
-(difference,) = check.on_machine(Look(SimpleNamespace(name="worker1"), seen, "lab", None))
+machine = SimpleNamespace(name="worker1", wire="eth0", sends=None, receives=None)
+(difference,) = check.on_machine(Look(machine, seen, "lab", None))
 made = topologies()[new]
 print(json.dumps({
     "topology": [made.kind, made.limits == windows_limits.EVERYWHERE, list(made.also)],

@@ -29,6 +29,7 @@ from lab.facts.node import SWITCHED
 from lab.facts.translations import Barrier, overlap
 from lab.topology.commands import tables
 from lab.topology.intent import Interface
+from lab.topology.links import LINK_TABLE
 from lab.topology.path import Hop, Path
 from lab.topology.routing import bare
 from lab.topology.subject import DeviceSubject, FirewallSubject, GatewaySubject, UnitSubject
@@ -130,7 +131,8 @@ def _wanted_switched(card: Interface) -> Iterator[Wanted]:
 
 
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
-    kind = None if look.footprint.has_table(barrier.table) else _kind(look, barrier)
+    own = look.footprint.has_table(barrier.table) or barrier.table == LINK_TABLE
+    kind = None if own else _kind(look, barrier)
     if kind:
         met = "" if barrier.packets is None else f" (matched {quantity(barrier.packets, 'packet')})"
         networks = tuple(_gateways(look, barrier)) if barrier.protocol == "arp" else ()

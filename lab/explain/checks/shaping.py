@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from lab.explain.check import Check, Kind, Look
 from lab.facts.difference import Difference
 from lab.facts.effect import Effect
+from lab.topology.links import is_shape, link_queues, shape_of
 from lab.topology.path import Hop, Path
 from lab.topology.subject import DeviceSubject, QueueSubject, device_of
 
@@ -25,7 +26,10 @@ class ShapingCheck(Check):
     kinds = (Kind("slowed", fault="slow-link", meets=_at_device),)
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
+        own = link_queues(look.intended)
         for item in look.observed.items.values():
-            if isinstance(item.subject, QueueSubject) and item.value.split()[0] in _SLOWING:
+            if not isinstance(item.subject, QueueSubject) or item.value.split()[0] not in _SLOWING:
+                continue
+            if not is_shape(item.value, shape_of(own.get(item.device))):
                 subject, words = DeviceSubject(item.device), (item.value, item.shows, item.remove)
                 yield look.differs("slowed", subject, "no shaping", *words, effect=_SLOWS)

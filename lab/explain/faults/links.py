@@ -19,10 +19,12 @@ from lab.explain.faults.registry import (
     nft,
     probes,
     sites_on,
-    wire,
 )
+from lab.scenario.terms import Impairment
+from lab.scenario.values import RATE_UNITS
 from lab.topology.commands import tables
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.links import link_line, shape_line, shape_of
 
 _CARRIER = "a card on the nodes' network, which nodes and the lab's own hypervisors have"
 
@@ -34,7 +36,7 @@ def _down(machine: MachineIntent, device: str) -> FaultChange:
 
 def _node_link_down(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
-    return _down(machine, wire(machine))
+    return _down(machine, machine.wire)
 
 
 def _pod_link_down(intent: Intent, node: str, peer: str) -> FaultChange:
@@ -110,7 +112,7 @@ def _packet_loss(percent: float, intent: Intent, node: str, _: str) -> FaultChan
     drawn = f"< {lost:.0f}" if lost < of else f"<= {of - 1}"  # nft refuses a number beyond these
     chance = f"numgen random mod {of} {drawn} counter drop"
     if machine.chassis:
-        return _lost_behind_a_switch(node, wire(machine), chance)
+        return _lost_behind_a_switch(node, machine.wire, chance)
     rule = f'iifname "{card(machine).name}" {chance}'
     return barred(node, "packet-loss", "prerouting", -400, [rule])
 
@@ -153,29 +155,11 @@ PACKET_LOSS = Fault(
 
 _DELAY = re.compile(r"(\d{1,5})ms")
 _RATE = re.compile(r"(\d{1,4})(kbit|mbit|gbit)")
-_KBIT = {"kbit": 1, "mbit": 1_000, "gbit": 1_000_000}
-_LEAST_KB = 16
-_BURST_MS = 10
-"""Milliseconds of the rate that are sent at once: a timer tick and more."""
-
-
-def _shape(delay: int, number: int, unit: str) -> str:
-    """The queueing discipline; ``delay`` in milliseconds, which needs ``netem``."""
-    rate = f"{number}{unit}"
-    if delay:
-        return f"netem delay {delay}ms" + (f" rate {rate}" if number else "")
-    burst = max(_LEAST_KB, number * _KBIT[unit] * _BURST_MS // 8 // 1_000)
-    return f"tbf rate {rate} burst {burst}kb latency 100ms"
 
 
 def _slow(shape: str, intent: Intent, node: str, _: str) -> FaultChange:
-    device = wire(intent.machine(node))
-    condition = f"tc qdisc show dev {device} | grep -qE '^qdisc (tbf|netem)'"
-    return change(
-        node,
-        [f"tc qdisc replace dev {device} root {shape}"],
-        [f"if {condition}; then tc qdisc del dev {device} root; fi"],
-    )
+    machine = intent.machine(node)
+    return change(node, [shape_line(machine.wire, shape)], [link_line(machine.wire, machine.sends)])
 
 
 def _slow_link(shape: str, title: str, figures: str = "") -> Fault:
@@ -204,11 +188,13 @@ def _slow_link_of(figures: Sequence[str]) -> Fault:
     late = f"{delay} ms late" if delay else ""
     rate = f"at {number} {unit} a second" if number else ""
     return _slow_link(
-        _shape(delay, number, unit),
+        shape_of(Impairment(delay, rate=number * RATE_UNITS[unit])),
         f"a node's card sends {' and '.join(filter(None, (late, rate)))}",
         " ".join(match[0] for match in (*delays, *rates)),
     )
 
 
-SLOW_LINK = _slow_link(_shape(0, 1, "mbit"), "a node's card sends one megabit a second")
+SLOW_LINK = _slow_link(
+    shape_of(Impairment(rate=1_000_000)), "a node's card sends one megabit a second"
+)
 """A large probe of 64 KiB then takes half a second."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 from lab._errors import UsageError, did_you_mean
 from lab._plugins import objects
-from lab.topology.intent import NODE_SEGMENT, Intent, Interface, MachineIntent, Pod
+from lab.topology.intent import Intent, Interface, MachineIntent, Pod
 
 Peer = Literal["node", "pod"]
 
@@ -150,13 +150,7 @@ def probes(machine: MachineIntent) -> tuple[Pod, ...]:
 
 def card(machine: MachineIntent) -> Interface:
     """The interface on the nodes' network."""
-    cards = [interface for interface in machine.interfaces if interface.segment == NODE_SEGMENT]
-    return (cards or list(machine.interfaces))[0]
-
-
-def wire(machine: MachineIntent) -> str:
-    """The device by which frames of that interface leave, behind a virtual switch too."""
-    return card(machine).card or card(machine).name
+    return machine.card
 
 
 def central(intent: Intent) -> str:

@@ -103,14 +103,14 @@ class LibvirtProvider(MachinesProvider):
         return ImageStore(self._cache, self._inventory, installer)
 
     def banner(self, intent: Intent | None) -> str:
-        """One sentence: which provider, and where its machines are."""
-        del intent
+        """One sentence: which provider, where its machines are, and what their links do."""
+        links = f"; {clause}" if intent and (clause := self.disclaimer(intent)) else ""
         listed = ", ".join(
             f"{hypervisor.name} ({hypervisor.uri})"
             for hypervisor in self._inventory.hypervisors.values()
         )
         few = "hypervisor" if len(self._hosts) == 1 else "hypervisors"
-        return f"{self.name}: virtual machines on {few} {listed}"
+        return f"{self.name}: virtual machines on {few} {listed}{links}"
 
     def node_mtu(self, wanted: int) -> int:
         """The MTU that fits between all hypervisors, because any of them may get a machine.

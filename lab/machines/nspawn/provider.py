@@ -102,14 +102,15 @@ class NspawnProvider(MachinesProvider):
         return f"{machines}; {disclaimer}" if disclaimer else machines
 
     def disclaimer(self, intent: Intent) -> str:
-        """What the systems of its nodes say of such nodes."""
+        """What the systems of its nodes say of such nodes, and what its links do."""
         names = sorted({machine.os for machine in intent.machines})
         systems = (
             system_of(name, ContainerSystem, "naming the provider")
             for name in names
             if has_system(name, ContainerSystem)
         )
-        return "; ".join(system.disclaimer for system in systems)
+        clauses = (*(system.disclaimer for system in systems), super().disclaimer(intent))
+        return "; ".join(filter(None, clauses))
 
     def cost(self, intent: Intent) -> Cost:
         """Predicted cost of bringing the lab up from scratch."""
@@ -173,6 +174,7 @@ class NspawnProvider(MachinesProvider):
         diagnoses += [strange] if strange else []
         if not diagnoses and holder.find(lab) is None:
             diagnoses += preflight.judge(preflight.need(intent), preflight.room())
+        diagnoses += [each for each in netns_preflight.try_links(intent) if each.level != "ok"]
         preflight.refuse(intent, diagnoses)
         bundled = self._bundled(lab, intent)
         if bundled:

@@ -8,6 +8,7 @@ from functools import cache, partial
 from lab.matrix.cell import Endpoint, GridPath, GridTarget
 from lab.matrix.cells import MODEL, SOURCE_IP, CellFamily, Ends, rule
 from lab.matrix.endpoints import SYSTEMS, LabEndpoints, find_relation
+from lab.plan.plan import Plan
 
 
 def _pod_pod(lab: LabEndpoints) -> Ends:
@@ -54,6 +55,22 @@ def _pod_external(lab: LabEndpoints) -> Ends:
     )
 
 
+_STREAM_SHARE = 0.75
+"""Of a link's rate that a TCP stream carries at least, beside headers and what is sent again."""
+
+
+def _floor(plan: Plan, sender: str, receiver: str) -> int | None:
+    """The least rate of a stream between two nodes, in bits a second: no more than links let pass.
+
+    None where any rate will do, as through a link that loses packets.
+    """
+    links = [link for link in (plan.node(sender).sends, plan.node(receiver).receives) if link]
+    if plan.min_throughput is None or any(link.loss for link in links):
+        return None
+    rates = [int(link.rate * _STREAM_SHARE) for link in links if link.rate]
+    return min((plan.min_throughput, *rates))
+
+
 def _throughput(lab: LabEndpoints) -> Ends:
     """Each node's first probe pod sends a TCP stream to a pod of the next node of each system.
 
@@ -74,11 +91,11 @@ def _throughput(lab: LabEndpoints) -> Ends:
             if receiver is not None:
                 senders.setdefault(receiver.name, set()).add(sender.name)
     everybody = {pod.name for pod in first.values()}
-    floor = lab.plan.min_throughput
 
     def path(receiver: Endpoint, sender: Endpoint) -> GridPath:
         sources, relation = lab.sources.of_pod_to_pod(sender), find_relation(sender, receiver)
         backends = (receiver.name,)
+        floor = _floor(lab.plan, str(sender.node), str(receiver.node))
         return GridPath(sender, receiver, relation, backends, sources, min_throughput=floor)
 
     def targets() -> Iterator[GridTarget]:

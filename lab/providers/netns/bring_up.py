@@ -36,6 +36,7 @@ from lab.providers.provider import LabHandle
 from lab.shells.shell import Completed
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
+from lab.topology.links import impaired, link_script
 
 if TYPE_CHECKING:
     from lab.facts.difference import Difference
@@ -56,15 +57,18 @@ class NetnsBringUp:
     python: str
 
     def steps(self) -> tuple[Step, ...]:
-        """In order: ``holder``, ``network``, ``services``, ``responder``, ``daemons``, ``ready``.
+        """``holder``, ``network``, ``services``, ``responder``, ``daemons``, ``links``, ``ready``.
 
-        ``daemons`` is omitted if the intent has none.
+        ``daemons`` and ``links`` are omitted if the intent has none.
         """
         token = self.lab.token
         placed = daemons.list_daemons(self.intent)
         rules = (f"{name}\n{text}" for name, text in self._rules)
         start = self._step(
             "daemons", "starting the daemons", map(repr, (token, *placed)), self._start_daemons
+        )
+        links = self._step(
+            "links", "impairing the links", map(repr, (token, *self._links)), self._impair_links
         )
         return (
             Step("holder", _digest((token, str(self.lab.directory))), self._replace_holder),
@@ -79,6 +83,7 @@ class NetnsBringUp:
                 self._start_responder,
             ),
             *((start,) if placed else ()),
+            *((links,) if impaired(self.intent) else ()),
             Step("ready", _digest((token,)), self._require_ready),
         )
 
@@ -105,6 +110,7 @@ class NetnsBringUp:
                 self._make_namespaces,
                 self._load_rulesets,
                 self._start_responder,
+                self._impair_links,
                 self._await_links,
             ):
                 step(deadline)
@@ -196,6 +202,24 @@ class NetnsBringUp:
 
     def _start_daemons(self, deadline: Deadline) -> None:
         daemons.start_daemons(self.intent, deadline)
+
+    @property
+    def _links(self) -> tuple[tuple[str, str], ...]:
+        """The script of every machine whose link can be impaired; none if no link is."""
+        machines = self.intent.machines if impaired(self.intent) else ()
+        return tuple(
+            (machine.name, link_script(machine))
+            for machine in machines
+            if machine.kind in {"node", "services"}
+        )
+
+    def _impair_links(self, _: Deadline) -> None:
+        for name, text in self._links:
+            namespaces.enter(name)
+            done = run_captured(("sh", "-c", text))
+            if done.code:
+                complaint = done.stderr.strip() or f"exit code {done.code}"
+                raise BrokenError(f"impairing the link of '{name}'", complaint)
 
     def _await_links(self, deadline: Deadline) -> None:
         netlink.wait_for_carrier(self._operations, deadline)

@@ -13,14 +13,16 @@ import shutil
 import stat
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from lab._dataclass import dataclass
 from lab._deadline import Deadline
-from lab._errors import LabError, PreflightError
+from lab._errors import BrokenError, LabError, PreflightError
 from lab.providers.netns import isolation, namespaces, netlink, operations
 from lab.providers.netns.child_calls import call_isolated
 from lab.providers.netns.holders import list_holders
+from lab.providers.netns.machine import run_captured
 from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
 from lab.providers.netns.operations import (
     BridgeAdd,
@@ -39,6 +41,7 @@ from lab.providers.provider import Diagnosis, Level
 from lab.state.capacity import available
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route
+from lab.topology.links import LinkAbility, abilities
 
 
 def require_programs(intent: Intent) -> None:
@@ -371,6 +374,35 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, 
         hint = isolation.namespaces_hint(str(error.filename), error.errno or 0)
         return (_make_diagnosis(name, needs, trouble, hint), library)
     return (_make_diagnosis(name, needs), library, *kernel)
+
+
+def try_links(intent: Intent) -> tuple[Diagnosis, ...]:
+    """Try what the lab's slow or lossy links need; empty where there are none."""
+    needed = abilities(intent)
+
+    def try_all() -> tuple[Diagnosis, ...]:
+        return tuple(
+            _outcome_of(
+                ability.name,
+                ability.needs,
+                partial(_require_line, ability),
+                f"sudo modprobe -a {ability.module}   (or a kernel that has it)",
+            )
+            for ability in needed
+        )
+
+    if not needed:
+        return ()
+    return call_isolated(
+        "probing the kernel for links", try_all, Deadline(_SECONDS), tuple[Diagnosis, ...]
+    )
+
+
+def _require_line(ability: LinkAbility) -> None:
+    done = run_captured(("sh", "-c", f"PATH=$PATH:/usr/sbin:/sbin; {ability.line}"))
+    if done.code:
+        complaint = done.stderr.strip().splitlines() or [f"exit code {done.code}"]
+        raise BrokenError(f"trying {ability.name}", complaint[0])
 
 
 def _try_trial(trial: _Trial) -> Diagnosis:

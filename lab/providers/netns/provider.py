@@ -126,17 +126,18 @@ class NetnsProvider(Provider):
         self._python = python
 
     def banner(self, intent: Intent | None) -> str:
-        """One sentence: which provider, and what is emulated."""
+        """One sentence: which provider, what is emulated, and what links do."""
         parts, plural = _list_emulated(intent) if intent else ([], False)
         words = BANNER
+        links = f"; {clause}" if intent and (clause := self.disclaimer(intent)) else ""
         if not parts:
-            return words
+            return f"{words}{links}"
         listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
         words += f"; {listed} {'are' if plural else 'is'} emulated"
         windows = any(machine.os == "windows" for machine in intent.machines) if intent else False
         if self._off and windows:
             words += f", without rule {', '.join(sorted(self._off))}"
-        return words
+        return f"{words}{links}"
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """Limited by the processors; memory is rarely the limit."""
@@ -167,6 +168,7 @@ class NetnsProvider(Provider):
         tunnels = any(machine.tunnel for machine in intent.everything())
         switches = any(machine.chassis for machine in intent.everything())
         diagnoses = preflight.try_abilities(tunnels=tunnels, switches=switches)
+        diagnoses += preflight.try_links(intent)
         missing = [diagnosis for diagnosis in diagnoses if diagnosis.level != "ok"]
         if missing:
             raise PreflightError(

@@ -92,6 +92,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("session-down", "session-waiting", "gateway-barred"),
         *("wrong-policy", "wrong-affinity", "wrong-refusal"),
         "balancer-kept",
+        "link-not-slow",  # of a scenario with links: tests/e2e/test_slow_links.py
         # of clusters: tests/machines/cluster/test_observed_software.py
         *("runtime-down", "proxy-stopped", "flanneld-down", "wrong-subnet", "cni-config-missing"),
         *("certificate-expired", "disk-full", "dns-scaled-down", "cni-policy-dropped"),
