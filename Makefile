@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel release lock setup develop
+.PHONY: help help-all reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-machines test-windows-quick test-core-alone test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance conformance-windows test-nspawn-host test-windows test-wine test-wine-topologies test-attached test-powershell drill-libvirt drill-nspawn explain-drill lint mutate differential record bench size audit test-lowest wheel release lock setup develop
 
 override OFTEN := lab-up lab-test lab-status lab-down nightly develop test lint reference wheel
 
@@ -130,6 +130,10 @@ e2e-libvirt: ## real clusters on virtual machines; the first run builds what it 
 conformance: ## Kubernetes' own network tests on a cluster of system containers: FOCUS=, OUTPUT=
 	@tools/setup develop nspawn
 	@.venv/bin/python tests/machines/real/nspawn/conformance.py $${FOCUS:+--focus "$$FOCUS"} $${OUTPUT:+--output "$$OUTPUT"}
+
+conformance-windows: ## Kubernetes' own tests of Windows nodes, on Wine; as root: FOCUS=, OUTPUT=
+	@tools/setup develop nspawn
+	@.venv/bin/python tests/machines/real/nspawn/conformance.py --windows $${FOCUS:+--focus "$$FOCUS"} $${OUTPUT:+--output "$$OUTPUT"}
 
 test-nspawn-host: ## system containers on a host with systemd, in an emulated machine
 	@tools/setup develop libvirt

@@ -9,7 +9,7 @@ from image_archives import SEARCHED, Entry, Image
 
 from lab._deadline import Deadline
 
-_TESTS = "registry.k8s.io/e2e-test-images"
+TESTS = "registry.k8s.io/e2e-test-images"
 USERS = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 GROUPS = "root:x:0:\nnonroot:x:65532:\n"
 BASE = (
@@ -94,7 +94,8 @@ def conformance_images(
     """Return the images of Kubernetes' network tests.
 
     The programs that the tests call in a container are Debian's; upstream's agnhost has Alpine's.
-    One test runs agnhost's CoreDNS as a DNS server of its own.
+    nginx, which serves anything on port 80, is agnhost's web server. One test runs agnhost's
+    CoreDNS as a DNS server of its own.
     """
     kubernetes = next(module for module in read_pins().modules if module.name == "kubernetes")
     porter = module_folder(kubernetes, deadline) / "test/images/agnhost/porter"
@@ -105,11 +106,16 @@ def conformance_images(
     return (
         _agnhost(versions, programs, (*around, *keys, coredns)),
         *(
-            Image(f"{_TESTS}/{name}:{versions[name]}", (*BASE, *around), ("/bin/sh",))
+            Image(f"{TESTS}/{name}:{versions[name]}", (*BASE, *around), ("/bin/sh",))
             for name in ("glibc-dns-testing", "busybox")
         ),
         Image(
-            f"{_TESTS}/{server}:{versions[server]}",
+            f"{TESTS}/nginx:{versions['nginx']}",
+            (*BASE, *around, Entry("/agnhost", source=programs / "agnhost")),
+            ("/agnhost", "test-webserver"),
+        ),
+        Image(
+            f"{TESTS}/{server}:{versions[server]}",
             (*BASE, Entry(f"/{server}", source=programs / server)),
             (f"/{server}",),
         ),
@@ -224,7 +230,7 @@ def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]
         Entry("/uploads", mode=0o777),
     )
     return Image(
-        f"{_TESTS}/agnhost:{versions['agnhost']}",
+        f"{TESTS}/agnhost:{versions['agnhost']}",
         (*BASE, *around, *agnhost),
         ("/agnhost",),
         command=("pause",),

@@ -9,13 +9,19 @@ PARTS = ("server", "node", "windows", "images")
 """Parts of a bundle; the images are made from the programs of server and node."""
 CONFORMANCE = "conformance"
 """Kubernetes' own tests and their images, which are in no bundle."""
+CONFORMANCE_WINDOWS = "conformance-windows"
+"""The images for Windows of those tests."""
 CALICO = "calico"
 """Calico's programs and images: they take twenty minutes, and only its scenarios need them."""
 KWOK = "kwok"
 """It reports the pods of a thousand nodes as running, for tests without machines."""
-MORE_PARTS = (CONFORMANCE, CALICO, "calico-windows", KWOK)
+MORE_PARTS = (CONFORMANCE, CONFORMANCE_WINDOWS, CALICO, "calico-windows", KWOK)
 """Parts that are built only if named."""
-_NEEDS = {"images": {"server", "node"}, CONFORMANCE: {"server", "node"}}
+_NEEDS = {
+    "images": {"server", "node"},
+    CONFORMANCE: {"server", "node"},
+    CONFORMANCE_WINDOWS: {"windows"},
+}
 
 
 @dataclass(frozen=True, slots=True)

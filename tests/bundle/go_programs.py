@@ -31,11 +31,10 @@ C_PACKAGES = ("gcc", "libc6-dev", "libseccomp-dev")
 def build_key(build: Build) -> str:
     """Return a hash of the inputs of ``build``, as 12 hex digits.
 
-    Its pins, its module's go.mod and go.sum, the command that builds it, and the toolchains.
+    Its pins, its module's files, the command that builds it, and the toolchains.
     """
     told = (build, go_command(build, Path("into")), _OURS, toolchain(build.cgo))
-    sums = [build.module.folder / name for name in ("go.mod", "go.sum")]
-    return digest(told, *sums)
+    return digest(told, *sorted(build.module.folder.iterdir()))
 
 
 @functools.cache
@@ -59,8 +58,8 @@ def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
     text = f"building {build.title}"
     with tempfile.TemporaryDirectory(prefix="hybridlab-go-") as scratch:
         folder = Path(scratch)
-        for name in ("go.mod", "go.sum"):
-            shutil.copyfile(build.module.folder / name, folder / name)
+        for path in build.module.folder.iterdir():
+            shutil.copyfile(path, folder / path.name)
         # go leaves its own temporary folder behind when it is killed
         environment = go_environment(build) | {"GOTMPDIR": scratch}
         if build.module.copies:

@@ -12,9 +12,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+import windows_images
 from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one, say
 from bundle_images import bundle_images, calico_images, conformance_images
-from bundle_pins import CALICO, CONFORMANCE, MORE_PARTS, PARTS, Build, Pins, read_pins
+from bundle_pins import (
+    CALICO,
+    CONFORMANCE,
+    CONFORMANCE_WINDOWS,
+    MORE_PARTS,
+    PARTS,
+    Build,
+    Pins,
+    read_pins,
+)
 from go_programs import (
     C_PACKAGES,
     build_key,
@@ -43,6 +53,11 @@ LINUX, WINDOWS = Path("linux-amd64"), Path("windows-amd64")
 _IMAGES = {
     "images": (Path("images"), "images", bundle_images),
     CONFORMANCE: (Path("conformance-images"), "conformance-images", conformance_images),
+    CONFORMANCE_WINDOWS: (
+        Path("windows-images"),
+        "windows-images",
+        windows_images.conformance_images,
+    ),
     CALICO: (Path("images"), "calico-images", calico_images),
 }
 """Part to the target folder of its images, their folder in the cache, and the images."""
@@ -50,6 +65,7 @@ POWERSHELL = "powershell"
 NOT_A_COMPONENT = (
     *("staging", "calico-module", "calico-api"),
     *("glibc-dns-testing", "distroless-iptables", "busybox", "regression-issue-74839"),
+    *("nginx", "nonroot"),
 )
 """Names in the pins that are not components of a bundle."""
 Finished = list[tuple[Path, Path]]
@@ -112,12 +128,12 @@ def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
         finished = [(_home(build), _programs(build, cache, deadline)) for build in builds]
         if "node" in {build.part for build in builds}:
             finished.append((LINUX, _pause(pins, packages, cache, deadline)))
+        if "windows" in {build.part for build in builds}:
+            finished += _powershell(pins, cache)
         for part, (place, _, _) in _IMAGES.items():
             if part in parts:
                 used = packages | (candidates(UNPACKED, deadline) if part == CALICO else {})
                 finished.append((place, _images(part, pins, finished, used, cache, deadline)))
-        if "windows" in parts:
-            finished += _powershell(pins, cache)
         return _assembled(pins, finished, cache)
 
 
@@ -166,18 +182,20 @@ def _images(  # noqa: PLR0913, PLR0917  all that images are made of
 ) -> Path:
     """Return the finished folder of the archives of ``part``'s images."""
     _, name, images = _IMAGES[part]
-    linux = [(home, folder) for home, folder in finished if home.parts[0] == LINUX.name]
+    system = WINDOWS if part == CONFORMANCE_WINDOWS else LINUX
+    used = [(home, folder) for home, folder in finished if home.parts[0] == system.name]
 
     def make(into: Path) -> None:
         with tempfile.TemporaryDirectory(dir=cache, prefix=UNFINISHED) as scratch:
             programs = Path(scratch)
-            for home, folder in linux:
-                link_files(folder, programs / home.relative_to(LINUX))
+            for home, folder in used:
+                link_files(folder, programs / home.relative_to(system))
             for image in images(pins.versions, programs, deadline):
                 write_image(image, into)
 
-    sources = ("bundle_images.py", "host_programs.py", "image_archives.py")
-    told = (pins.versions, packages, [folder.name for _, folder in linux])
+    names = {"bundle_images", "windows_images"} if system == WINDOWS else {"bundle_images"}
+    sources = [f"{name}.py" for name in sorted(names | {"host_programs", "image_archives"})]
+    told = (pins.versions, packages, [folder.name for _, folder in used])
     key = digest(told, *(HERE / name for name in sources))
     return finished_folder(cache / f"{name}-{key}", name, make)
 

@@ -30,6 +30,8 @@ def _pin(pins: Pins, module: Module) -> None:
         (folder / "go.mod").write_text(f"module hybridlab.test/bundle/{module.name}\n")
         (folder / "go.sum").write_text("".join(f"{line}\n" for line in module.sums))
         (folder / "go.mod").write_text(_go_mod(module, folder))
+        for path in module.folder.glob("*.go"):
+            shutil.copyfile(path, folder / path.name)
         if module.copies:
             theirs = _downloaded(module.requires[0], folder)
             copy_main(module, folder, Path(theirs["Dir"]))
