@@ -507,6 +507,8 @@ class Intent:
     """
     existing: Literal[True] | None = field(default=None, metadata={"unless None": True})
     """Whether the cluster is somebody else's; None for a lab's own."""
+    disclaimer: str | None = field(default=None, metadata={"unless None": True})
+    """Which nodes of somebody else's cluster are not what their operating system's name says."""
 
     def everything(self) -> tuple[MachineIntent, ...]:
         """Hypervisors, then the machines on them."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
+from lab._log import listed
 from lab.machines.attached.recognise import SOURCES_KNOWN
 from lab.machines.attached.record import PODS, AttachedRecord, ClusterFound, NodeFound
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
@@ -205,7 +206,15 @@ def _make_intent(record: AttachedRecord, plan: Plan) -> Intent:
         ),
         cni=cluster.cni if cluster.cni in SOURCES_KNOWN else "",
         existing=True,
+        disclaimer=_disclaim(cluster),
     )
+
+
+def _disclaim(cluster: ClusterFound) -> str | None:
+    """Which nodes are not Windows, though they are Windows nodes; None if there are none."""
+    names = [node.name for node in cluster.nodes if node.wine]
+    programs = "no Windows, but Kubernetes' Windows programs on Wine; HNS is emulated"
+    return f"{listed(names)}: {programs}" if names else None
 
 
 def _make_machine(

@@ -60,6 +60,10 @@ class AttachedProvider(Provider):
         which = f"context '{intent.scenario}', " if intent else ""
         return f"{self.name}: {which}an existing cluster; only the probe pods are the lab's"
 
+    def disclaimer(self, intent: Intent) -> str:
+        """Which of its Windows nodes are Wine nodes."""
+        return intent.disclaimer or ""
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check the user's rights in the cluster; raises PreflightError naming what is missing."""
         self._cluster(lab, intent).require_rights()

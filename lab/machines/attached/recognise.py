@@ -63,6 +63,8 @@ _IPIP_ANNOTATION = "projectcalico.org/IPv4IPIPTunnelAddr"
 _CILIUM_ANNOTATION = "network.cilium.io/ipv4-cilium-host"
 _ADDRESS_ANNOTATIONS = (TUNNEL_ANNOTATION, _IPIP_ANNOTATION, _CILIUM_ANNOTATION)
 _PLANES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_WINDOWS, _WINE = "hybridlab/windows", "wine"
+"""The label of a Wine node."""
 _ZONE = "topology.kubernetes.io/zone"
 _DNS_LABEL = ("k8s-app", "kube-dns")
 _USUAL_DOMAIN = "cluster.local"
@@ -182,7 +184,9 @@ def _read_node(node: Object, cni: str) -> NodeFound:
         remarks=(
             *(() if is_ready else (f"NotReady: {ready.get('reason') or 'no condition'}",)),
             *(("cordoned",) if spec.get("unschedulable") else ()),
+            *(("on Wine",) if labels.get(_WINDOWS) == _WINE else ()),
         ),
+        wine=labels.get(_WINDOWS) == _WINE,
     )
 
 

@@ -94,7 +94,9 @@ class NodeFound:
     ready: bool
     taints: tuple[str, ...]
     remarks: tuple[str, ...]
-    """What is unusual: ``NotReady: KubeletNotReady``, ``cordoned``."""
+    """What is unusual: ``NotReady: KubeletNotReady``, ``cordoned``, ``on Wine``."""
+    wine: bool = False
+    """Whether it is no Windows, but Kubernetes' Windows programs on Wine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 from attached_clusters import daemon, kubeadm_cluster, node, record
 
 from lab.machines.attached import design
+from lab.machines.attached.provider import AttachedProvider
 from lab.machines.attached.recognise import Reading, recognise
 from lab.machines.attached.record import ProbeTerms, from_text, to_text
 
@@ -125,6 +126,17 @@ def test_a_node_that_is_not_ready_says_so():
     tired["spec"] |= {"unschedulable": True}
     (worker,) = record(nodes=Reading((tired,))).cluster.nodes
     assert worker.remarks == ("NotReady: KubeletNotReady", "cordoned")
+
+
+def test_a_wine_node_is_not_called_windows():
+    labels = {"kubernetes.io/os": "windows", "hybridlab/windows": "wine"}
+    made = record(nodes=Reading((node("plane", 0), node("win", 1, labels=labels))))
+    assert [each.remarks for each in made.cluster.nodes] == [(), ("on Wine",)]
+    intent = design.decide(made).intent
+    assert AttachedProvider().disclaimer(intent) == (
+        "win: no Windows, but Kubernetes' Windows programs on Wine; HNS is emulated"
+    )
+    assert AttachedProvider().disclaimer(design.decide(record()).intent) == ""
 
 
 def test_a_record_survives_its_file():
