@@ -28,6 +28,7 @@ def command(request: LabRequest, as_json: bool) -> None:
     The exit code is 4, after the plan is printed, if "lab up" would be refused here.
     """
     from lab.lifecycle import api
+    from lab.matrix.assertion import place_assertions
     from lab.matrix.cells import make_matrix
     from lab.matrix.sampling import Choice, coverage, sample
     from lab.plan.canonical import digest, plain
@@ -36,6 +37,8 @@ def command(request: LabRequest, as_json: bool) -> None:
     announce(prepared)
     plan, intent = prepared.compiled.plan, prepared.compiled.intent
     whole, choice = make_matrix(plan, intent), Choice()
+    assertions = prepared.compiled.scenario.assertions
+    placed = sum(1 for _ in place_assertions(assertions, intent))
     probed = coverage(whole, choice, sample(whole, choice))
     if as_json:
         document = {
@@ -45,6 +48,7 @@ def command(request: LabRequest, as_json: bool) -> None:
             "cost": prepared.provider.cost(intent),
             "matrix": whole.counts(),
             "asked": probed,
+            "assertions": placed,
             "plan": plain(plan),
         }
         echo_json(document)
@@ -56,6 +60,9 @@ def command(request: LabRequest, as_json: bool) -> None:
         echo(line)
     listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
     echo(f"\nmatrix: {whole.size:,} cells: {listed}")
+    if assertions:
+        places = quantity(placed, "place")
+        echo(f"assertions: {len(assertions):,}, tested in {places} beside the cells")
     if probed.sentence:
         echo(f"probed: {probed.share}, by 'lab test' without '--full'; {probed.sentence}")
     price = prepared.provider.cost(intent)

@@ -197,6 +197,11 @@ def command(
     options = [*sample, *(("--lab-quiet",) if quiet else ()), *selection]
     with terminable(), opened.in_use(f"lab test {name}", say, alone=failover):
         opened.require_running()
+        if edited := opened.edited_file:
+            say(
+                f"note: '{edited}' has changed since the lab was brought up; the lab is tested as "
+                f"it was then, and '{opened.again}' brings it up to date"
+            )
         # pytest's own words are no part of a result
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
             code = _run_pytest(run_plugin, options)

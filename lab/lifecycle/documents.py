@@ -216,6 +216,7 @@ def _plan(made: _Definitions) -> Schema:
             "cost": made.of(Cost),
             "matrix": COUNTS,
             "asked": made.of(Coverage),
+            "assertions": COUNT,
             "plan": {"type": "object"},
         }
     )

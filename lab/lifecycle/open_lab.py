@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -68,6 +68,18 @@ class OpenLab:
         """Ids of the Windows rules that its emulated nodes do not obey."""
         off = self.options.get("windows_rules_off", ())
         return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
+
+    @property
+    def edited_file(self) -> str:
+        """The scenario's file if it is no longer what the lab was made from; else empty."""
+        row = self.store.lab(self.name)
+        if row is None or self.intent.existing:
+            return ""
+        file = Path(row.scenario_path)
+        with suppress(OSError, ValueError):  # what cannot be read cannot be compared
+            if file.is_file() and file.read_text(encoding="utf-8") != self.scenario_text:
+                return str(file)
+        return ""
 
     def last_success(self) -> float:
         """When the lab's last green run began, or else when it was brought up, since 1970."""

@@ -27,7 +27,7 @@ from lab.state.failure import guarded_files
 from lab.state.files import open_output, read_regular
 from lab.state.lock import RUNS
 from lab.state.store import Store
-from lab.suites.session import ASSERTIONS, MatrixSession
+from lab.suites.session import MatrixSession
 from lab.topology import registry
 
 _A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
@@ -235,7 +235,7 @@ class Small:
 
 def id_of(judged: Judged) -> str:
     """Its id in reports: a cell's, or ``assertions/NAME/PLACE``."""
-    return judged.cell.id if isinstance(judged, CellResult) else f"{ASSERTIONS}/{judged.id}"
+    return judged.cell.id if isinstance(judged, CellResult) else judged.item
 
 
 def judged_of(run: RunResult, wanted: str) -> Judged:

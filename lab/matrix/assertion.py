@@ -19,6 +19,15 @@ _SHOWN = 200
 """Characters of a command's output in the detail of a verdict."""
 
 
+ASSERTIONS = "assertions"
+"""The group of assertions among the families of cells."""
+
+
+def item_of(name: str, place: str) -> str:
+    """The id of an assertion in one place, among cells and checks."""
+    return f"{ASSERTIONS}/{name}/{place}"
+
+
 @dataclass(frozen=True, slots=True)
 class AssertionResult:
     """The verdict of one assertion on one node, or in one pod."""
@@ -34,11 +43,18 @@ class AssertionResult:
     """Duration of the command."""
     repeat: str
     """The command that repeats this assertion."""
+    line: int = 0
+    """Its line in the scenario file, counted from 1; 0 in runs of earlier versions."""
 
     @property
     def id(self) -> str:
         """``forwarding/worker1``: unique in a run."""
         return f"{self.name}/{self.place}"
+
+    @property
+    def item(self) -> str:
+        """``assertions/forwarding/worker1``: its id among cells and checks."""
+        return item_of(self.name, self.place)
 
     @property
     def sentence(self) -> str:

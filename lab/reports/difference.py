@@ -187,8 +187,7 @@ def _cells(run: RunResult) -> dict[str, _Result]:
 def _id(judged: _Result) -> str:
     if isinstance(judged, CellResult):
         return judged.cell.id
-    group = "workloads" if isinstance(judged, WorkloadResult) else "assertions"
-    return f"{group}/{judged.id}"
+    return f"workloads/{judged.id}" if isinstance(judged, WorkloadResult) else judged.item
 
 
 def _key(cell: Cell) -> str:

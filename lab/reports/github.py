@@ -41,7 +41,8 @@ def error_annotations(night: Night) -> list[str]:
     red = (
         annotation(
             "\n".join([cause.sentence, *cause.where, *map(": ".join, cause.commands)]),
-            scenario.source,
+            cause.file or scenario.source,
+            cause.line if cause.file or scenario.source else 0,
             title=f"hybridlab: {scenario.scenario}",
         )
         for cause, scenario in causes

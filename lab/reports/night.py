@@ -73,6 +73,11 @@ class NightCause:
     fix: str
     repeat: str
     """Empty for own tests."""
+    file: str = ""
+    """Of an own test, its file relative to the directory of the night's command; else empty: what
+    failed is in the scenario's file."""
+    line: int = 0
+    """Line in that file, counted from 1; 0 if it is of no line."""
 
     @property
     def commands(self) -> tuple[tuple[str, str], ...]:
@@ -101,7 +106,7 @@ def _unmet(assertions: Sequence[AssertionResult]) -> Iterator[NightCause]:
             failed.setdefault(made.name, []).append(made)
     for first, *others in failed.values():
         where = tuple(made.sentence for made in others)
-        yield NightCause(first.sentence, where, 0, "", "", first.repeat)
+        yield NightCause(first.sentence, where, 0, "", "", first.repeat, line=first.line)
 
 
 @dataclass(frozen=True)
@@ -421,7 +426,7 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
     ``scenarios``: each becomes a testsuite named ``hybridlab.PROVIDER.SCENARIO``. One that is
     neither green nor red has an additional testcase ``lab`` with an error that says what happened;
     it is skipped instead if the provider can never run the lab. ``documents``: scenario name to the
-    JUnit XML of its run, if there is one.
+    JUnit XML of its run, if there is one; one that is damaged is an additional error ``junit``.
     """
     root = ET.Element("testsuites", {"name": "hybridlab"})
     for scenario in scenarios:
@@ -439,36 +444,75 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
 
 
 def failed_tests(document: str, lab: str) -> tuple[NightCause, ...]:
-    """The user's own tests that failed, from the JUnit of a run of ``lab``."""
+    """The user's own tests that failed, from the JUnit of a run of ``lab``.
+
+    If the document is damaged, one that says so.
+    """
     causes = []
-    for case in ET.fromstring(document).iter("testcase"):  # noqa: S314  pytest wrote it, for us
+    try:
+        root = _parse_junit(document)
+    except ValueError as error:
+        return (NightCause(f"own tests are unknown: {error}", (), 0, "", "", ""),)
+    for case in root.iter("testcase"):
         module = case.get("classname", "")
         failure = next((part for part in case if part.tag in {"failure", "error"}), None)
         if failure is None or module.partition(".")[0] == lab:
             continue
         message = failure.get("message", "").partition("\n")[0]
+        place = {part.get("name"): part.get("value", "") for part in case.iter("property")}
+        line = place.get("line", "")
         causes.append(
-            NightCause(f"own test {module}::{case.get('name')}: {message}", (), 0, "", "", "")
+            NightCause(
+                f"own test {module}::{case.get('name')}: {message}",
+                *((), 0, "", "", ""),
+                file=place.get("file", ""),
+                line=int(line) if line.isdecimal() else 0,
+            )
         )
     return tuple(causes)
 
 
+def _parse_junit(document: str) -> ET.Element:
+    """The root of a run's JUnit. Raises ValueError with a sentence if it is damaged."""
+    try:
+        return ET.fromstring(document)  # noqa: S314  pytest wrote it, for us
+    except ET.ParseError as error:
+        raise ValueError(f"the run's JUnit file is damaged: {error}") from None
+
+
 def _suite(night: ScenarioNight, document: str | None) -> ET.Element:
-    element = ET.fromstring(document).find("testsuite") if document else None  # noqa: S314  pytest wrote it, for us
+    damage, element = "", None
+    try:
+        element = _parse_junit(document).find("testsuite") if document is not None else None
+    except ValueError as error:
+        damage = str(error)
     suite = ET.Element("testsuite", dict.fromkeys(_COUNTS, "0")) if element is None else element
     suite.set("name", night.suite)
     suite.set("time", f"{night.seconds:.3f}")
     suite.attrib.pop("hostname", None)  # reports may be published
+    if damage:
+        _add_case(suite, "junit", "error", damage)
     return suite
 
 
 def _add_error(suite: ET.Element, night: ScenarioNight) -> None:
-    case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{night.seconds:.3f}"})
-    kind = "skipped" if night.unfit else "error"
-    element = ET.SubElement(case, kind, {"message": f"{night.outcome}: {night.detail}"})
+    kind: Literal["skipped", "error"] = "skipped" if night.unfit else "error"
+    element = _add_case(suite, "lab", kind, f"{night.outcome}: {night.detail}", night.seconds)
     element.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in night.stages)
-    for count in ("tests", "skipped" if night.unfit else "errors"):
+
+
+def _add_case(
+    suite: ET.Element,
+    name: str,
+    kind: Literal["skipped", "error"],
+    message: str,
+    seconds: float = 0.0,
+) -> ET.Element:
+    """Add a testcase to the suite and its counts; returns the element that says why."""
+    case = ET.SubElement(suite, "testcase", {"name": name, "time": f"{seconds:.3f}"})
+    for count in ("tests", "skipped" if kind == "skipped" else "errors"):
         suite.set(count, str(int(suite.get(count, "0")) + 1))
+    return ET.SubElement(case, kind, {"message": message})
 
 
 CAUSES = 5

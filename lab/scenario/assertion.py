@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lab.scenario.findings import quoted
-from lab.scenario.values import Label, Section, SomeItems, annotate, text, wrong
+from lab.scenario.values import Label, Section, SomeItems, Unwritten, annotate, text, wrong
 
 MAX_EXIT = 255
 """The largest exit code of a process."""
@@ -69,6 +69,9 @@ class Assertion(Section):
     timeout: int = Field(
         default=30, ge=1, le=MAX_SECONDS, description="Seconds within which the command must end."
     )
+
+    line: Unwritten[int] = 0
+    """Line of the entry in the scenario file, counted from 1."""
 
     @property
     def place(self) -> str:

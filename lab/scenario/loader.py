@@ -126,7 +126,7 @@ def _check(
 
 
 def _with_places(scenario: Scenario, file: str, document: Document) -> Scenario:
-    """The scenario with the line of each node group, and the source of each exception."""
+    """The scenario with the line of each node group and assertion, and each exception's source."""
 
     def line(*key: str | int) -> int:
         return document.position(key).line
@@ -142,6 +142,10 @@ def _with_places(scenario: Scenario, file: str, document: Document) -> Scenario:
                 exception=index + 1,
             )
             for index, limit in enumerate(scenario.exceptions)
+        ),
+        assertions=tuple(
+            assertion.replace(line=line("assertions", index))
+            for index, assertion in enumerate(scenario.assertions)
         ),
     )
 

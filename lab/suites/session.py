@@ -16,8 +16,10 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError
 from lab._log import say
 from lab.matrix.assertion import (
+    ASSERTIONS,
     AssertionResult,
     AssertionVerdict,
+    item_of,
     judge_assertion,
     place_assertions,
 )
@@ -47,8 +49,8 @@ from lab.state.stamps import FORMAT
 from lab.suites.running_lab import BoundLab, RunningLab, bind_intent
 from lab.topology.intent import Intent
 
-WORKLOADS, ASSERTIONS = "workloads", "assertions"
-"""Names of the collectors of checks besides the cells, and keywords for ``-k``."""
+WORKLOADS = "workloads"
+"""Name of the collector of workload checks, and keyword for ``-k``, as ``ASSERTIONS``."""
 _BYTES_A_CELL = 10_000
 """Memory for cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB with 57,000 cells."""
 _STORED_A_CELL = 2_500
@@ -202,7 +204,7 @@ class MatrixSession:
         results: dict[str, WorkloadResult | AssertionResult] = {
             f"{WORKLOADS}/{name}": workload for name, workload in self.workloads.items()
         }
-        return results | {f"{ASSERTIONS}/{name}": made for name, made in self.asserted.items()}
+        return results | {made.item: made for made in self.asserted.values()}
 
     def probe(
         self,
@@ -264,7 +266,7 @@ class MatrixSession:
             self.workloads = {workload.id: workload for workload in self.cluster.workloads()}
         asserted: dict[str, AssertionResult] = {}
         for assertion, place in self.placed:
-            if f"{ASSERTIONS}/{assertion.name}/{place}" in checks:
+            if item_of(assertion.name, place) in checks:
                 result = self._ask(assertion, place)
                 asserted[result.id] = result
         self.asserted = asserted
@@ -285,7 +287,8 @@ class MatrixSession:
             verdict=verdict,
             detail=detail,
             seconds=time.monotonic() - begun,
-            repeat=self._repeat(f"{ASSERTIONS}/{assertion.name}/{place}"),
+            repeat=self._repeat(item_of(assertion.name, place)),
+            line=assertion.line,
         )
 
     def _run(self, assertion: Assertion, place: str) -> tuple[AssertionVerdict, str]:

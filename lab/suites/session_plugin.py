@@ -156,6 +156,14 @@ class SessionPlugin:
             )
             return None
 
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Give own tests the properties ``file`` and ``line``: pytest's JUnit has neither."""
+        for item in items:
+            if not isinstance(item, JudgedItem):
+                line = item.location[1]
+                item.user_properties.append(("file", os.path.relpath(item.path)))
+                item.user_properties += [] if line is None else [("line", str(line + 1))]
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Probe all chosen cells at once, before the first item runs."""

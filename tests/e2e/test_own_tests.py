@@ -113,3 +113,28 @@ def test_an_editor_debugs_own_tests_by_the_pages_configuration(lab, tmp_path):
 @pytest.mark.parametrize(("name", "code"), [("nowhere", 2), ("../overlay", 2)])
 def test_lab_that_there_is_not_ends_own_tests_as_it_ends_lab_test(name, code, lab):
     assert run_pytest(lab, name).returncode == code
+
+
+ASSERTION = """
+assertions:
+  - {name: nothing, node: "*", command: ["true"]}
+"""
+
+
+@pytest.mark.slow
+def test_a_lab_of_an_earlier_version_of_its_file_is_tested_and_named(lab, tmp_path):
+    scenario = tmp_path / "mine.yaml"
+    lab.run("new", "mine", "--windows", "0", "-o", str(scenario))
+    chosen = ("test", str(scenario), "-k", "hairpin or assertions")
+    lab.run("up", str(scenario))
+    assert "has changed" not in lab.run(*chosen).stderr
+    scenario.write_text(f"{scenario.read_text()}{ASSERTION}")
+    assert "assertions: 1, tested in 2 places" in lab.run("plan", str(scenario)).stdout
+    earlier = lab.run(*chosen)
+    assert f"note: '{scenario}' has changed since the lab was brought up" in earlier.stderr
+    assert f"'lab up {scenario} " in earlier.stderr
+    assert "assertion" not in earlier.stdout
+    lab.run("up", str(scenario))
+    now = lab.run(*chosen)
+    assert "has changed" not in now.stderr
+    assert "2 of 2 assertions passed" in now.stdout

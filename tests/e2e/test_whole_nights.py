@@ -89,6 +89,12 @@ def test_an_own_test_and_an_assertion_that_fail_are_causes_of_a_red_night(lab, t
     assert unmet["sentence"] == sentence.format("worker1")
     assert unmet["where"] == [sentence.format("worker2")]
     assert test["sentence"] == "own test test_own::test_mtu: assert 1500 == 1450"
+    lines = scenario.read_text().splitlines()
+    assert (unmet["file"], lines[unmet["line"] - 1].split("name: ")[1][:13]) == (
+        "",
+        "no-forwarding",
+    )
+    assert (Path(test["file"]).resolve(), test["line"]) == (own, 1)
     again = lab.run(*unmet["repeat"].split()[1:], code=1)
     assert "it reproduces: it is 'fail' here as it was then" in again.stdout
     lab.run("down", "repro-mine")

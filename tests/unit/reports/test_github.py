@@ -19,7 +19,15 @@ from lab.reports.github import (
     outputs,
     step_summary,
 )
-from lab.reports.night import CAUSES, Night, ScenarioNight, night_to_html, plain_lines, summary_json
+from lab.reports.night import (
+    CAUSES,
+    Night,
+    NightCause,
+    ScenarioNight,
+    night_to_html,
+    plain_lines,
+    summary_json,
+)
 from lab.scenario.findings import FileFinding
 
 HOSTILE = "</pre><script>|`x`\n::error::no\x1b[31m %0A @octocat"
@@ -61,6 +69,18 @@ def test_errors_in_files_are_at_their_lines_and_come_before_causes():
     assert [line.partition(",")[0] for line in lines[2:]] == ["::error file=labs/red.yaml"] * 2
     assert "%0Arepeat: lab test overlay -k " in lines[2]
     assert "%0Afix: lab exec repro-red worker2 -- nft flush ruleset" in lines[2]
+
+
+def test_what_failed_beside_the_cells_is_annotated_at_its_line():
+    own = NightCause("own test test_a::test_b: no", (), 0, "", "", "", file="tests/a.py", line=7)
+    unmet = replace(made_run("healthy"), assertions=(replace(made_assertion("fail"), line=12),))
+    lines = error_annotations(night(scenario("mine", unmet, own_tests=(own,))))
+    assert [line.partition(",title")[0] for line in lines] == [
+        "::error file=labs/mine.yaml,line=12",
+        "::error file=tests/a.py,line=7",
+    ]
+    shipped = replace(scenario("mine", unmet), source="")
+    assert error_annotations(night(shipped))[0].startswith("::error title=")
 
 
 def test_sarif_has_each_finding_at_its_place():

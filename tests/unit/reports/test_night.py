@@ -15,6 +15,7 @@ from lab.reports.night import (
     Night,
     ScenarioNight,
     ScenarioOutcome,
+    failed_tests,
     judge,
     junit_of_night,
     night_to_html,
@@ -189,6 +190,19 @@ def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_e
     assert error.get("message") == "refused: why"
     assert "secret" not in junit_of_night(scenarios, {"overlay": JUNIT})
     assert suites[0].findall("testcase")[0].get("classname") == "hybridlab.netns.overlay.pod-pod"
+
+
+@pytest.mark.parametrize("damaged", ["", JUNIT[: len(JUNIT) // 2]], ids=["empty", "half"])
+def test_a_damaged_junit_file_of_a_run_is_an_error_of_its_own(damaged):
+    root = ET.fromstring(
+        junit_of_night((scenario("overlay", "red", TROUBLED),), {"overlay": damaged})
+    )
+    assert {key: root.get(key) for key in ("tests", "errors")} == {"tests": "1", "errors": "1"}
+    error = root.find("testsuite/testcase[@name='junit']/error")
+    assert error is not None
+    assert error.get("message", "").startswith("the run's JUnit file is damaged: ")
+    (cause,) = failed_tests(damaged, "overlay")
+    assert cause.sentence.startswith("own tests are unknown: the run's JUnit file is damaged: ")
 
 
 def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more():
