@@ -103,13 +103,14 @@ case $program in
 curl | curl.exe)
     # Windows has curl.exe, and Wine none: curl is Linux's, in the same network namespace. The names
     # in its configuration are looked up by a Windows program: Windows' resolver is what is asked,
-    # and its addresses are said as curl says them. Where no server answers, curl asks in vain, too.
+    # and its addresses are said as curl says them. Where no server answers within 4 s, curl asks in
+    # vain, too; Wine's programs do not take SIGTERM.
     case " $* " in *" --config - "*) ;; *) exec curl "$@" ;; esac
     configuration=$(cat)
     names=$(printf '%s\n' "$configuration" |
         sed -nE 's|^url = "http://([^/:"]*[A-Za-z][^/:"]*):.*|\1|p' | sort -u)
-    found=$([ -z "$names" ] || RES_OPTIONS="timeout:2 attempts:1" wine hybridlab-names.exe $names |
-        tr -d '\r')
+    found=$([ -z "$names" ] || RES_OPTIONS="timeout:1 attempts:1" \
+        timeout --signal=KILL 4 wine hybridlab-names.exe $names | tr -d '\r')
     changes=$(printf '%s\n' "$found" |
         sed -nE 's/^(.*) -$/\1 \1.invalid/; s#^([^ ]+) ([^ ]+).*#s|//\1:|//\2:|#p')
     case " $* " in *" --verbose "*)

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from lab.windows.wine.hns.filters import filter_rules
+from lab.windows.wine.hns.filters import rules_of_node, rules_of_pod
+
+POD, OTHER = "10.244.1.5", "10.244.1.6"
 
 
 def acl(**settings: Any) -> dict[str, Any]:
@@ -10,9 +12,10 @@ def acl(**settings: Any) -> dict[str, Any]:
 
 
 def verdicts(*policies: dict[str, Any]) -> list[str]:
-    """The rules that the policies became, in order."""
-    lines = filter_rules({"Policies": list(policies)}).splitlines()
-    usual = ("table", "chain", "type", "ct state", "iifname", "oifname", "delete", "}")
+    """The rules that the policies of a pod became, in order."""
+    endpoint = {"Policies": list(policies)}
+    lines = [*rules_of_pod(endpoint).splitlines(), *rules_of_node({POD: endpoint}).splitlines()]
+    usual = ("table", "chain", "type", "ct state", "iifname", "delete", "}", f"ip saddr {POD} jump")
     return [line.strip() for line in lines if not line.strip().startswith(usual)]
 
 
@@ -42,4 +45,14 @@ def test_a_rule_for_ipv6_alone_blocks_no_ipv4() -> None:
 
 
 def test_an_endpoint_without_lists_has_no_rules() -> None:
-    assert filter_rules({"Policies": [{"Type": "OutBoundNAT", "Settings": {}}]}) == ""
+    assert verdicts({"Type": "OutBoundNAT", "Settings": {}}) == []
+    plain = {"Policies": [{"Type": "OutBoundNAT", "Settings": {}}]}
+    assert rules_of_pod(plain) == rules_of_node({POD: plain}) == ""
+
+
+def test_what_a_pod_sends_is_filtered_on_its_node_which_does_not_tell_the_pod() -> None:
+    block = {"Policies": [acl(Action="Block", Direction="Out", RemotePorts="53", Protocols="17")]}
+    assert rules_of_pod(block) == ""
+    script = rules_of_node({POD: block, OTHER: {"Policies": []}})
+    assert f"ip saddr {POD} jump" in script
+    assert OTHER not in script

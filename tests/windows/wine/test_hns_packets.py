@@ -411,6 +411,34 @@ def test_an_access_control_list_blocks_what_it_names_until_it_is_removed(tmp_pat
         assert linux.call("10.244.1.2", 8080) == "windows 10.244.3.7"
 
 
+def test_what_a_list_drops_of_a_pods_packets_is_not_told_to_the_pod(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (windows, linux):
+        make_overlay(windows)
+        make_pod(windows, EXCEPTIONS)
+        linux.serve("linux", 8080)
+        rule = {"Action": "Block", "Direction": "Out", "Protocols": "6,17", "RemotePorts": "8080"}
+        change = {
+            "ResourceType": "Policy",
+            "Settings": {"Policies": [{"Type": "ACL", "Settings": rule}]},
+        }
+        windows.ask("modify", f"endpoints {POD}", {**change, "RequestType": "Add"})
+        send = ("python3", "-c", DATAGRAM, "10.244.3.7", "8080", "0.3")
+        done = subprocess.run(
+            windows.inside("ip", "netns", "exec", "cni-1", *send),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.stderr.splitlines()[-1] == "TimeoutError: timed out"
+        assert windows.call("10.244.3.7", 8080, "cni-1") == ""
+        windows.daemon.send_signal(signal.SIGKILL)
+        windows.daemon.wait()
+        windows.power_on()
+        windows.ask("modify", f"endpoints {POD}", {**change, "RequestType": "Remove"})
+        assert windows.call("10.244.3.7", 8080, "cni-1") == "linux 10.244.1.2"
+
+
 def test_after_a_refusal_of_the_kernel_the_network_is_as_before_and_can_be_changed(
     tmp_path: Path,
 ) -> None:

@@ -86,8 +86,9 @@ class Daemon:
         _name_own_namespace()
         self._state = self._load(build)
         self._pods: dict[str, Pod] = {}
-        self._filters: dict[str, str] = {}
-        """What was loaded into pods, by GUID of their endpoint."""
+        self._filters: dict[str, str] = {network.NODE: REMOVAL}
+        """What was loaded, by key of :attr:`network.NodeNetwork.filters`; at first an earlier
+        daemon's rules are removed from the node, whatever they are."""
         self._done: NamespaceOperations | None = None
         self._is_broken = False
         """Whether a change has failed since the network was last what the state says."""
@@ -247,17 +248,18 @@ class Daemon:
             self._settle_cards(state)
 
     def _filter(self, wanted: network.NodeNetwork) -> None:
-        """Load the access control lists of pods where they have changed."""
-        for guid in wanted.filters.keys() | self._filters.keys():
-            script = wanted.filters.get(guid, "")
-            if script == self._filters.get(guid, ""):
+        """Load the access control lists where they have changed."""
+        for place in wanted.filters.keys() | self._filters.keys():
+            script = wanted.filters.get(place, "")
+            if script == self._filters.get(place, ""):
                 continue
-            namespace = Path(NETNS_DIRECTORY, wanted.pods[guid].name)
-            _load_rules(script or REMOVAL, ("nsenter", f"--net={namespace}", "--"))
+            name = network.NODE if place == network.NODE else wanted.pods[place].name
+            inside = ("nsenter", f"--net={Path(NETNS_DIRECTORY, name)}", "--")
+            _load_rules(script or REMOVAL, inside)
             if script:
-                self._filters[guid] = script
+                self._filters[place] = script
             else:
-                del self._filters[guid]
+                del self._filters[place]
 
     def _plug(self, guid: str, pod: Pod, wanted: network.NodeNetwork) -> None:
         number, self._numbers = self._numbers, self._numbers + 1

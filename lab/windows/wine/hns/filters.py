@@ -1,52 +1,74 @@
-"""HNS' access control lists as nftables rules of a pod's network namespace. Pure.
+"""HNS' access control lists as nftables rules. Pure.
 
 An endpoint's policies ``ACL`` (hcsshim, ``hcn.AclPolicySetting``) are met in the order of their
 priority, the lowest first; the first that matches decides, and what none matches is allowed. Flows
 are followed: an answer belongs to what it answers.
+
+Windows drops at the port of the virtual switch, and the sender is not told. So what a pod receives
+is filtered in its network namespace, and what it sends in the node's: in its own, Linux would
+refuse the sender's call (EPERM).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lab.windows.wine.hns import documents
 from lab.windows.wine.hns.documents import Document
 
 TABLE = "hybridlab-acl"
-_HOOKS = {"In": ("input", "iifname"), "Out": ("output", "oifname")}
 _VERDICTS = {"block": "drop", "allow": "accept", "pass": "accept"}
 _LAST = 65_535
 """Priority of a policy that names none."""
-
-
-def filter_rules(endpoint: Document) -> str:
-    """The nftables script for an endpoint's pod; it replaces what an earlier one made.
-
-    Empty if it has no ACL.
-    """
-    policies = sorted(
-        documents.policies(endpoint, "ACL"), key=lambda policy: int(policy.get("Priority", _LAST))
-    )
-    if not policies:
-        return ""
-    lines = [REMOVAL.rstrip(), f"table inet {TABLE} {{"]
-    for direction, (hook, device) in _HOOKS.items():
-        lines += [
-            f"  chain {hook} {{",
-            f"    type filter hook {hook} priority 0; policy accept;",
-            "    ct state established,related accept",
-            f'    {device} "lo" accept',
-            *(f"    {rule}" for rule in _rules(policies, direction)),
-            "  }",
-        ]
-    return "\n".join([*lines, "}"]) + "\n"
-
-
 REMOVAL = f"table inet {TABLE} {{\n}}\ndelete table inet {TABLE}\n"
 """The script that removes every rule, whether there are any or not."""
 
 
-def _rules(policies: list[Document], direction: str) -> Iterator[str]:
+def rules_of_pod(endpoint: Document) -> str:
+    """The nftables script for an endpoint's pod: what it receives.
+
+    As every script here, it replaces what an earlier one made, and is empty without an ACL.
+    """
+    rules = list(_rules(endpoint, "In"))
+    if not rules:
+        return ""
+    return _script(_chain("in", "input", 0, ['iifname "lo" accept', *rules]))
+
+
+def rules_of_node(endpoints: Mapping[str, Document]) -> str:
+    """The nftables script for the node: what its pods send. ``endpoints``: by address."""
+    sent = {address: list(_rules(endpoint, "Out")) for address, endpoint in endpoints.items()}
+    jumps = [f"ip saddr {address} jump pod-{address}" for address, rules in sent.items() if rules]
+    if not jumps:
+        return ""
+    lines = [
+        line
+        for address, rules in sent.items()
+        if rules
+        for line in (f"  chain pod-{address} {{", *(f"    {rule}" for rule in rules), "  }")
+    ]
+    # before Services are translated
+    return _script([*lines, *_chain("out", "prerouting", -150, jumps)])
+
+
+def _script(lines: list[str]) -> str:
+    return "\n".join([f"{REMOVAL}table inet {TABLE} {{", *lines, "}"]) + "\n"
+
+
+def _chain(name: str, hook: str, priority: int, rules: list[str]) -> list[str]:
+    return [
+        f"  chain {name} {{",
+        f"    type filter hook {hook} priority {priority}; policy accept;",
+        "    ct state established,related accept",
+        *(f"    {rule}" for rule in rules),
+        "  }",
+    ]
+
+
+def _rules(endpoint: Document, direction: str) -> Iterator[str]:
+    policies = sorted(
+        documents.policies(endpoint, "ACL"), key=lambda policy: int(policy.get("Priority", _LAST))
+    )
     inward = direction == "In"
     remote, local = ("s", "d") if inward else ("d", "s")
     for policy in policies:

@@ -50,7 +50,7 @@ from lab.topology.intent import (
 )
 from lab.windows.wine.hns import documents
 from lab.windows.wine.hns.documents import Document
-from lab.windows.wine.hns.filters import filter_rules
+from lab.windows.wine.hns.filters import rules_of_node, rules_of_pod
 from lab.windows.wine.hns.service import UNUSED_CARD, Card, HnsState
 
 NODE = "node"
@@ -79,7 +79,8 @@ class NodeNetwork:
     pods: Mapping[str, Pod]
     """By GUID of their endpoint."""
     filters: Mapping[str, str]
-    """nftables script of each pod that has access control lists, by GUID of its endpoint."""
+    """nftables scripts of access control lists: for a pod by GUID of its endpoint, and for the
+    node by :data:`NODE`."""
 
 
 def tunnel_name(vni: int) -> str:
@@ -117,8 +118,10 @@ def node_network(state: HnsState, off: frozenset[str] = frozenset()) -> NodeNetw
         proxies = (ProxyNeighbour(_bare(pod.address), card.name) for pod in pods.values())
         machine = replace(machine, proxies=tuple(proxies))
     intent = Intent("hns", "", "", (), (machine, *others), mtu, card.mtu)
-    scripts = {guid: filter_rules(state.of("endpoints")[guid]) for guid in pods}
-    filters = {guid: script for guid, script in scripts.items() if script}
+    plugged = {guid: state.of("endpoints")[guid] for guid in pods}
+    scripts = {guid: rules_of_pod(endpoint) for guid, endpoint in plugged.items()}
+    scripts[NODE] = rules_of_node({_bare(pods[guid].address): plugged[guid] for guid in pods})
+    filters = {place: script for place, script in scripts.items() if script}
     return NodeNetwork(windows.realise(intent, off).machines[0], pods, filters)
 
 
