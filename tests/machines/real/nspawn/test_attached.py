@@ -94,6 +94,24 @@ def test_an_attached_lab_is_tested_explained_and_detached(stranger, labs):
     assert namespaces(labs) == set()
 
 
+def test_debug_pods_show_what_a_node_lacks(stranger, labs):
+    def fdb(*words):
+        return labs.run("exec", "cluster", "worker", "--", "bridge", "fdb", *words).stdout
+
+    stranger.run("attach", "prod", "--debug-pods", *IMAGE)
+    (entry,) = (line.split() for line in fdb("show").splitlines() if " dst " in line)
+    mac, device = entry[0], entry[entry.index("dev") + 1]
+    end = (mac, "dev", device, "dst", entry[entry.index("dst") + 1], "self")
+    fdb("del", *end)
+    try:
+        text = stranger.run("explain", "prod", "worker-p1", "master-p1", code=None).stdout
+    finally:
+        fdb("add", *end)
+    assert f"on worker, forwarding entry {mac} dev {device}: there is none" in text
+    stranger.run("detach", "prod")
+    assert namespaces(labs) == set()
+
+
 def test_a_service_that_selects_nothing_is_the_cause(stranger, labs):
     stranger.run("attach", "prod", *IMAGE)
     (space,) = (name.partition("/")[2] for name in namespaces(labs))
