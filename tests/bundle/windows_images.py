@@ -49,12 +49,14 @@ def conformance_images(
     tools = _tools(programs)
     server = (
         *tools,
-        *(Entry(f"/Files/{name}", source=agnhost) for name in ("agnhost", "agnhost-2")),
+        *(
+            Entry(f"/Files/{name}", source=agnhost)
+            for name in ("agnhost", "agnhost.exe", "agnhost-2")
+        ),
         *(
             Entry(f"/Files/{name}", source=porter / name)
             for name in ("localhost.crt", "localhost.key")
         ),
-        Entry("/Files/agnhost.exe", link="agnhost"),  # a shell finds programs by their ending
         Entry("/Files/uploads"),
     )
     return (
