@@ -27,7 +27,8 @@ def without_places(scenario: Scenario) -> Scenario:
     """The same but for the lines and the name of its file."""
     nodes = tuple(group.replace(line=0) for group in scenario.nodes)
     limits = tuple(limit.replace(source="") for limit in scenario.exceptions)
-    return scenario.replace(nodes=nodes, exceptions=limits)
+    assertions = tuple(each.replace(line=0) for each in scenario.assertions)
+    return scenario.replace(nodes=nodes, exceptions=limits, assertions=assertions)
 
 
 @pytest.mark.parametrize(
