@@ -29,8 +29,8 @@ from lab.topology.registry import topologies
 
 (check,) = (check for check in checks() if type(check).__module__.startswith("hybridlab_example"))
 link = SimpleNamespace(name="eth0", mtu=300)
-card = SimpleNamespace(name="eth0", mtu=1500, segment="nodes")
-machine = SimpleNamespace(name="worker1", interfaces=(card,))
+card = SimpleNamespace(mtu=1500)
+machine = SimpleNamespace(name="worker1", card=card)
 look = Look(machine, SimpleNamespace(links=[link], os="linux"), "lab", None)
 (difference,) = check.on_machine(look)
 print(json.dumps({

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lab.explain.check import Check, Kind, Look, on_machine
-from lab.explain.faults.registry import Fault, card, change, nodes, sites_on
+from lab.explain.faults.registry import Fault, change, nodes, sites_on
 from lab.facts.difference import Difference
 from lab.topology.intent import Intent
 from lab.topology.subject import DeviceSubject
@@ -13,7 +13,7 @@ LEAST = 576
 
 
 def _set_mtu(intent: Intent, node: str, mtu: int) -> list[str]:
-    return [f"ip link set {card(intent.machine(node)).name} mtu {mtu}"]
+    return [f"ip link set {intent.machine(node).card.name} mtu {mtu}"]
 
 
 FAULT = Fault(
@@ -24,7 +24,7 @@ FAULT = Fault(
     change=lambda intent, node, _: change(
         node,
         _set_mtu(intent, node, 300),
-        _set_mtu(intent, node, card(intent.machine(node)).mtu),
+        _set_mtu(intent, node, intent.machine(node).card.mtu),
     ),
 )
 
@@ -45,5 +45,5 @@ class TinyMtuCheck(Check):
                     f"an MTU of at least {LEAST}",
                     f"an MTU of {link.mtu}",
                     f"ip link show {link.name}",
-                    f"ip link set {link.name} mtu {card(look.intended).mtu}",
+                    f"ip link set {link.name} mtu {look.intended.card.mtu}",
                 )

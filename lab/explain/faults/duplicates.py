@@ -10,7 +10,6 @@ from lab.explain.faults.registry import (
     FaultChange,
     FaultCommand,
     FaultSite,
-    card,
     change,
     hosts,
     nodes,
@@ -101,7 +100,7 @@ DUPLICATE_NODE_POD_CIDR = Fault(
 
 def _same_mac(intent: Intent, node: str, peer: str) -> FaultChange:
     machine, twin = intent.machine(node), intent.machine(peer)
-    own, other = card(machine), card(twin)
+    own, other = machine.card, twin.card
     set_mac = f"ip link set dev {own.name} address"
     return FaultChange(
         (FaultCommand(node, f"{set_mac} {other.mac}"),),

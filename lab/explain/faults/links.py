@@ -12,7 +12,6 @@ from lab.explain.faults.registry import (
     FaultChange,
     FaultSite,
     barred,
-    card,
     carriers,
     change,
     hosts,
@@ -80,7 +79,7 @@ def _mtu_black_hole(intent: Intent, node: str, _: str) -> FaultChange:
         return _small(node, tunnel.name, tunnel.mtu)
     assert bridge is not None, "a site has one"
     if bridge.switch:  # a user-space switch drops what its interface does not take
-        return _small(node, str(card(machine).card), card(machine).mtu)
+        return _small(node, str(machine.card.card), machine.card.mtu)
     error = "icmp type destination-unreachable icmp code frag-needed counter drop"
     silent = barred(node, "mtu-black-hole", "output", -150, [error])
     small = _small(node, bridge.name, bridge.mtu)
@@ -113,7 +112,7 @@ def _packet_loss(percent: float, intent: Intent, node: str, _: str) -> FaultChan
     chance = f"numgen random mod {of} {drawn} counter drop"
     if machine.chassis:
         return _lost_behind_a_switch(node, machine.wire, chance)
-    rule = f'iifname "{card(machine).name}" {chance}'
+    rule = f'iifname "{machine.card.name}" {chance}'
     return barred(node, "packet-loss", "prerouting", -400, [rule])
 
 

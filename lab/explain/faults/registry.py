@@ -14,7 +14,7 @@ from typing import Literal
 
 from lab._errors import UsageError, did_you_mean
 from lab._plugins import objects
-from lab.topology.intent import Intent, Interface, MachineIntent, Pod
+from lab.topology.intent import Intent, MachineIntent, Pod
 
 Peer = Literal["node", "pod"]
 
@@ -146,11 +146,6 @@ def with_others(machines: Iterable[MachineIntent]) -> Iterator[FaultSite]:
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
     """The machine's pods that are probed under their own names."""
     return tuple(pod for pod in machine.pods if pod.role == "probe")
-
-
-def card(machine: MachineIntent) -> Interface:
-    """The interface on the nodes' network."""
-    return machine.card
 
 
 def central(intent: Intent) -> str:

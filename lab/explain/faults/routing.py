@@ -10,7 +10,6 @@ from lab.explain.faults.registry import (
     FaultCommand,
     FaultSite,
     barred,
-    card,
     carriers,
     change,
     hosts,
@@ -74,7 +73,7 @@ def _stale(intent: Intent, node: str, peer: str) -> FaultChange:
 def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
     """The peer's entry at the end of the tunnel or, without a tunnel, at its interface."""
     ends = [bare(text) for text in peer.tunnel.addresses] if machine.tunnel and peer.tunnel else []
-    ends += [bare(text) for text in card(peer).addresses]
+    ends += [bare(text) for text in peer.card.addresses]
     known = {neighbour.address: neighbour for neighbour in machine.neighbours}
     return next((known[end] for end in ends if end in known), None)
 

@@ -10,7 +10,6 @@ from lab.explain.faults.registry import (
     FaultChange,
     FaultSite,
     barred,
-    card,
     carriers,
     change,
     hosts,
@@ -79,7 +78,7 @@ def _dropped(intent: Intent, node: str, _: str) -> FaultChange:
     if machine.chassis is None:
         return _barred(machine, "tunnel-udp-dropped", "drop")
     # the kernel's firewall does not see the packets of a user-space switch
-    bridge, flow = card(machine).name, f"priority={_PRIORITY},udp,tp_dst={GENEVE_PORT}"
+    bridge, flow = machine.card.name, f"priority={_PRIORITY},udp,tp_dst={GENEVE_PORT}"
     return change(
         node,
         [f"ovs-ofctl --timeout=10 add-flow {bridge} {flow},actions=drop"],

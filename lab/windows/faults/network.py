@@ -1,15 +1,15 @@
-"""Faults of a Windows node's network outside HNS: its card, and its firewall."""
+"""Faults of a Windows node's network outside HNS: its and its firewall."""
 
 from __future__ import annotations
 
-from lab.explain.faults.registry import Fault, FaultChange, card, sites_on
+from lab.explain.faults.registry import Fault, FaultChange, sites_on
 from lab.topology.intent import Intent
 from lab.windows.faults import ON_EACH, on_node, windows_kubelets
 
 
 def _disable_card(intent: Intent, node: str, _: str) -> FaultChange:
     """By its MAC: HNS may have put a virtual adapter with the node's address over it."""
-    mac = card(intent.machine(node)).mac.replace(":", "-").upper()
+    mac = intent.machine(node).card.mac.replace(":", "-").upper()
     named = f"Get-NetAdapter | Where-Object -Property MacAddress -EQ -Value {mac}"
     return on_node(
         node,
