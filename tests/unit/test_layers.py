@@ -159,3 +159,10 @@ def test_every_module_that_is_imported_exists_also_in_the_text_of_other_programs
 def _exists(module: str) -> bool:
     path = ROOT.parent.joinpath(*module.split("."))
     return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def test_no_folder_beside_a_test_hides_a_library():
+    """Pytest puts the folder of each test on the path, where `libvirt/` would be a package."""
+    folders = {path.parent for path in (ROOT.parent / "tests").rglob("test_*.py")}
+    hidden = {path for each in folders for path in each.iterdir() if path.name in ONLY_DOERS}
+    assert not {path for path in hidden if path.is_dir()}

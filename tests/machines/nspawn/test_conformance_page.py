@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KNOWN = tomllib.loads(
     (ROOT / "tests/machines/real/nspawn/conformance_windows.toml").read_text(encoding="utf-8")
 )
