@@ -57,7 +57,7 @@ from lab.shells.parallel import on_each
 from lab.shells.shell import Reach
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
-from lab.topology.links import impaired, link_script, unfit_links
+from lab.topology.links import link_scripts, unfit_links
 
 if TYPE_CHECKING:
     from lab.machines.images.image_store import ImageStore
@@ -121,19 +121,10 @@ def on_machines(
         from lab.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs
 
         steps += MachinesCluster(lab, intent, bundled, opened).steps()
-    if impaired(intent):
-        steps.append(Step("links", digest(*_link_scripts(intent).items()), impair_links))
+    if scripts := _on_linux(intent):
+        steps.append(Step("links", digest(*scripts.items()), impair_links))
     states = Step("states", digest(STATE_COMMAND), lambda: _save_states(lab, intent, opened))
     return (*steps, states)
-
-
-def _link_scripts(intent: Intent) -> dict[str, str]:
-    """The script for each machine whose link can be impaired, by name."""
-    return {
-        machine.name: link_script(machine)
-        for machine in intent.machines
-        if machine.os == "linux" and machine.kind in {"node", "services"}
-    }
 
 
 def _impair_links(lab: LabHandle, intent: Intent, guests: Guests) -> None:
@@ -146,8 +137,17 @@ def _impair_links(lab: LabHandle, intent: Intent, guests: Guests) -> None:
             complaint = done.stderr.strip() or f"exit code {done.code}"
             raise BrokenError(f"impairing the link of '{name}' of lab '{lab.name}'", complaint)
 
-    scripts = _link_scripts(intent)
+    scripts = _on_linux(intent)
     on_each(scripts, impair)
+
+
+def _on_linux(intent: Intent) -> dict[str, str]:
+    """The scripts of links, of the machines that can run them."""
+    return {
+        name: script
+        for name, script in link_scripts(intent).items()
+        if intent.machine(name).os == "linux"
+    }
 
 
 _ASKED = digest(STATE_COMMAND, OBJECTS_COMMAND)

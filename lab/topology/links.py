@@ -93,6 +93,16 @@ def link_script(machine: MachineIntent) -> str:
     return "\n".join(("set -e; PATH=$PATH:/usr/sbin:/sbin", leaving, *arrivals))
 
 
+def link_scripts(intent: Intent) -> dict[str, str]:
+    """The script of each machine whose link can be impaired, by name; none if no link is."""
+    machines = intent.machines if impaired(intent) else ()
+    return {
+        machine.name: link_script(machine)
+        for machine in machines
+        if machine.kind in {"node", "services"}
+    }
+
+
 def _table(machine: MachineIntent) -> Iterator[str]:
     """A transaction of nftables that replaces the table, and leaves none if nothing is in it."""
     yield f"table netdev {LINK_TABLE} {{}}"

@@ -27,8 +27,8 @@ HOST_SERVICE = Limit(
     when=Match(target_kind="service", source_kind="node", source_os="windows"),
     fails="timeout",
     reason="a Service address cannot be reached from the Windows node itself, only from its pods",
-    source="Kubernetes documentation of about 1.20, Windows limitations; that of 1.24 and later no "
-    "longer has it, and Kubernetes' own test of host processes asks the API's Service from a node",
+    source="older Kubernetes documentation, Windows limitations; today's no longer has it, and "
+    "Kubernetes' own test of host processes asks the API's Service from a node",
 )
 DNS_PARTIAL = Limit(
     id="WIN-DNS-PARTIAL",

@@ -36,7 +36,7 @@ from lab.providers.provider import LabHandle
 from lab.shells.shell import Completed
 from lab.topology.gateways import moving_addresses
 from lab.topology.intent import Intent
-from lab.topology.links import impaired, link_script
+from lab.topology.links import link_scripts
 
 if TYPE_CHECKING:
     from lab.facts.difference import Difference
@@ -67,8 +67,12 @@ class NetnsBringUp:
         start = self._step(
             "daemons", "starting the daemons", map(repr, (token, *placed)), self._start_daemons
         )
+        scripts = link_scripts(self.intent)
         links = self._step(
-            "links", "impairing the links", map(repr, (token, *self._links)), self._impair_links
+            "links",
+            "impairing the links",
+            map(repr, (token, *scripts.items())),
+            self._impair_links,
         )
         return (
             Step("holder", _digest((token, str(self.lab.directory))), self._replace_holder),
@@ -83,7 +87,7 @@ class NetnsBringUp:
                 self._start_responder,
             ),
             *((start,) if placed else ()),
-            *((links,) if impaired(self.intent) else ()),
+            *((links,) if scripts else ()),
             Step("ready", _digest((token,)), self._require_ready),
         )
 
@@ -203,18 +207,8 @@ class NetnsBringUp:
     def _start_daemons(self, deadline: Deadline) -> None:
         daemons.start_daemons(self.intent, deadline)
 
-    @property
-    def _links(self) -> tuple[tuple[str, str], ...]:
-        """The script of every machine whose link can be impaired; none if no link is."""
-        machines = self.intent.machines if impaired(self.intent) else ()
-        return tuple(
-            (machine.name, link_script(machine))
-            for machine in machines
-            if machine.kind in {"node", "services"}
-        )
-
     def _impair_links(self, _: Deadline) -> None:
-        for name, text in self._links:
+        for name, text in link_scripts(self.intent).items():
             namespaces.enter(name)
             done = run_captured(("sh", "-c", text))
             if done.code:
